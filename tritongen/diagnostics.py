@@ -1,7 +1,10 @@
-"""Mistakes of a spec, and how they are told: code, file:line:column, the line, a caret, what to do."""
+"""Mistakes of a spec, and how they are told: code, place, the line, a caret and what to do."""
 
 from __future__ import annotations
 
+import difflib
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -9,8 +12,9 @@ from dataclasses import dataclass
 class Mistake:
     """One mistake of a spec, as a stage of the program sees it: without a position in the file.
 
-    `key` is the path of TOML keys to the value at fault, () for the whole file. `start` is an
-    offset into that value where it is a string; None points at the key itself.
+    `key` is the path of TOML keys to the value at fault, () for the whole file; the number of an
+    element, as a string, leads into an array. `start` is an offset into that value where it is a
+    string, and 0 points at any other value; None points at the key itself.
     """
 
     code: str
@@ -27,3 +31,160 @@ class Mistakes(Exception):
     def __init__(self, *mistakes: Mistake) -> None:
         super().__init__("; ".join(mistake.message for mistake in mistakes))
         self.mistakes = mistakes
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A mistake or a finding at its place. A line of 0 means the file as a whole."""
+
+    path: str
+    line: int
+    column: int
+    code: str
+    message: str
+    hint: str = ""
+    source: str = ""  # the line itself
+    length: int = 1
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+
+
+class Rejected(Exception):
+    """The specs or the settings have mistakes, so nothing was done."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = in_order(diagnostics)
+        super().__init__("\n".join(map(as_text, self.diagnostics)))
+
+
+class Unavailable(Exception):
+    """Something that the command needs is not installed, or not in a version that will do."""
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    def place(one: Diagnostic) -> tuple[str, int, int, str, str]:
+        return one.path, one.line, one.column, one.code, one.message
+
+    return tuple(sorted(set(diagnostics), key=place))
+
+
+def locate(path: str, text: str, mistakes: Iterable[Mistake]) -> tuple[Diagnostic, ...]:
+    """The diagnostics of mistakes in the TOML `text`, each at its line and column."""
+    from .locate import Positions
+
+    positions = Positions(text)
+    return in_order(_located(path, text, mistake, positions.of(mistake)) for mistake in mistakes)
+
+
+def _located(path: str, text: str, mistake: Mistake, span: tuple[int, int]) -> Diagnostic:
+    begin = min(span[0], len(text))
+    start_of_line = text.rfind("\n", 0, begin) + 1
+    end_of_line = text.find("\n", begin)
+    source = text[start_of_line : end_of_line if end_of_line >= 0 else len(text)].rstrip()
+    column = begin - start_of_line
+    return Diagnostic(
+        path=path,
+        line=text.count("\n", 0, begin) + 1,
+        column=column + 1,
+        code=mistake.code,
+        message=mistake.message,
+        hint=mistake.hint,
+        source=source,
+        length=max(1, min(span[1] - begin, len(source) - column)),
+    )
+
+
+def closest(word: str, options: Iterable[str]) -> str:
+    """The option that `word` is a misspelling of, or ""."""
+    candidates = sorted(set(options))
+    by_lower = {option.lower(): option for option in candidates}
+    if word.lower() in by_lower:
+        return by_lower[word.lower()]
+    found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def did_you_mean(word: str, options: Iterable[str], otherwise: str = "") -> str:
+    """A hint that names the closest option, else `otherwise`."""
+    found = closest(word, options)
+    return f"did you mean '{found}'?" if found else otherwise
+
+
+def listed(options: Iterable[str]) -> str:
+    """`a, b or c`"""
+    names = list(options)
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
+    import click
+
+    def paint(text: str, **style: object) -> str:
+        return click.style(text, **style) if color else text  # type: ignore[arg-type]
+
+    label = paint(f"error {diagnostic.code}", fg="red", bold=True)
+    lines = [
+        f"{paint(diagnostic.place, bold=True)}: {label}: {paint(diagnostic.message, bold=True)}"
+    ]
+    if diagnostic.source.strip():
+        margin = f"{diagnostic.line:5} | "
+        before = diagnostic.source[: diagnostic.column - 1]
+        marked = diagnostic.source[diagnostic.column - 1 :][: diagnostic.length]
+        carets = "^" * max(1, sum(map(_width, marked)))
+        lines += [
+            paint(margin, fg="blue") + _printable(diagnostic.source),
+            paint(" " * 5 + " | ", fg="blue") + _blank(before) + paint(carets, fg="red", bold=True),
+        ]
+    if diagnostic.hint:
+        lines.append(paint("help:", fg="cyan", bold=True) + f" {diagnostic.hint}")
+    return "\n".join(lines)
+
+
+def as_data(diagnostic: Diagnostic) -> dict[str, str | int]:
+    """What `--format json` says of it."""
+    return {
+        "path": diagnostic.path,
+        "line": diagnostic.line,
+        "column": diagnostic.column,
+        "length": diagnostic.length,
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
+    }
+
+
+def as_github(diagnostic: Diagnostic) -> str:
+    """A workflow command that GitHub shows beside the line."""
+
+    def escaped(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def property_of(name: str, value: str | int) -> str:
+        return f"{name}={escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
+
+    line = max(1, diagnostic.line)
+    properties = [
+        property_of("file", diagnostic.path),
+        property_of("line", line),
+        property_of("col", max(1, diagnostic.column)),
+        property_of("title", f"tritongen {diagnostic.code}"),
+    ]
+    message = diagnostic.message + (f"\n{diagnostic.hint}" if diagnostic.hint else "")
+    return f"::error {','.join(properties)}::{escaped(message)}"
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _blank(text: str) -> str:
+    return "".join("\t" if one == "\t" else " " * _width(one) for one in text)
+
+
+def _printable(text: str) -> str:
+    """`text` without what could steer a terminal."""
+    return "".join(one if one.isprintable() or one == "\t" else "?" for one in text)

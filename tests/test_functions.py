@@ -1,0 +1,539 @@
+"""Every row of the function table: its values against torch, its gradient, and that it compiles.
+
+The values run in Triton's interpreter, or on a GPU where there is one. The interpreter accepts what
+a compiler refuses, and it is chosen for a whole process, so this file also is the program that the
+last test runs in another process to compile every row.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+GPU = torch.cuda.is_available()
+if __name__ != "__main__" and not GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ROOT = Path(__file__).parents[1]
+DEVICE_FUNCTIONS = ROOT / "templates" / "functions.py"
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from tritongen.functions import FUNCTIONS, OPERATORS, Function
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
+
+FLOATS = (torch.float32, torch.float64)
+INTS = (torch.int32, torch.int64, torch.uint8)
+INF, NAN = math.inf, math.nan
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a row, in which some arguments are numbers and the others tensors."""
+
+    function: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Function:
+        return FUNCTIONS[self.function]
+
+    @property
+    def tensors(self) -> list[str]:
+        return [arg.name for arg in self.row.args if arg.name not in self.numbers]
+
+    @property
+    def label(self) -> str:
+        said = [f"{name}={value}" for name, value in self.numbers.items()]
+        return "-".join([self.function, *said])
+
+
+def plain(row: Function) -> Case:
+    if row.name == "threshold":  # torch takes no tensors for these.
+        return Case("threshold", {"threshold": 1, "value": 20})
+    return Case(row.name, {arg.name: arg.default for arg in row.args if not arg.required})
+
+
+# 0.1 is no float32, so that a number which passes through one on its way to float64 shows.
+NUMBERS = [
+    Case("add", {"other": 0.1}),
+    Case("addcmul", {"value": 0.1}),
+    Case("atan2", {"other": -0.1}),
+    Case("atan2", {"x": 0.1}),
+    Case("celu", {"alpha": 1.7}),
+    Case("clamp", {"min": -0.1, "max": 0.3}),
+    Case("clamp", {"min": 0.1}),
+    Case("clamp_max", {"max": 0.1}),
+    Case("clamp_min", {"min": 0.1}),
+    Case("copysign", {"other": -0.1}),
+    Case("copysign", {"x": 0.1}),
+    Case("elu", {"alpha": 0.1}),
+    Case("floor_divide", {"other": 0.1}),
+    Case("fmax", {"other": 0.1}),
+    Case("fmin", {"other": 0.1}),
+    Case("fmod", {"other": -0.1}),
+    Case("fmod", {"x": 2.1}),
+    Case("hardshrink", {"lambd": 0.1}),
+    Case("hardtanh", {"min_val": -0.1, "max_val": 0.3}),
+    Case("heaviside", {"values": 0.1}),
+    Case("hypot", {"other": 0.1}),
+    Case("isclose", {"other": 0.1, "rtol": 0.1, "atol": 0.1}),
+    Case("leaky_relu", {"negative_slope": 0.3}),
+    Case("lerp", {"end": 0.1, "weight": 0.3}),
+    Case("logaddexp", {"other": 0.1}),
+    Case("logaddexp2", {"other": 0.1}),
+    Case("maximum", {"other": 0.1}),
+    Case("minimum", {"other": 0.1}),
+    Case("nan_to_num", {"nan": 0.1, "posinf": 0.3, "neginf": -0.3}),
+    Case("pow", {"exponent": 0.1}),
+    Case("pow", {"exponent": -3.0}),
+    Case("pow", {"x": 2.1}),
+    Case("remainder", {"other": -0.1}),
+    Case("softplus", {"beta": 0.1, "threshold": 3.0}),
+    Case("softshrink", {"lambd": 0.1}),
+    Case("where", {"x": 0.1, "other": 0.3}),
+    Case("xlogy", {"x": 0.1}),
+    Case("xlogy", {"other": 2.1}),
+]
+INT_NUMBERS = [
+    Case("add", {"other": 3}),
+    Case("bitwise_left_shift", {"other": 3}),
+    Case("bitwise_left_shift", {"x": 3}),
+    Case("bitwise_right_shift", {"other": 2}),
+    Case("clamp", {"min": 2, "max": 9}),
+    Case("floor_divide", {"other": 3}),
+    Case("fmod", {"other": 3}),
+    Case("maximum", {"other": 3}),
+    Case("pow", {"exponent": 3}),
+    Case("pow", {"x": 3}),
+    Case("remainder", {"other": 3}),
+]
+FLOAT_CASES = [plain(row) for row in FUNCTIONS.values() if row.accepts not in ("integral", "bool")]
+INT_CASES = [plain(r) for r in FUNCTIONS.values() if r.accepts in ("any", "number", "integral")]
+SHIFTS = ("bitwise_left_shift", "bitwise_right_shift")
+BOOL_CASES = [
+    plain(row)
+    for row in FUNCTIONS.values()
+    if row.accepts in ("any", "integral", "bool") and row.name not in SHIFTS
+]
+KINDS = {
+    "float": FLOAT_CASES + NUMBERS,
+    "int": INT_CASES + INT_NUMBERS,
+    "bool": BOOL_CASES,
+}
+
+
+# Kernels
+
+
+class _Substitute(ast.NodeTransformer):
+    def __init__(self, numbers: dict[str, Any]) -> None:
+        self.numbers = numbers
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self.numbers[node.id]) if node.id in self.numbers else node
+
+
+def spelled(case: Case, kind: str) -> str:
+    tree = ast.parse(case.row.spelling(kind), mode="eval")
+    return ast.unparse(_Substitute(case.numbers).visit(tree))
+
+
+def kernel(name: str, cases: list[Case], kind: str) -> str:
+    """The source of a kernel that stores the results of some cases one after the other."""
+    tensors = list(dict.fromkeys(tensor for case in cases for tensor in case.tensors))
+    lines = ["@triton.jit", f"def {name}({''.join(t + '_ptr, ' for t in tensors)}out_ptr, N: tl.constexpr):"]
+    lines += ["    index = tl.program_id(0) * N + tl.arange(0, N)"]
+    for tensor in tensors:
+        test = " != 0" if tensor == "condition" or kind == "bool" else ""
+        lines.append(f"    {tensor} = tl.load({tensor}_ptr + index){test}")
+    for place, case in enumerate(cases):
+        lines.append(f"    tl.store(out_ptr + {place} * N + index, {spelled(case, kind)})")
+    return "\n".join(lines) + "\n\n\n"
+
+
+def source(kernels: list[str]) -> str:
+    return DEVICE_FUNCTIONS.read_text() + "\n\n" + "".join(kernels)
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    texts = [
+        kernel(f"{kind}_{place}", [case], kind)
+        for kind, cases in KINDS.items()
+        for place, case in enumerate(cases)
+    ]
+    path = tmp_path_factory.mktemp("functions") / "function_kernels.py"
+    path.write_text(source(texts))
+    return load(path)
+
+
+def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    device = "cuda" if GPU else "cpu"
+    block = 512 if GPU else out.numel()
+    result = out.to(device)
+    function = getattr(kernels, f"{kind}_{KINDS[kind].index(case)}")
+    function[(out.numel() // block,)](*(inputs[name].to(device) for name in case.tensors), result, N=block)
+    return result.cpu()
+
+
+def expected(case: Case, inputs: dict[str, torch.Tensor], widen: bool) -> torch.Tensor:
+    """What torch says, of floats in float64; a number becomes a tensor where torch wants one."""
+    dtype = next(iter(inputs.values())).dtype
+    values = dict(case.numbers)
+    if dtype == torch.float32:  # Where Triton rounds the numbers.
+        values = {k: v and torch.tensor(v, dtype=dtype).item() for k, v in values.items()}
+    for name, tensor in inputs.items():
+        values[name] = tensor.double() if widen and tensor.is_floating_point() else tensor
+    try:
+        result = eval(case.row.torch, {"torch": torch}, values)
+    except TypeError:
+        like = next(value for value in values.values() if isinstance(value, torch.Tensor))
+        values |= {
+            name: torch.tensor(values[name], dtype=like.dtype)
+            for name in ("x", "other", "values", "min", "max", "end", "weight")
+            if name in case.numbers
+        }
+        result = eval(case.row.torch, {"torch": torch}, values)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+# Values
+
+SPECIAL = (0.0, 1e-30, 1e-10, 1e-4, 0.1, 0.25, 0.3, 0.5, 0.7, 0.75, 0.99999, 1.0, 1.00001, 1.5, 2.0)
+SPECIAL += (2.5, 3.0, 3.5, 7.0, 10.0, 17.3, 20.0, 50.0, 88.0, 100.0, 1e4, 8388607.5, 8388609.0)
+SPECIAL += (16777217.0, 1e8, 1e10, 1e18, 1e30, 3e38, INF, NAN)
+FEW = (0.0, 1e-30, 1e-3, 0.5, 1.0, 1.5, 2.0, 3.0, 10.0, 16777217.0, 1e30, INF, NAN)
+
+
+def signed(values: tuple[float, ...]) -> torch.Tensor:
+    positive = torch.tensor(values, dtype=torch.float64)
+    return torch.cat([positive, -positive])
+
+
+@cache
+def floats(count: int) -> tuple[torch.Tensor, ...]:
+    """Columns of arguments: every pair of special ones, then whole and other numbers at random."""
+    generator = torch.Generator().manual_seed(0)
+    if count == 1:
+        powers = 10 ** torch.linspace(-30, 30, 901, dtype=torch.float64)
+        spans = [torch.linspace(-at, at, 1501, dtype=torch.float64) for at in (1, 12, 104)]
+        column = torch.cat([signed(SPECIAL), powers, -powers, *spans])
+        return (torch.cat([column, column])[:8192],)
+    few = signed(FEW if count == 2 else FEW[3:9])
+    grid = torch.cartesian_prod(*[few] * count).T
+    columns = []
+    for place, specials in enumerate(grid):
+        random = torch.randn(4096 - len(specials), generator=generator, dtype=torch.float64) * 4
+        half = len(random) // 2
+        random[: half // 2].round_()
+        random[half // 2 : half] *= 5 if place else 0.3
+        columns.append(torch.cat([specials, random]))
+    return tuple(columns)
+
+
+# Where the result is a difference of larger terms, their size, in which its error is measured.
+TERMS = {
+    "addcdiv": "abs(x) + value * abs(tensor1 / tensor2)",
+    "addcmul": "abs(x) + value * abs(tensor1 * tensor2)",
+    "digamma": "8 + abs(y)",
+    "gelu": "abs(x)",
+    "gelu_tanh": "abs(x)",
+    "lerp": "abs(x) + abs(x - end) * (1 + abs(0 * x + weight))",
+    "lgamma": "4 + abs(y)",
+    "logaddexp": "1 + maximum(abs(x), abs(other + 0 * x))",
+    "logaddexp2": "1 + maximum(abs(x), abs(other + 0 * x))",
+    "logit": "1 + abs(y)",
+    "sinc": "1 + 0 * x",
+    "softplus": "abs(y) * (1 + abs(x * beta))",
+    "tanhshrink": "abs(x)",
+}
+# Which arguments are compared: torch itself is wrong beside the poles of digamma, and what fmod
+# does about quotients of more bits than two floats hold it says itself.
+WHERE = {
+    "digamma": "(x > 0) | (abs(x - round(x)) > 1e-3) | (x == round(x))",
+    "fmod": "~(abs(x / other) > 1e12)",
+    "remainder": "~(abs(x / other) > 1e12)",
+    "floor_divide": "~(abs(x / other) > 1e12)",
+}
+# The sign of a zero that comes from two zeros of different signs is nobody's promise.
+EITHER_ZERO = {"clamp", "clamp_max", "clamp_min", "fmax", "fmin", "hardtanh", "lerp", "maximum"}
+EITHER_ZERO |= {"minimum", "relu", "relu6", "softshrink"}
+
+
+def allowed(case: Case, dtype: torch.dtype) -> float:
+    """The relative error: 4 ulp of float32, and 1e-12 of float64."""
+    if dtype == torch.float64:
+        return 1e-12
+    if not exact_fma() and case.function in ("pow", "sinh", "cosh", "erfc"):
+        return 1e-5
+    return 4.8e-7
+
+
+@cache
+def exact_fma() -> bool:
+    """Triton 3.6's interpreter rounds an fma twice."""
+    return GPU or tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6)
+
+
+def language(values: dict[str, Any]) -> dict[str, Any]:
+    """Names of the spec language, as torch computes them."""
+    names: dict[str, Any] = {}
+    for row in FUNCTIONS.values():
+        head = ", ".join(f"{a.name}={a.default!r}" if not a.required else a.name for a in row.args)
+        names[row.name] = eval(f"lambda {head}: {row.torch}", {"torch": torch})
+    return names | values
+
+
+def evaluate(expression: str, values: dict[str, Any]) -> Any:
+    return eval(expression, language(values))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("case", KINDS["float"], ids=lambda case: case.label)
+def test_floats(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
+    inputs = dict(zip(case.tensors, (c.to(dtype) for c in floats(len(case.tensors))), strict=True))
+    if "condition" in inputs:
+        inputs["condition"] = inputs["condition"] > 0
+    size = len(next(iter(inputs.values())))
+    is_bool = case.row.result == "bool"
+    got = run(kernels, "float", case, inputs, torch.empty(size, dtype=torch.int8 if is_bool else dtype))
+    want = expected(case, inputs, widen=case.function != "nan_to_num")
+    if is_bool:
+        assert torch.equal(got != 0, want)
+        return
+
+    wide = case.numbers | {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+    terms = evaluate(TERMS.get(case.function, "abs(y)"), wide | {"y": want}).nan_to_num(0.0)
+    bound = allowed(case, dtype) * terms + 100 * torch.finfo(dtype).tiny
+    rounded = want.to(dtype)
+    equal = (got == rounded) | (got.isnan() & rounded.isnan())
+    good = equal | ((got.double() - want).abs() <= bound)
+    if case.function in WHERE and exact_fma():
+        good |= ~evaluate(WHERE[case.function], wide)
+    elif case.function in WHERE:
+        good |= torch.stack([v.frac() != 0 for v in inputs.values()]).any(0) | (len(inputs) == 1)
+    if case.function not in EITHER_ZERO and (case.function != "neg" or exact_fma()):
+        good &= (want != 0) | (got != 0) | (got.signbit() == want.signbit())
+    report(case, good, inputs, got, want)
+
+
+def report(case: Case, good: torch.Tensor, inputs: dict[str, torch.Tensor], got: torch.Tensor, want: torch.Tensor) -> None:
+    bad = (~good).nonzero().flatten().tolist()
+    lines = [
+        f"{ {k: v[i].item() for k, v in inputs.items()} }: {got[i].item()!r}, but torch {want[i].item()!r}"
+        for i in bad[:5]
+    ]
+    assert not bad, "\n".join([f"{case.label}: {len(bad)} differ", *lines])
+
+
+def integers(case: Case, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    low = 0 if dtype == torch.uint8 else -40
+    inputs = {}
+    for name in case.tensors:
+        values = torch.randint(low, 41, (512,), generator=generator)
+        if name == "other" and case.function in ("floor_divide", "remainder", "fmod"):
+            values[values == 0] = 7
+        inputs[name] = values.to(dtype)
+    if "x" in inputs:
+        inputs["x"][:2] = torch.tensor([torch.iinfo(dtype).max, torch.iinfo(dtype).min]).to(dtype)
+    return inputs
+
+
+@pytest.mark.parametrize("dtype", INTS, ids=str)
+@pytest.mark.parametrize("case", KINDS["int"], ids=lambda case: case.label)
+def test_integers(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
+    if case.function == "hardtanh" and dtype == torch.uint8:
+        pytest.skip("its limit of -1 is no uint8, for torch neither")
+    inputs = integers(case, dtype)
+    want = expected(case, inputs, widen=False)
+    out = torch.empty(512, dtype=torch.int8 if want.dtype == torch.bool else want.dtype)
+    got = run(kernels, "int", case, inputs, out)
+    if want.dtype == torch.bool:
+        got = got != 0
+    report(case, got == want, inputs, got, want)
+
+
+@pytest.mark.parametrize("case", KINDS["bool"], ids=lambda case: case.label)
+def test_bools(kernels: ModuleType, case: Case) -> None:
+    columns = torch.cartesian_prod(*[torch.tensor([False, True])] * 2).T.repeat(1, 128)
+    inputs = dict(zip(case.tensors, columns, strict=False))
+    want = expected(case, inputs, widen=False)
+    assert want.dtype == torch.bool
+    got = run(kernels, "bool", case, inputs, torch.empty(512, dtype=torch.int8)) != 0
+    report(case, got == want, inputs, got, want)
+
+
+# Derivatives
+
+
+@pytest.mark.parametrize("row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name)
+def test_derivative(row: Function) -> None:
+    case = plain(row)
+    generator = torch.Generator().manual_seed(1)
+    inputs: dict[str, torch.Tensor] = {}
+    for name in case.tensors:
+        values = torch.randn(500, generator=generator, dtype=torch.float64) * 2
+        if row.name in ("acosh", "pow", "xlogy", "xlog1py", "lgamma"):
+            values = values.abs() + 1.1
+        if row.name in ("asin", "acos", "atanh", "erfinv", "logit"):
+            values = torch.rand(500, generator=generator, dtype=torch.float64) * 0.98 + 0.01
+        inputs[name] = values > 0 if name == "condition" else values.requires_grad_()
+    y = expected(case, inputs, widen=False)
+    g = torch.randn(500, generator=generator, dtype=torch.float64)
+    for name, expression in row.derivative:
+        got = evaluate(expression, case.numbers | inputs | {"y": y, "g": g})
+        if expression == "0.0":
+            got = torch.zeros_like(g)
+        if row.name == "floor_divide" or not y.requires_grad:  # torch has none, which is flat too.
+            want = torch.zeros_like(g)
+        else:
+            (want,) = torch.autograd.grad(y, inputs[name], g, retain_graph=True)
+        close = 1e-7 if row.name == "hardsigmoid" else 1e-9  # There torch's own 1/6 is a float32.
+        torch.testing.assert_close(got, want, rtol=close, atol=close, equal_nan=True)
+
+
+# The table itself
+
+
+@cache
+def device_functions() -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(DEVICE_FUNCTIONS.read_text())
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_there_are_enough_rows() -> None:
+    assert len(FUNCTIONS) >= 90
+    assert all(name == row.name for name, row in FUNCTIONS.items())
+    assert set(OPERATORS.values()) <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("row", FUNCTIONS.values(), ids=lambda row: row.name)
+def test_row(row: Function) -> None:
+    arguments = {arg.name for arg in row.args}
+    assert len(arguments) == len(row.args)
+    assert not arguments & {"y", "g"}
+    assert row.accepts in ("any", "number", "integral", "float", "bool", "where")
+    assert row.result in ("promote", "float", "bool")
+    assert row.summary.endswith(".")
+    for text in {row.spelling(kind) for kind in ("float", "int", "bool")}:
+        tree = ast.parse(text, mode="eval")
+        assert names(tree) <= arguments | {"tl", "float"} | set(device_functions())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl":
+                assert hasattr(tl, node.attr)
+    assert names(ast.parse(row.torch, mode="eval")) == arguments | {"torch"}
+    for argument, text in row.derivative:
+        assert argument in arguments
+        tree = ast.parse(text, mode="eval")
+        called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        functions = {ast.unparse(node) for node in called}
+        assert functions <= set(FUNCTIONS)
+        assert names(tree) - functions <= arguments | {"y", "g"}
+    assert len(dict(row.derivative)) == len(row.derivative)
+
+
+def test_every_device_function_is_used_and_stands_alone() -> None:
+    functions = device_functions()
+    used = {name for row in FUNCTIONS.values() for k in KINDS for name in names(ast.parse(row.spelling(k)))}
+    for name, node in functions.items():
+        own = {arg.arg for arg in node.args.args}
+        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        used |= names(node) - {name}
+        assert names(node) - own <= set(functions) | {"tl", "triton", "float"}, name
+        assert ast.get_docstring(node), name
+    assert set(functions) <= used
+
+
+# Compilation
+
+TARGETS = [
+    ("cuda", 80, "fp32"),
+    ("cuda", 90, "fp32"),
+    ("cuda", 90, "fp64"),
+    ("cuda", 90, "i32"),
+    ("cuda", 90, "u8"),
+    ("cuda", 90, "i1"),
+    ("hip", "gfx942", "fp32"),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_compiles(target: tuple[str, int | str, str], tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
+    command = [sys.executable, __file__, json.dumps(target), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def compile_all(target: tuple[str, int | str, str], folder: Path) -> int:
+    """Compiles every case, a few to a kernel; where a kernel fails, its cases one by one."""
+    backend, arch, dtype = target
+    kind = {"i32": "int", "u8": "int", "i1": "bool"}.get(dtype, "float")
+    cases = KINDS[kind]
+    batches = [cases[at : at + 10] for at in range(0, len(cases), 10)]
+    failures = 0
+    while batches:
+        texts = [kernel(f"kernel_{place}", batch, kind) for place, batch in enumerate(batches)]
+        path = folder / f"batches_{len(batches)}_{failures}.py"
+        path.write_text(source(texts))
+        module = load(path)
+        again: list[list[Case]] = []
+        for place, batch in enumerate(batches):
+            try:
+                compile_one(getattr(module, f"kernel_{place}"), backend, arch, dtype)
+            except Exception as error:
+                if len(batch) == 1:
+                    failures += 1
+                    print(f"{batch[0].label}: {error}")
+                again += [[case] for case in batch] if len(batch) > 1 else []
+        batches = again
+    return failures
+
+
+def compile_one(function: Any, backend: str, arch: int | str, dtype: str) -> Any:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    pointers = [name for name in function.arg_names if name.endswith("_ptr")]
+    signature = dict.fromkeys(pointers, f"*{dtype}") | {"N": "constexpr"}
+    if "condition_ptr" in signature:
+        signature["condition_ptr"] = "*i1"
+    target = GPUTarget(backend, arch, 64 if backend == "hip" else 32)
+    return triton.compile(ASTSource(function, signature, {"N": 128}), target=target)
+
+
+if __name__ == "__main__":
+    sys.exit(compile_all(tuple(json.loads(sys.argv[1])), Path(sys.argv[2])))

@@ -1,0 +1,245 @@
+"""How each primitive reduction is computed: over a whole row at once, or step by step along it.
+
+Step by step, every lane of a tile keeps a state of its own; the states are merged along the
+columns at the end. Merged states can be merged again, which is what a split reduction does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
+from .lower import Line
+
+# What a masked lane must hold for a reduction not to see it.
+IDENTITY = {
+    "sum": "0",
+    "mean": "0",
+    "var": "0",
+    "prod": "1",
+    "max": "lowest",
+    "argmax": "lowest",
+    "min": "highest",
+    "argmin": "highest",
+    "any": "False",
+    "all": "True",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A reduction along a row: states (the value's own name among them), their start, how a tile
+    is taken in, how the lanes are merged, and what turns the merged states into the value."""
+
+    states: tuple[str, ...]
+    start: tuple[Line, ...]
+    step: Callable[[str], tuple[Line, ...]]  # of the masked argument's expression
+    merge: tuple[Line, ...]
+    finish: tuple[Line, ...]
+    masked: bool = True  # whether masked lanes must hold the identity
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How a kernel spells numbers of its computing dtype."""
+
+    dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
+    kind: str  # "float", "int" or "any"
+    count: str  # the length of a row
+
+    def identity(self, kind: str) -> str:
+        text = IDENTITY[kind]
+        if text in ("lowest", "highest"):
+            if self.kind == "float":
+                return 'float("-inf")' if text == "lowest" else 'float("inf")'
+            return f"_{text}({self.dtype})"
+        if text in ("0", "1") and self.kind == "float":
+            return f"{text}.0"
+        return text
+
+
+def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
+    """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
+    rows = "axis=1, keep_dims=True"
+    less = f" - {node.correction:g}" if node.correction else ""
+    match node.kind:
+        case "sum":
+            return f"tl.sum(x, {rows})"
+        case "mean":
+            return f"tl.sum(x, {rows}) / {numbers.count}"
+        case "var":
+            return f"tl.sum(x, {rows}) / {f'({numbers.count}{less})' if less else numbers.count}"
+        case "prod":
+            return "tl.reduce(x, 1, _product, keep_dims=True)"
+        case "max" | "min" if plain_max or numbers.kind == "int":
+            return f"tl.{node.kind}(x, {rows})"
+        case "max" | "min":
+            return f"tl.reduce(x, 1, _nan_{node.kind}, keep_dims=True)"
+        case "argmax" | "argmin":
+            return f"_{node.kind}(x, {cols})[1]"
+        case "any":
+            return f"tl.max((x).to(tl.int32), {rows}) != 0"
+        case "all":
+            return f"tl.min((x).to(tl.int32), {rows}) != 0"
+    raise AssertionError(node.kind)
+
+
+def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
+    """The states of a reduction along the columns, named after its value."""
+    assert isinstance(value.node, Reduce)
+    node, name, kind = value.node, value.name, value.node.kind
+    rows, tile = "axis=1, keep_dims=True", "[BLOCK_M, BLOCK_N]"
+    identity = numbers.identity(kind)
+
+    def start(state: str, number: str, dtype: str = numbers.dtype) -> Line:
+        if number in ("0", "0.0"):
+            return Line(f"{state} = tl.zeros({tile}, {dtype})")
+        return Line(f"{state} = tl.full({tile}, {number}, {dtype})")
+
+    def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
+        final = (Line(f"{name} = {finish}"),) if finish else ()
+        first = start(name, identity, dtype)
+        return Running((name,), (first,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
+
+    match kind:
+        case "sum":
+            return one(f"{name} += §", f"tl.sum({name}, {rows})")
+        case "mean":
+            return one(f"{name} += §", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
+        case "prod":
+            return one(f"{name} *= §", f"tl.reduce({name}, 1, _product, keep_dims=True)")
+        case "max" | "min":
+            whole_text = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
+            how = f"tl.{kind}imum({name}, §)" if numbers.kind == "int" or plain_max else f"_nan_{kind}({name}, §)"
+            return one(f"{name} = {how}", whole_text)
+        case "any":
+            return one(f"{name} |= §", f"tl.max({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
+        case "all":
+            return one(f"{name} &= §", f"tl.min({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
+        case "argmax" | "argmin":
+            best = f"{name}_best"
+            both = f"{best}, {name}"
+            lead = f"_leading_{kind[3:]}"
+            at = Line(f"{name} = tl.zeros({tile}, INDEX) + tl.arange(0, BLOCK_N)[None, :]")
+            return Running(
+                (best, name),
+                (start(best, identity), at),
+                lambda x: (Line(f"{both} = {lead}({both}, {x}, cols)"),),
+                (Line(f"{both} = _{kind}({both})"),),
+                (),
+            )
+        case "var":
+            states = (f"{name}_mean", name, f"{name}_count")
+            text = ", ".join(states)
+            less = f" - {node.correction:g}" if node.correction else ""
+            count = f"({numbers.count}{less})" if less else numbers.count
+            return Running(
+                states,
+                tuple(start(state, "0.0") for state in states),
+                lambda x: (Line(f"{text} = _welford({text}, {x}, mask)"),),
+                (Line(f"{text} = _welford_merge({text})"),),
+                (Line(f"{name} = {name} / {count}"),),
+                masked=False,
+            )
+    raise AssertionError(kind)
+
+
+def running_exp(largest: Value, total: Value, numbers: Numbers) -> Running:
+    """The states of a maximum and of the sum of exp(x - maximum), in one pass."""
+    both = f"{largest.name}, {total.name}"
+    return Running(
+        (largest.name, total.name),
+        (
+            Line(f'{largest.name} = tl.full([BLOCK_M, BLOCK_N], float("-inf"), {numbers.dtype})'),
+            Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {numbers.dtype})"),
+        ),
+        lambda x: (Line(f"{both} = _online_exp({both}, {x})"),),
+        (Line(f"{both} = _online_exp_merge({both})"),),
+        (),
+    )
+
+
+def exp_pairs(op: Op) -> dict[str, Value]:
+    """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
+    pairs: dict[str, Value] = {}
+    for value in op.values:
+        if not isinstance(value.node, Reduce) or value.node.kind != "sum":
+            continue
+        power = resolve(op, value.node.arg)
+        if not isinstance(power, Call) or power.function != "exp":
+            continue
+        difference = resolve(op, power.args[0])
+        if not isinstance(difference, Call) or difference.function != "sub":
+            continue
+        largest = _maximum(op, difference.args[1])
+        if largest is not None and largest.node.arg == difference.args[0]:  # type: ignore[union-attr]
+            pairs[value.name] = largest
+    return pairs
+
+
+def resolve(op: Op, node: Node) -> Node:
+    while isinstance(node, Ref):
+        node = op.value(node.name).node
+    return node
+
+
+def _maximum(op: Op, node: Node) -> Value | None:
+    """The maximum that is subtracted, be it as it is or with infinities replaced by zero."""
+    if not isinstance(node, Ref):
+        return None
+    value = op.value(node.name)
+    match value.node:
+        case Reduce(kind="max"):
+            return value
+        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+            return _maximum(op, other) if test == other else None
+    return None
+
+
+def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
+    """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
+
+    "row" is a number that is the same for the whole row, of which nothing is known.
+    """
+    if not set(node.axes) & set(cols):
+        return "0" if isinstance(node, Constant) and node.value == 0 else "row"
+    match node:
+        case Load(at=()):
+            tensor = op.input(node.name)
+            floating = all("float" in dtype for dtype in tensor.type.dtypes)
+            if tensor.default is not None:
+                return "0" if tensor.default == 0 and other == "0.0" else "?"
+            return "-inf" if floating and other != "0.0" else "0"
+        case Ref():
+            return lane(op, op.value(node.name).node, cols, other)
+        case Call(function=function, args=args):
+            return _lane_of(function, [lane(op, arg, cols, other) for arg in args], args)
+    return "?"
+
+
+def _lane_of(function: str, lanes: list[str], args: tuple[Node, ...]) -> str:
+    known = {"0"} >= set(lanes)
+    if known and function in ("add", "sub", "mul", "square", "abs", "sqrt", "neg", "relu", "maximum", "minimum"):
+        return "0"
+    if function == "exp" and lanes == ["-inf"]:
+        return "0"
+    if function in ("sub", "add") and lanes[0] == "-inf" and lanes[1] == "row":
+        return "-inf"
+    if function == "mul" and "0" in lanes:
+        other = args[1 - lanes.index("0")]
+        return "0" if isinstance(other, Constant) else "?"
+    return "?"
+
+
+def functions_in(lines: tuple[Line, ...] | list[Line]) -> set[str]:
+    names: set[str] = set()
+    for line in lines:
+        text = line.text.strip()
+        if text.endswith(":"):
+            continue
+        names |= {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id[0] == "_"}
+    return names
+
+

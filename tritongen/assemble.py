@@ -1,0 +1,162 @@
+"""Puts a kernel together: pointers, the arguments that its lines mention, masks and device functions."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from .accumulate import functions_in
+from .ir import Result, Value
+from .lower import Line, Lowering
+from .space import Dim
+from .tile import Tensor, Tile, loads, mentions
+from .views import Argument, Kernel, Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """Builds the kernels of one operator over one space. An argument exists where a line uses it."""
+
+    tile: Tile
+
+    def bases(self, results: tuple[Result, ...], inputs: bool = True) -> list[Line]:
+        lines: list[Line] = []
+        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs] if inputs else []
+        tensors += [Tensor(result.output.name, result.axes) for result in results]
+        plain = {load.name for load in loads(value.node for value in self.tile.op.values)}
+        names = plain | {result.output.name for result in results}
+        for tensor in tensors:
+            line = self.tile.base_line(tensor)
+            if line is not None and tensor.name in names:
+                lines.append(line)
+        return lines
+
+    def reads(self, values: list[Value], tiles: bool | None = None, policy: str = "") -> list[Line]:
+        """The loads that some values need; with `tiles`, only those that vary along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        lines: list[Line] = []
+        for tensor in self.tile.op.inputs:
+            along = self.tile.moves(tensor.type.axes)[1]
+            if tensor.name in names and (tiles is None or tiles == along):
+                lines += self.tile.load_lines(tensor, policy)
+        return lines
+
+    def store(self, result: Result) -> Line:
+        name = result.output.name
+        cast = f".to({name}_ptr.dtype.element_ty)" if result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool" else ""
+        if result.node.dtype.kind == "bool" and result.dtype.kind == "bool":
+            cast = ""
+        return self.tile.store_line(name, result.axes, name, cast)
+
+
+
+    def kernel(
+        self,
+        suffix: str,
+        doc: str,
+        setup: list[Line],
+        body: list[Line],
+        passes: tuple[Pass, ...],
+        stores: list[Line],
+        lowering: Lowering,
+        results: bool = True,
+        tiles: bool = True,
+    ) -> Kernel:
+        lines = [*setup, *body, *stores]
+        for walk_ in passes:
+            lines += [*walk_.start, *walk_.body, *walk_.after]
+        decode = self.tile.row_decode() if len(self.tile.space.rows) else ()
+        lines_before = list(decode)
+        cols_decode = self.tile.col_decode() if tiles else ()
+        every = [*lines_before, *cols_decode, *lines]
+        casts = [line for line in self.param_casts() if mentions(lines, line.text.split(" = ")[0])]
+        pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [f"{r.output.name}_ptr" for r in self.tile.op.results]
+        arguments = [Argument(p, p[:-4]) for p in pointers if mentions(every, p)]
+        arguments += self.size_arguments(every, tiles)
+        arguments += self.stride_arguments(every)
+        arguments += self.param_arguments(every)
+        constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
+        devices = functions_in(tuple(lines)) | {d for d in lowering.devices if mentions(lines, d)}
+        mask = any(mentions([line], "mask") and "mask=mask" in line.text or ", mask)" in line.text for line in lines)
+        col = any(mentions([line], "col_mask") for line in lines)
+        uses_mask = any(_uses_mask(line) for line in lines)
+        fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
+        compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
+        return Kernel(
+            name=f"_{self.tile.op.name}_{suffix}",
+            doc=doc,
+            arguments=tuple(arguments),
+            constexprs=(*constexprs, *compute),
+            setup=tuple([*casts, *decode, *setup]),
+            body=tuple([*cols_decode, *body]) if not passes else cols_decode,
+            passes=passes,
+            stores=tuple(stores),
+            fixed=fixed,
+            use_mask=uses_mask or mask,
+            use_col_mask=col or uses_mask or mask,
+            use_row_mask=mentions(lines, "row_mask") or uses_mask or mask,
+            devices=frozenset(devices),
+        )
+
+    def param_casts(self) -> list[Line]:
+        """Float params come as float64 where the kernel may compute in it."""
+        if not self.tile.compute.constexpr:
+            return []
+        return [Line(f"{p.name} = {p.name}.to(COMPUTE)") for p in self.tile.op.params if p.kind == "float"]
+
+    def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
+        found = [Argument("n_rows", "n_rows")]
+        if tiles or mentions(lines, "n_cols"):
+            found.append(Argument("n_cols", "n_cols"))
+        names = [dim.size for dim in self.tile.space.rows[1:]] + [dim.size for dim in self.tile.space.cols[1:]]
+        for axis in self.tile.op.axes:
+            name = self.tile.size_name(axis)
+            if name not in ("n_cols", *names) and mentions(lines, name):
+                names.append(name)
+        known = {dim.size: dim for dim in self.tile.space.dims}
+        for name in names:
+            if mentions(lines, name):
+                found.append(Argument(name, self.size_value(name, known)))
+        return found
+
+    def size_value(self, name: str, known: dict[str, object]) -> str:
+        for position, dim in enumerate(self.tile.space.rows):
+            if dim.size == name:
+                return f"row_sizes[{position}]"
+        for position, dim in enumerate(self.tile.space.cols):
+            if dim.size == name:
+                return f"col_sizes[{position}]"
+        if name == "size_batch":
+            return "math.prod(batch)"
+        return next(axis for axis in self.tile.op.axes if self.tile.size_name(axis) == name)
+
+    def stride_arguments(self, lines: list[Line]) -> list[Argument]:
+        found: list[Argument] = []
+        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs]
+        tensors += [Tensor(result.output.name, result.axes) for result in self.tile.op.results]
+        for tensor in tensors:
+            for group, dims in (("rows", self.tile.space.rows), ("cols", self.tile.space.cols)):
+                for position, dim in enumerate(dims):
+                    name = tensor.stride(dim)
+                    if dim in self.tile.space.steps(tensor.axes, dims) and mentions(lines, name):
+                        found.append(Argument(name, f"{tensor.name}_{group}[{position}]"))
+        return found
+
+    def param_arguments(self, lines: list[Line]) -> list[Argument]:
+        found = []
+        for param in self.tile.op.params:
+            if param.kind in ("float", "int") and mentions(lines, param.name):
+                wide = param.kind == "float" and self.tile.compute.constexpr
+                found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+        return found
+
+
+def _uses_mask(line: Line) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == "mask" for n in ast.walk(_parse(line.text)))
+
+
+def _parse(text: str) -> ast.AST:
+    text = text.strip()
+    if text.startswith("else"):
+        return ast.parse("")
+    return ast.parse(f"{text} pass" if text.endswith(":") else text)

@@ -1,0 +1,55 @@
+"""Spec -> the text of its generated files."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from .launch import configs_view
+from .modules import kernel_module
+from .resources import templates_dir
+from .spec import Spec
+from .structure import Program, recognise
+from .typecheck import typecheck
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def check(spec: Spec) -> None:
+    """Raise `Mistakes` for what is wrong with a spec's math."""
+    program_of(spec)
+
+
+def program_of(spec: Spec) -> Program:
+    return recognise(typecheck(spec))
+
+
+def generate(spec: Spec) -> dict[str, str]:
+    """File name -> text of the files that a spec becomes, unformatted and without header."""
+    program = program_of(spec)
+    kernel = kernel_module(program)
+    configs = configs_view(spec.name, kernel.kinds, spec.schedule, kernel.rules)
+    return {
+        "__init__.py": render("init.py.jinja", kernel.view),
+        "kernel.py": render(kernel.template, kernel.view),
+        "configs.py": render("configs.py.jinja", configs),
+    }
+
+
+def render(template: str, view: Any) -> str:
+    return environment().get_template(template).render(m=view)
+
+
+@functools.cache
+def environment() -> "jinja2.Environment":
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )

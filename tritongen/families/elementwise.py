@@ -1,0 +1,89 @@
+"""Kernels that map each element: a flat one for contiguous data, and a strided one for all else."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from ..assemble import Assembler
+from ..ir import Reduce
+from ..lower import Compute, Line, Lowering, compute_of
+from ..space import Dim, Space, map_space
+from ..structure import Program
+from ..tile import Tile, needed
+from ..views import Argument, Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class MapKernels:
+    """The kernels of an elementwise program.
+
+    `body` is the math on one run of elements, which `flat` calls; both are None where an input
+    lacks an axis or the math uses an index, since such data is not one run.
+    """
+
+    space: Space
+    compute: Compute
+    body: Kernel | None
+    flat: Kernel | None
+    strided: Kernel
+
+
+def plan_map(program: Program) -> MapKernels:
+    op = program.op
+    axes = op.results[0].axes
+    nodes = tuple(value.node for value in op.values)
+    space = map_space(op, tuple(axis for axis in op.axes if axis in axes), nodes)
+    # The columns are the last axis of the first result: its stores are then contiguous.
+    compute = compute_of(op)
+    strided = _kernel(program, space, compute, "strided_kernel", "A tile of rows by columns, with any strides.")
+    body = flat = None
+    scalar_free = all(t.type.axes for t in op.inputs)
+    if not space.split and scalar_free:
+        dim = Dim(axes, "offsets", "n", "", False)
+        line = Space((), (dim,), split=False)
+        body = _kernel(program, line, compute, "tile", "")
+        body = _unit_stride(body, op.name)
+        flat = replace(body, name=f"_{op.name}_kernel", doc="Contiguous data, as one run of elements.")
+    return MapKernels(space, compute, body, flat, strided)
+
+
+def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: str) -> Kernel:
+    op = program.op
+    tile = Tile(op, space, compute)
+    assembler = Assembler(tile)
+
+    def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
+        raise AssertionError("an elementwise program has no reductions")
+
+    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, reduce)
+    values = needed(op.values, [result.output.name for result in op.results])
+    lines: list[Line] = assembler.reads(values)
+    for value in values:
+        lines += lowering.line(value)
+    stores = [assembler.store(result) for result in op.results]
+    setup = assembler.bases(op.results)
+    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering)
+
+
+def _unit_stride(kernel: Kernel, name: str) -> Kernel:
+    """The kernel over one run: every stride is 1 and there is one mask."""
+
+    def plain(line: Line) -> Line:
+        text = line.text
+        for argument in kernel.names:
+            if argument.startswith("stride_"):
+                text = text.replace(f" * {argument}", "")
+        text = text.replace("col_mask", "mask").replace("mask=row_mask", "mask=mask")
+        text = text.replace(", other=0.0", "").replace(", other=0)", ")")
+        return Line(text, line.comment)
+
+    def kept(argument: Argument) -> bool:
+        return not argument.spelling.startswith(("stride_", "n_rows", "n_cols"))
+
+    return replace(
+        kernel,
+        arguments=tuple(argument for argument in kernel.arguments if kept(argument)),
+        body=tuple(plain(line) for line in kernel.body),
+        stores=tuple(plain(line) for line in kernel.stores),
+    )

@@ -1,0 +1,380 @@
+"""Kernels over rows: each row is reduced, and may be mapped back over its columns.
+
+Three shapes of the same math: the row in registers, a loop along the row, and a long row split
+between programs and merged by a second kernel. Which one runs is decided on the host.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from ..accumulate import (
+    Numbers,
+    Running,
+    exp_pairs,
+    lane,
+    running,
+    running_exp,
+    whole,
+)
+from ..assemble import Assembler
+from ..ir import Load, Reduce, Result, Value
+from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
+from ..space import Space, row_space
+from ..structure import Program, references
+from ..tile import Tile, needed
+from ..views import Argument, Kernel, Pass
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernels:
+    """The kernels of a row program and what the host needs to know of them."""
+
+    space: Space
+    compute: Compute
+    registers: Kernel | None
+    loop: Kernel
+    partial: Kernel | None
+    combine: Kernel | None
+    states: tuple[tuple[str, str], ...]  # of the split: workspace name, torch dtype expression
+    passes: int
+
+
+def plan_rows(program: Program) -> RowKernels:
+    builder = _Builder(program)
+    passes = builder.passes()
+    alone = len(passes) == 1 and not program.maps_back
+    splits = alone and builder.can_split(passes[0])
+    return RowKernels(
+        space=builder.space,
+        compute=builder.compute,
+        registers=None if alone else builder.registers(),
+        loop=builder.loop(passes),
+        partial=builder.partial(passes[0]) if splits else None,
+        combine=builder.combine(passes[0]) if splits else None,
+        states=builder.states(passes[0]) if splits else (),
+        passes=len(passes) + program.maps_back,
+    )
+
+
+class _Builder:
+    def __init__(self, program: Program) -> None:
+        self.program, self.op = program, program.op
+        nodes = tuple(value.node for value in self.op.values)
+        self.space = row_space(self.op, program.over, nodes)
+        self.compute = compute_of(self.op)
+        kinds = {v.node.arg.dtype.kind for v in program.reductions if isinstance(v.node, Reduce)}
+        kind = "any" if "any" in kinds else "float" if "float" in kinds else "int"
+        self.numbers = Numbers(self.compute.text or "tl.int64", kind, "n_cols")
+        self.pairs = exp_pairs(self.op)
+        # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
+        guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
+        self.other = min(guards, key=lambda other: guards[other])
+        self.tile = Tile(self.op, self.space, self.compute, self.other)
+        self.assembler = Assembler(self.tile)
+        self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
+
+    # Values, by how they vary
+
+    def along(self, value: Value) -> bool:
+        """Whether a value varies along the columns."""
+        return bool(set(value.node.axes) & set(self.program.over))
+
+    def depth(self, name: str) -> int:
+        """How many walks along the row come before a value is known."""
+        value = self.op.value(name)
+        below = max((self.depth(ref) for ref in references(value.node)), default=0)
+        if isinstance(value.node, Reduce):
+            if name in self.pairs:
+                return self.depth(self.pairs[name].name)
+            return below + 1
+        return below
+
+    def passes(self) -> list[list[Value]]:
+        reductions = self.program.reductions
+        depth = {value.name: self.depth(value.name) for value in reductions}
+        return [[v for v in reductions if depth[v.name] == level] for level in sorted(set(depth.values()))]
+
+    def guards(self, other: str) -> int:
+        return sum(self.needs_guard(v.node, other) for v in self.program.reductions if isinstance(v.node, Reduce))
+
+    def needs_guard(self, node: Reduce, other: str) -> bool:
+        if node.kind == "var":
+            return False
+        has = lane(self.op, node.arg, self.program.over, other)
+        wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
+        return has != wanted
+
+    def plain_max(self, value: Value) -> bool:
+        """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
+        return value.name not in self.exact and value in self.pairs.values()
+
+    # Expressions
+
+    def lowering(self, looping: bool) -> Lowering:
+        def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
+            return self.whole(node, lowering)
+
+        return Lowering(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce)
+
+    def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
+        """The argument of a reduction, with its masked lanes where the reduction ignores them."""
+        value = lowering.expression(node.arg)
+        has = node.arg.dtype.kind
+        if node.kind in ("any", "all") and has != "bool":
+            value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
+        elif has in ("bool", "int") and node.kind not in ("any", "all") and self.needs_int64(node, has):
+            value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
+        if not guard:
+            return value
+        identity = self.numbers.identity(node.kind)
+        if node.kind == "any" and has == "bool" or node.kind in ("any", "all"):
+            return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
+        return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
+
+    def needs_int64(self, node: Reduce, kind: str) -> bool:
+        loads_wide = self.compute.text == "tl.int64"
+        return kind == "bool" or not (loads_wide and isinstance(node.arg, Load))
+
+    def whole(self, node: Reduce, lowering: Lowering) -> ast.expr:
+        name = next(v.name for v in self.op.values if v.node == node)
+        value = self.op.value(name)
+        if node.kind == "var":
+            mean = self.mean_of(node)
+            x = lowering.expression(node.arg)
+            if mean is None:
+                mean = f"{name}_mean"
+                guarded = self.argument(replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0")
+                lowering.pending.append(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
+            distance = f"{name}_distance"
+            text = f"tl.where(col_mask, {ast.unparse(x)} - {mean}, 0.0)"
+            lowering.pending.append(Line(f"{distance} = {text}"))
+            x = parse(f"{distance} * {distance}")
+        else:
+            x = self.argument(node, lowering, self.needs_guard(node, self.other))
+        template = whole(node, self.numbers, "cols", self.plain_max(value))
+        tree = lowering.name(template)
+        lowering.devices.discard("x")
+        return substitute(tree, {"x": x})
+
+    def mean_of(self, node: Reduce) -> str | None:
+        """The name of the mean of what a variance is of, if it was taken before."""
+        for value in self.op.values:
+            if isinstance(value.node, Reduce) and value.node.kind == "mean" and value.node.arg == node.arg:
+                return value.name
+        return None
+
+    # Kernels
+
+    def registers(self) -> Kernel:
+        lowering = self.lowering(False)
+        values = needed(self.op.values, [result.output.name for result in self.op.results])
+        setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
+        body: list[Line] = []
+        for value in values:
+            body += lowering.line(value)
+        stores = [self.assembler.store(result) for result in self.op.results]
+        doc = "One or several rows per program, each whole in registers."
+        return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
+
+    def loop(self, passes: list[list[Value]]) -> Kernel:
+        lowering = self.lowering(True)
+        walks, known = self.walks(passes, lowering)
+        stores: list[Line] = []
+        row_results = [r for r in self.op.results if not set(r.node.axes) & set(self.program.over)]
+        tile_results = [r for r in self.op.results if r not in row_results]
+        if tile_results:
+            wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
+            body = self.assembler.reads(wanted, tiles=True, policy="evict_first")
+            for value in wanted:
+                body += lowering.line(value, comment=bool(value.source))
+            body += [self.assembler.store(result) for result in tile_results]
+            comment = "The columns again, last ones first: those are still in the cache."
+            walks.append(Pass(comment, (), tuple(body), (), backwards=True))
+        row_values = needed(self.op.values, [r.output.name for r in row_results])
+        stores += self.finish(row_values, known, lowering)
+        stores += [self.assembler.store(result) for result in row_results]
+        setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(list(self.op.values), tiles=False)]
+        doc = "A loop along each row, for rows that do not fit in registers."
+        if not self.program.maps_back:
+            doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
+        return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
+
+    def walks(self, passes: list[list[Value]], lowering: Lowering) -> tuple[list[Pass], set[str]]:
+        """The loops along the columns, and the names that are known after them."""
+        walks: list[Pass] = []
+        known: set[str] = set()
+        for level, reductions in enumerate(passes):
+            states = self.running(reductions)
+            wanted = [
+                v
+                for v in needed(self.op.values, [r for red in reductions for r in references(red.node)])
+                if self.along(v) and v.name not in known and v not in reductions
+            ]
+            wanted = [v for v in wanted if not self.replaced(v, reductions)]
+            policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
+            body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
+            for value in wanted:
+                body += lowering.line(value)
+            for value, state in states:
+                body += self.step(value, state, lowering)
+            after = [line for _, state in states for line in (*state.merge, *state.finish)]
+            after += self.shared_means(reductions)
+            known |= {value.name for value in reductions}
+            later = [v for red in passes[level + 1 :] for r in red for v in needed(self.op.values, references(r.node))]
+            if self.program.maps_back:
+                tile_results = [r.output.name for r in self.op.results if set(r.node.axes) & set(self.program.over)]
+                later += needed(self.op.values, tile_results)
+            if later:
+                after += self.finish(list(dict.fromkeys(later)), known, lowering)
+            start = tuple(line for _, state in states for line in state.start)
+            walks.append(Pass(self.comment(reductions), start, tuple(body), tuple(after)))
+        return walks, known
+
+    def replaced(self, value: Value, reductions: list[Value]) -> bool:
+        """Whether a mapped value is needed only by sums that run together with their maximum."""
+        users = [r for r in reductions if value.name in {v.name for v in needed(self.op.values, [r.name])}]
+        return bool(users) and all(r.name in self.pairs for r in users)
+
+    def comment(self, reductions: list[Value]) -> str:
+        lines = [f"{v.name} = {v.source}" for v in reductions if v.source]
+        return "; ".join(lines)
+
+    def running(self, reductions: list[Value]) -> list[tuple[Value, Running]]:
+        paired = {self.pairs[v.name].name: v for v in reductions if v.name in self.pairs}
+        shared = self.sharing(reductions)
+        states = []
+        for value in reductions:
+            if value.name in paired:
+                states.append((value, running_exp(value, paired[value.name], self.numbers)))
+            elif value.name not in self.pairs and value.name not in shared:
+                states.append((value, running(value, self.numbers, self.plain_max(value))))
+        return states
+
+    def sharing(self, reductions: list[Value]) -> dict[str, str]:
+        """Means that a variance of the same in the same walk computes anyway."""
+        found = {}
+        for value in reductions:
+            for other in reductions:
+                if isinstance(value.node, Reduce) and isinstance(other.node, Reduce):
+                    if value.node.kind == "mean" and other.node.kind == "var" and value.node.arg == other.node.arg:
+                        found[value.name] = f"{other.name}_mean"
+        return found
+
+    def shared_means(self, reductions: list[Value]) -> list[Line]:
+        return [Line(f"{name} = {state}") for name, state in self.sharing(reductions).items()]
+
+    def step(self, value: Value, state: Running, lowering: Lowering) -> list[Line]:
+        node = value.node
+        assert isinstance(node, Reduce)
+        lowering.target, lowering.pending = value.name, []
+        guard = state.masked and self.needs_guard(node, self.other)
+        if value in self.pairs.values() and len(state.states) == 2:
+            guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
+        text = ast.unparse(self.argument(node, lowering, guard))
+        lines = [*lowering.pending, *state.step(text)]
+        lowering.pending = []
+        return lines
+
+    def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
+        """The values of a row that can be computed now; they become known."""
+        lines: list[Line] = []
+        for value in self.op.values:
+            if value not in wanted or value.name in known or self.along(value):
+                continue
+            if isinstance(value.node, Reduce) or not references(value.node) <= known | self.free(value):
+                continue
+            lines += lowering.line(value)
+            known.add(value.name)
+        return lines
+
+    def free(self, value: Value) -> set[str]:
+        return set()
+
+    def can_split(self, reductions: list[Value]) -> bool:
+        """Whether what a row's results need beyond the reductions can be computed in the merge."""
+        return True
+
+    def states(self, reductions: list[Value]) -> tuple[tuple[str, str], ...]:
+        found = []
+        for _value, state in self.running(reductions):
+            found += [(name, self.state_dtype(state, name)) for name in state.states]
+        return tuple(found)
+
+    def state_dtype(self, state: Running, name: str) -> str:
+        line = next(line for line in state.start if line.text.startswith(f"{name} = "))
+        dtype = line.text.rstrip(")").rsplit(", ", 1)[-1]
+        return "INDEX" if "INDEX" in line.text else dtype
+
+    def partial(self, reductions: list[Value]) -> Kernel:
+        """The first stage of a split: the merged states of a part of each row."""
+        lowering = self.lowering(True)
+        walks, _ = self.walks([reductions], lowering)
+        merges = [line for _, state in self.running(reductions) for line in state.merge]
+        states = [name for _, state in self.running(reductions) for name in state.states]
+        walk_ = replace(walks[0], after=tuple(merges))
+        stores = [
+            Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
+        ]
+        setup = [*self.assembler.bases(()), *self.row_reads(reductions)]
+        doc = "The first stage for few long rows: each program reduces a part of a row."
+        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk_,), stores, lowering, results=False)
+        extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+        more = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
+        inputs = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        rest = [a for a in kernel.arguments if a not in inputs]
+        return replace(kernel, arguments=(*inputs, *extra, *rest, *more))
+
+    def combine(self, reductions: list[Value]) -> Kernel:
+        """The second stage of a split: merges the parts of each row and finishes."""
+        lowering = self.lowering(True)
+        running_ = self.running(reductions)
+        states = [name for _, state in running_ for name in state.states]
+        identities = {
+            name: self.start_number(state, name) for _, state in running_ for name in state.states
+        }
+        reads = [
+            Line(f"{n} = tl.load({n}_part_ptr + rows * n_splits + splits, mask=mask, other={identities[n]})")
+            for n in states
+        ]
+        known = {value.name for value in reductions}
+        after = [line for _, state in running_ for line in (*state.merge, *state.finish)]
+        after += self.shared_means(reductions)
+        values = needed(self.op.values, [r.output.name for r in self.op.results])
+        after += self.finish(values, known, lowering)
+        stores = [self.assembler.store(result) for result in self.op.results]
+        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values, finishing=True)]
+        doc = "The second stage for few long rows: merges the parts of each row."
+        lines = [*reads, *after]
+        kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
+        extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+        used = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        rest = [a for a in kernel.arguments if a not in used]
+        more = (Argument("n_splits", "n_splits"),)
+        return replace(kernel, arguments=(*extra, *used, *rest, *more))
+
+    def start_number(self, state: Running, name: str) -> str:
+        line = next(line for line in state.start if line.text.startswith(f"{name} = "))
+        if ".full(" not in line.text:
+            return "0" if "INDEX" in line.text or self.numbers.kind != "float" else "0.0"
+        return line.text.split("BLOCK_N], ")[1].rsplit(", ", 1)[0]
+
+    # Parts
+
+    def row_reads(self, values: list[Value], finishing: bool = False) -> list[Line]:
+        if finishing:
+            values = [v for v in values if not isinstance(v.node, Reduce) and not self.along(v)]
+        lines = self.assembler.reads(values, tiles=False)
+        if finishing and lines:
+            tensors = {load.name for load in loads(v.node for v in values)}
+            bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
+            lines = [*[line for line in bases if line], *lines]
+        return lines
+
+
+def _atom(value: ast.expr) -> str:
+    text = ast.unparse(value)
+    return text if isinstance(value, ast.Name) else f"({text})"
+
+

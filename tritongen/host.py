@@ -1,0 +1,459 @@
+"""The public function of a module: checks, shapes, allocation and the strides that launches pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .ir import Dtype, Op, Reduce, Result, walk
+from .lower import Compute, literal
+from .space import Dim, Space
+from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
+from .views import Field
+import ast
+
+CLASS_NAMES = {dtypes: f"_{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
+CLASS_NAMES[DTYPE_CLASSES["any"]] = "_DTYPES"
+CLASS_NAMES[DTYPE_CLASSES["bool"]] = "_BOOL"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A module constant: a tuple of the dtypes that some input may have."""
+
+    name: str
+    value: str
+
+
+def constants(op: Op) -> tuple[Constant, ...]:
+    found = {}
+    for tensor in op.inputs:
+        dtypes = tensor.type.dtypes
+        name = dtype_constant(tensor)
+        found[name] = Constant(name, f"({', '.join(f'torch.{dtype}' for dtype in dtypes)},)")
+    return tuple(found[name] for name in sorted(found))
+
+
+def dtype_constant(tensor: Input) -> str:
+    return CLASS_NAMES.get(tensor.type.dtypes, f"_{tensor.name.upper()}_DTYPES")
+
+
+def shape_text(shape: tuple[AxisTerm, ...]) -> str:
+    def term(t: AxisTerm) -> str:
+        names = [f"{n}={s}" if s is not None else n for n, s in zip(t.names, t.sizes, strict=True)]
+        return names[0] if len(names) == 1 else f"({' '.join(names)})"
+
+    return f"[{', '.join(term(t) for t in shape)}]"
+
+
+@dataclass(frozen=True)
+class Host:
+    """Writes the lines of the wrapper of one operator over one space."""
+
+    op: Op
+    space: Space
+    compute: Compute
+
+    # Checks and shapes
+
+    def checks(self) -> list[str]:
+        lines: list[str] = []
+        first = self.first()
+        for tensor in self.op.inputs:
+            block = [self.check(tensor)]
+            if first is not None and tensor is not first:
+                block += [
+                    f"if {tensor.name}.device != {first.name}.device:",
+                    f'    raise ValueError(f"{self.op.name}: {tensor.name} is on {{{tensor.name}.device}}, '
+                    f'{first.name} on {{{first.name}.device}}")',
+                ]
+                if tensor.type.variable and tensor.type.variable == first.type.variable:
+                    block += [
+                        f"if {tensor.name}.dtype != {first.name}.dtype:",
+                        f'    raise TypeError(f"{self.op.name}: {tensor.name} must have the dtype of '
+                        f'{first.name}, {{{first.name}.dtype}}, not {{{tensor.name}.dtype}}")',
+                    ]
+            lines += self.guarded(tensor, block)
+        for param in self.op.params:
+            lines += self.param_checks(param)
+        return lines
+
+    def guarded(self, tensor: Input, block: list[str]) -> list[str]:
+        if tensor.default is None or not block:
+            return block
+        return [f"if {tensor.name} is not None:", *(f"    {line}" for line in block)]
+
+    def check(self, tensor: Input) -> str:
+        leading = BATCH in tensor.type.axes
+        ndim = len(tensor.type.shape) - leading
+        return (
+            f'_check("{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}, '
+            f'"{shape_text(tensor.type.shape)}", {ndim}, {leading})'
+        )
+
+    def param_checks(self, param: Param) -> list[str]:
+        name, where = param.name, self.op.name
+        lines = []
+        if param.kind == "enum":
+            lines += [
+                f"if {name} not in {param.choices!r}:",
+                f'    raise ValueError(f"{where}: {name} must be one of {_words(param.choices)}, not {{{name}!r}}")',
+            ]
+        for bound, sign, words in ((param.minimum, "<", "at least"), (param.maximum, ">", "at most")):
+            if bound is not None:
+                lines += [
+                    f"if {name} {sign} {bound!r}:",
+                    f'    raise ValueError(f"{where}: {name} must be {words} {bound!r}, not {{{name}}}")',
+                ]
+        return lines
+
+    def first(self) -> Input | None:
+        return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
+
+    def ordered(self) -> list[Input]:
+        """The inputs with those that are always there first, since they define the axes."""
+        return sorted(self.op.inputs, key=lambda tensor: tensor.default is not None)
+
+    def shapes(self) -> list[str]:
+        """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
+        lines: list[str] = []
+        known: set[str] = set()
+        for tensor in self.ordered():
+            block: list[str] = []
+            for position, term in enumerate(tensor.type.shape):
+                if len(term.names) > 1:
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term)
+            named = [axis for axis in tensor.type.axes if axis != BATCH]
+            new = [axis for axis in named if axis not in known]
+            sizes = dict(self.op.sizes)
+            if new and tensor.default is None:
+                block += self.unpack(tensor, named, known)
+                known |= set(named)
+                for axis in new:
+                    if axis in sizes:
+                        block += self.differs(tensor, f"{axis} != {sizes[axis]}", f"{axis} is {sizes[axis]}")
+            elif named:
+                has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
+                wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
+                block += [
+                    f"if {has} != {wanted}:",
+                    f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
+                    f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
+                ]
+            lines += self.guarded(tensor, block)
+        return [*lines, *self.batches()]
+
+    def lengths(self, named: list[str]) -> str:
+        return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
+
+    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
+        targets = [axis if axis not in known else f"{axis}_{tensor.name}" for axis in named]
+        batch = BATCH in tensor.type.axes
+        has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
+        if batch and has_batch and len(self.batch_inputs()) == 1:
+            names = ", ".join(["*batch", *targets])
+            line = f"{names} = {tensor.name}.shape"
+        elif batch:
+            line = f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {tensor.name}.shape[{-len(named)}:]"
+        else:
+            line = f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {tensor.name}.shape"
+        lines = [line]
+        for axis, target in zip(named, targets, strict=True):
+            if axis != target:
+                lines += self.differs(tensor, f"{target} != {axis}", f"axis {axis} is {{{axis}}} in another input")
+        return lines
+
+    def differs(self, tensor: Input, condition: str, says: str) -> list[str]:
+        return [
+            f"if {condition}:",
+            f'    raise ValueError(f"{self.op.name}: {says}, but {tensor.name} is {{list({tensor.name}.shape)}}")',
+        ]
+
+    def unflatten(self, tensor: Input, position: int, term: AxisTerm) -> list[str]:
+        known = 1
+        for size in term.sizes:
+            known *= size or 1
+        sizes = ", ".join(str(size) if size is not None else "-1" for size in term.sizes)
+        lines = []
+        if known > 1:
+            lines = [
+                f"if {tensor.name}.shape[{position}] % {known}:",
+                f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
+                f'must be a multiple of {known}, not {{{tensor.name}.shape[{position}]}}")',
+            ]
+        return [*lines, f"{tensor.name} = {tensor.name}.unflatten({position}, ({sizes}))"]
+
+    def batch_inputs(self) -> list[Input]:
+        return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
+
+    def named_count(self, axes: tuple[str, ...]) -> int:
+        return len([axis for axis in axes if axis != BATCH])
+
+    def batches(self) -> list[str]:
+        inputs = self.batch_inputs()
+        if not inputs:
+            return []
+        if len(inputs) == 1:
+            tensor = inputs[0]
+            named = [axis for axis in tensor.type.axes if axis != BATCH]
+            return [f"batch = {tensor.name}.shape"] if not named else []
+        lines = []
+        shapes = [self.batch_shape(tensor) for tensor in inputs]
+        required = [t for t in inputs if t.default is None]
+        lines.append(f"batch = {self.batch_shape(required[0])}")
+        for tensor in inputs:
+            if tensor is required[0]:
+                continue
+            text = self.batch_shape(tensor)
+            block = [
+                f"if {text} != batch:",
+                f"    batch = torch.broadcast_shapes(batch, {text})",
+            ]
+            lines += self.guarded(tensor, block)
+        for tensor in inputs:
+            named = [axis for axis in tensor.type.axes if axis != BATCH]
+            text = self.batch_shape(tensor)
+            shape = ", ".join(["*batch", *named])
+            block = [f"if {text} != batch:", f"    {tensor.name} = {tensor.name}.expand({shape})"]
+            lines += self.guarded(tensor, block)
+        del shapes
+        return lines
+
+    def batch_shape(self, tensor: Input) -> str:
+        count = self.named_count(tensor.type.axes)
+        return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
+
+    # Results
+
+    def dtype(self, dtype: Dtype) -> str:
+        inputs = {tensor.name: tensor for tensor in self.op.inputs}
+        parts = []
+        for leaf in dtype.of:
+            tensor = inputs.get(leaf)
+            if tensor is None:
+                parts.append(f"torch.{leaf}")
+            elif tensor.default is None:
+                parts.append(f"{leaf}.dtype")
+            else:
+                parts.append(f"*(() if {leaf} is None else ({leaf}.dtype,))")
+        if not parts:
+            return "torch.get_default_dtype()"
+        text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"_promote({', '.join(parts)})"
+        if dtype.rule == "float":
+            ints = all(leaf in inputs and "float32" not in inputs[leaf].type.dtypes or leaf in INTS for leaf in dtype.of)
+            return "torch.get_default_dtype()" if ints else f"_as_float({text})"
+        return f"_sum_dtype({text})" if dtype.rule == "sum" else text
+
+    def allocate(self) -> list[str]:
+        return [f"{result.output.name} = {self.empty(result)}" for result in self.op.results]
+
+    def empty(self, result: Result) -> str:
+        dtype = self.dtype(result.dtype)
+        like = self.like(result)
+        if like is not None:
+            name = like.name
+            return f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
+        sizes = ", ".join("*batch" if axis == BATCH else axis for axis in result.axes)
+        comma = "," if len(result.axes) == 1 else ""
+        first = self.first()
+        assert first is not None
+        return f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first.name}.device)"
+
+    def like(self, result: Result) -> Input | None:
+        """An input of the result's very shape, whose layout the result takes over, as torch's do."""
+        for tensor in self.op.inputs:
+            plain = all(len(term.names) == 1 for term in tensor.type.shape)
+            if tensor.type.axes == result.axes and tensor.default is None and plain:
+                return tensor
+        return None
+
+    def result(self) -> str:
+        names = [self.regrouped(result) for result in self.op.results]
+        return ", ".join(names)
+
+    def regrouped(self, result: Result) -> str:
+        """The result with its grouped axes put together again."""
+        shape = result.output.shape or self.grouped(result)
+        text = result.output.name
+        position = -1
+        for term in reversed(shape):
+            if len(term.names) > 1:
+                text += f".flatten({position - len(term.names) + 1}, {position})"
+            position -= 1
+        return text
+
+    def grouped(self, result: Result) -> tuple[AxisTerm, ...]:
+        for tensor in self.op.inputs:
+            if tensor.type.axes == result.axes:
+                return tensor.type.shape
+        return tuple(AxisTerm((axis,), (None,)) for axis in result.axes)
+
+    # Strides
+
+    def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
+        """The tensors that move along some dimensions: name, axes, whether optional."""
+        found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs]
+        found += [(r.output.name, r.axes, False) for r in self.op.results]
+        return [entry for entry in found if self.space.steps(entry[1], dims)]
+
+    def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:
+        """The stride along a named axis, counted from the end since leading axes may be any number."""
+        return f"{name}.stride({axes.index(axis) - len(axes)})" if axis in axes else "0"
+
+    def strides(self, name: str, axes: tuple[str, ...], over: tuple[str, ...]) -> str:
+        """All strides along some axes, as a tuple in the order of the axes."""
+        if tuple(axis for axis in axes if axis in over) == over and over == axes:
+            return f"{name}.stride()"
+        count = self.named_count(axes)
+        if BATCH in over and tuple(axes[: len(over)]) == over:
+            return f"{name}.stride()[:{len(over) - len(axes)}]"
+        parts = []
+        for axis in over:
+            if axis != BATCH:
+                parts.append(self.stride(name, axes, axis))
+            elif BATCH not in axes:
+                parts.append("*(0,) * len(batch)")
+            else:
+                parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def sizes(self, over: tuple[str, ...]) -> str:
+        if over == (BATCH,):
+            return "batch"
+        parts = ["*batch" if axis == BATCH else axis for axis in over]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def retry(self) -> str:
+        """The call of the function again with every tensor contiguous."""
+        tensors = []
+        for tensor in self.op.inputs:
+            text = f"{tensor.name}.contiguous()"
+            for position, term in reversed(list(enumerate(tensor.type.shape))):
+                if len(term.names) > 1:
+                    end = position - len(tensor.type.shape)
+                    text += f".flatten({end - len(term.names) + 1}, {end})"
+            tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
+        params = [f"{param.name}={param.name}" for param in self.op.params]
+        return f"{self.op.name}({', '.join(tensors + params)})"
+
+    def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "_fold") -> list[str]:
+        """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
+        if not dims:
+            return []
+        free = tuple(dim for dim in dims if not dim.pinned)
+        pinned = tuple(dim for dim in dims if dim.pinned)
+        free_axes = tuple(dict.fromkeys(axis for dim in free for axis in dim.axes))
+        singular = group[:-1]
+        lines: list[str] = []
+        tensors = self.moving(dims)
+        folds = len(free) > 1 or free_axes[:1] == (BATCH,)
+        if folds:
+            named = self.moving(free)
+            strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
+            targets = ", ".join(f"{n}_{group}" for n, _, _ in named) + ("," if len(named) == 1 else "")
+            lines += [
+                f"folded = {folder}({len(free)}, {self.sizes(free_axes)}, ({', '.join(strides)},))",
+                "if folded is None:  # More dimensions than the kernel steps through.",
+                f"    return {self.retry()}",
+                f"{singular}_sizes, ({targets}) = folded",
+            ]
+            if pinned:
+                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
+        else:
+            axes = tuple(dim.axes[0] for dim in dims)
+            lines.append(f"{singular}_sizes = {self.sizes(axes)}")
+        for name, axes, optional in tensors:
+            steps = self.space.steps(axes, free) if folds else ()
+            rest = pinned if folds else dims
+            if not rest:
+                continue
+            own = tuple(self.stride(name, axes, dim.axes[0]) for dim in rest)
+            start = f"*{name}_{group}, " if steps else "*(0,) * " + str(len(free)) + ", " if folds else ""
+            text = f"({start}{', '.join(own)}{',' if len(own) == 1 and not start else ''})"
+            if optional:
+                text = f"{text} if {name} is not None else (0,) * {len(dims)}"
+            lines.append(f"{name}_{group} = {text}")
+        return lines
+
+    def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
+        if not optional:
+            return text
+        count = f"len(batch) + {len(axes) - 1}" if BATCH in axes else str(len(axes))
+        return f"{text} if {name} is not None else (0,) * ({count})"
+
+    def compute_value(self) -> str:
+        inputs = {tensor.name: tensor for tensor in self.op.inputs}
+        if self.compute.mode == "float":
+            tests = []
+            for name in self.compute.of:
+                if "float64" in inputs[name].type.dtypes:
+                    guard = f"{name} is not None and " if inputs[name].default is not None else ""
+                    tests.append(f"{guard}{name}.dtype == torch.float64")
+            return f"tl.float64 if {' or '.join(tests)} else tl.float32"
+        helper = "_wide_compute_dtype" if self.compute.wide else "_compute_dtype"
+        return f"{helper}({self.dtype(Dtype('any', self.compute.of))})"
+
+    # Documentation
+
+    def tensor_fields(self) -> list[Field]:
+        fields = []
+        for tensor in self.op.inputs:
+            optional = tensor.default is not None
+            text = f"{shape_text(tensor.type.shape)}, {_words(tensor.type.dtypes)}."
+            if optional:
+                text += f" None stands for {tensor.default}."
+            annotation = "torch.Tensor | None" if optional else "torch.Tensor"
+            fields.append(Field(tensor.name, annotation, "None" if optional else "", text))
+        return fields
+
+    def param_fields(self) -> list[Field]:
+        fields = []
+        for param in self.op.params:
+            annotation = {"enum": "str"}.get(param.kind, param.kind)
+            default = "" if param.default is None else repr(param.default)
+            limits = []
+            if param.kind == "enum":
+                limits.append(f"one of {_words(param.choices)}")
+            if param.minimum is not None:
+                limits.append(f"at least {param.minimum!r}")
+            if param.maximum is not None:
+                limits.append(f"at most {param.maximum!r}")
+            text = f"{', '.join(limits)}." if limits else f"{'a number' if annotation != 'bool' else 'a flag'}."
+            fields.append(Field(param.name, annotation, default, text))
+        return fields
+
+    def result_fields(self) -> list[Field]:
+        fields = []
+        for result in self.op.results:
+            shape = shape_text(result.output.shape or self.grouped(result))
+            fields.append(Field(result.output.name, "torch.Tensor", "", f"{shape}, {self.dtype_words(result)}."))
+        return fields
+
+    def dtype_words(self, result: Result) -> str:
+        of = result.dtype.of
+        inputs = {tensor.name for tensor in self.op.inputs}
+        if len(of) == 1:
+            return f"{of[0]}'s dtype" if of[0] in inputs and not result.dtype.rule else of[0] if of[0] not in inputs else f"by {of[0]}'s dtype"
+        return f"the promotion of {_words(of, 'and')}" if of else "the default dtype"
+
+    def empty_errors(self) -> list[str]:
+        """Refusals of reductions that have no value over no elements."""
+        lines = []
+        for value in self.op.values:
+            for node in walk(value.node):
+                sugar = not value.source and node.__class__ is Reduce
+                if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and not sugar:
+                    lines.append(
+                        f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
+                    )
+        return lines[:1]
+
+
+INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
+
+
+def _words(words: tuple[str, ...], last: str = "or") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def default_text(value: float | int | bool | None) -> str:
+    return ast.unparse(literal(value))

@@ -1,0 +1,211 @@
+"""The typed form of a spec's math: nodes over named axes, each with its axes and its dtype.
+
+An `Op` is what every family plans; a derived gradient would be an `Op` like any other. Nodes are
+immutable and compare by structure, so that equal expressions are equal nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .spec import Input, Output, Param
+
+Kind = Literal["bool", "int", "float", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A dtype as far as it is known before the tensors are.
+
+    `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
+    what is done to that promotion: "float" turns integers into the default float, "sum" turns
+    them into int64, as torch's `exp` and `sum` do.
+    """
+
+    kind: Kind
+    of: tuple[str, ...] = ()
+    rule: Literal["", "float", "sum"] = ""
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is a Python number's, which gives way to a tensor's dtype of the same kind."""
+        return not self.of
+
+
+BOOL = Dtype("bool", ("bool",))
+INT64 = Dtype("int", ("int64",))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the spec, a word to compare a param with, or None for an argument left out."""
+
+    value: float | int | bool | str | None
+    dtype: Dtype
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A param."""
+
+    name: str
+    dtype: Dtype
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of an input. `at` replaces the position along an axis by a computed one (`take`)."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+    at: tuple[tuple[str, "Node"], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An earlier line of `[compute]`."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A row of the function table, applied."""
+
+    function: str
+    args: tuple["Node", ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    arg: "Node"
+    dtype: Dtype
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """`a if param else b`: decided when the kernel is compiled."""
+
+    condition: "Node"
+    then: "Node"
+    other: "Node"
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The position along an axis."""
+
+    axis: str
+    axes: tuple[str, ...]
+    dtype: Dtype = INT64
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The product of the lengths of some axes."""
+
+    over: tuple[str, ...]
+    axes: tuple[str, ...] = ()
+    dtype: Dtype = Dtype("int")
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A primitive reduction: sum, prod, max, min, argmax, argmin, any, all, mean or var.
+
+    `correction` is var's alone: the sum of squares is divided by the length less it.
+    """
+
+    kind: str
+    arg: "Node"
+    over: tuple[str, ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+    correction: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    kind: str
+    arg: "Node"
+    over: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+Node = Constant | Scalar | Load | Ref | Call | Cast | Choose | Index | Size | Reduce | Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A named line of the math, with the text that it came from."""
+
+    name: str
+    node: Node
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output: its place in the signature, its dtype, and the axes of its dimensions in order."""
+
+    output: Output
+    node: Node
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator: typed inputs, params, the math in order, and the results.
+
+    `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
+    """
+
+    name: str
+    summary: str
+    inputs: tuple[Input, ...]
+    params: tuple[Param, ...]
+    values: tuple[Value, ...]
+    results: tuple[Result, ...]
+    axes: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def value(self, name: str) -> Value:
+        return next(value for value in self.values if value.name == name)
+
+    def input(self, name: str) -> Input:
+        return next(tensor for tensor in self.inputs if tensor.name == name)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Call(args=args):
+            return args
+        case Cast(arg=arg) | Reduce(arg=arg) | Scan(arg=arg):
+            return (arg,)
+        case Choose():
+            return (node.condition, node.then, node.other)
+        case Load(at=at):
+            return tuple(index for _, index in at)
+        case _:
+            return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, arguments first; references are not followed."""
+    for child in children(node):
+        yield from walk(child)
+    yield node

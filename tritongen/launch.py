@@ -1,0 +1,63 @@
+"""The candidate launch configurations of each kind of kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from .extract import extract
+from .resources import templates_dir
+from .spec import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Tiles and warps of one candidate. `block` is the elements of a program without rows."""
+
+    warps: int
+    block: int = 0
+    block_m: int = 0
+    block_n: int = 0
+
+
+# Measured: see docs/performance.md.
+FLAT = (Config(8, block=4096), Config(4, block=1024), Config(4, block=256))
+TILE = (
+    Config(4, block_m=64, block_n=64),
+    Config(4, block_m=4, block_n=1024),
+    Config(4, block_m=16, block_n=256),
+    Config(4, block_m=64, block_n=64),
+    Config(4, block_m=256, block_n=16),
+)
+REGISTERS = (Config(4, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
+LOOP = (
+    Config(4, block_m=16, block_n=256),
+    Config(4, block_m=4, block_n=1024),
+    Config(8, block_m=1, block_n=4096),
+    Config(16, block_m=1, block_n=16384),
+    Config(4, block_m=128, block_n=16),
+)
+
+
+def configs_view(name: str, kinds: frozenset[str], schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
+    """What the template of configs.py sees. `kinds` are "flat", "tile", "registers" and "loop"."""
+    known = {"flat": FLAT, "tile": TILE, "registers": REGISTERS, "loop": LOOP}
+    view: dict[str, Any] = {"name": name}
+    for kind, configs in known.items():
+        view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
+    view["rules"] = extract([Path(templates_dir(), "rules.py")], rules)
+    return view
+
+
+def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
+    """The candidates as `[schedule]` lists them, where it does."""
+    blocks_m = schedule.block_m or tuple(dict.fromkeys(config.block_m for config in configs))
+    blocks_n = schedule.block_n or tuple(dict.fromkeys(config.block_n or config.block for config in configs))
+    warps = schedule.num_warps or tuple(dict.fromkeys(config.warps for config in configs))
+    if not (schedule.block_m or schedule.block_n or schedule.num_warps):
+        return configs
+    if kind in ("flat", "registers"):
+        return tuple(Config(w, block=n) for n, w in product(blocks_n, warps))
+    return tuple(Config(w, block_m=m, block_n=n) for m, n, w in product(blocks_m, blocks_n, warps))

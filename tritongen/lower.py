@@ -1,0 +1,250 @@
+"""Nodes -> Triton expressions, as Python `ast`, so that parentheses and literals are Python's own.
+
+Tiles are two-dimensional throughout: a value that varies along rows is [BLOCK_M, 1], along columns
+[1, BLOCK_N], along both [BLOCK_M, BLOCK_N]; so broadcasting needs no spelling.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from .functions import FUNCTIONS, Function
+from .ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Scalar,
+    Size,
+    Value,
+    walk,
+)
+from .spec import Input
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a kernel, with the comment that goes above it."""
+
+    text: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The dtype that a kernel computes in.
+
+    `text` is how the kernel spells it; `of` are the inputs that decide it where it is a parameter
+    of the kernel, and `mode` how: "float" (float64 if any of them is, else float32) or "promote"
+    (their promotion, widened: half to float32; with `wide`, integers to int64).
+    """
+
+    text: str
+    of: tuple[str, ...] = ()
+    mode: str = ""
+    wide: bool = False
+
+    @property
+    def constexpr(self) -> bool:
+        return self.text == "COMPUTE"
+
+
+def compute_of(op: Op) -> Compute:
+    nodes = [node for value in op.values for node in walk(value.node)]
+    data = {node.name for node in nodes if isinstance(node, Load)}
+    inputs = [tensor for tensor in op.inputs if tensor.name in data]
+    floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
+    reduces_ints = any(isinstance(n, Reduce) and n.arg.dtype.kind in ("int", "bool") for n in nodes)
+    as_float = any(node.dtype.kind == "float" for node in nodes)
+    if not floats:
+        ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
+        if as_float:
+            return Compute("tl.float32")
+        if reduces_ints:
+            return Compute("tl.int64")
+        return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
+    names = tuple(tensor.name for tensor in floats)
+    mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
+    if mixed and not as_float:
+        wide = any(isinstance(node, Reduce) for node in nodes)
+        others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
+        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide)
+    if any("float64" in tensor.type.dtypes for tensor in floats):
+        return Compute("COMPUTE", names, "float")
+    return Compute("tl.float32")
+
+
+@dataclass
+class Lowering:
+    """Turns nodes into expressions for one kernel. Names maps what the kernel calls things.
+
+    `index` spells the position along an axis, `size` the length of axes, `load` an element of an
+    input; each kernel brings its own. Lines that an expression needs before it, where a function
+    uses an argument twice, collect in `pending`.
+    """
+
+    op: Op
+    compute: Compute
+    index: Callable[[str], ast.expr]
+    size: Callable[[tuple[str, ...]], ast.expr]
+    load: Callable[[Load, "Lowering"], ast.expr]
+    reduce: Callable[[Reduce, "Lowering"], ast.expr]
+    pending: list[Line] = field(default_factory=list)
+    devices: set[str] = field(default_factory=set)
+    target: str = ""
+
+    def line(self, value: Value, comment: bool = True) -> list[Line]:
+        """The assignment of one value, and what must stand before it."""
+        self.target, self.pending = value.name, []
+        text = f"{value.name} = {ast.unparse(self.expression(value.node))}"
+        source = f"{value.name} = {value.source}" if value.source and comment else ""
+        lines = [*self.pending, Line(text)]
+        if source and source != text:
+            lines[0] = Line(lines[0].text, source)
+        self.pending = []
+        return lines
+
+    def name(self, text: str) -> ast.expr:
+        """A name or expression of the kernel's own; device functions in it are noted."""
+        tree = parse(text)
+        self.devices |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id[0] == "_"}
+        return tree
+
+    def expression(self, node: Node) -> ast.expr:
+        match node:
+            case Constant(value=value):
+                return literal(value)
+            case Scalar(name=name) | Ref(name=name):
+                return ast.Name(name)
+            case Load():
+                return self.load(node, self)
+            case Index(axis=axis):
+                return self.index(axis)
+            case Size(over=over):
+                return self.size(over)
+            case Reduce():
+                return self.reduce(node, self)
+            case Cast(arg=arg):
+                return self.cast(arg, node.dtype)
+            case Choose():
+                parts = (node.condition, node.then, node.other)
+                condition, then, other = (self.expression(part) for part in parts)
+                return ast.IfExp(condition, then, other)
+            case Call():
+                return self.call(node)
+            case _:
+                raise AssertionError(f"nothing lowers {type(node).__name__}")
+
+    def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
+        inner = self.expression(arg)
+        if dtype.kind == "bool":
+            return inner if arg.dtype.kind == "bool" else _binary(inner, ast.NotEq(), ast.Constant(0))
+        leaf = dtype.of[0]
+        inputs = {tensor.name for tensor in self.op.inputs}
+        spelled = f"{leaf}_ptr.dtype.element_ty" if leaf in inputs else f"tl.{leaf}"
+        if not arg.axes and isinstance(arg, Constant | Scalar):
+            return inner
+        return method(inner, "to", parse(spelled))
+
+    def call(self, node: Call) -> ast.expr:
+        row = FUNCTIONS[node.function]
+        kind = self.kind(row, node)
+        template = parse(row.spelling(kind))
+        uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
+        self.devices |= {name for name in uses if name[0] == "_"}
+        arguments: dict[str, ast.expr] = {}
+        for arg, given in zip(row.args, node.args, strict=True):
+            value = self.argument(row, given, kind, first=arg is row.args[0])
+            if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
+                value = self.hoist(arg.name, value)
+            arguments[arg.name] = value
+        return substitute(template, arguments)
+
+    def kind(self, row: Function, node: Call) -> str:
+        if row.accepts == "bool":
+            return "bool"
+        if row.accepts == "float":
+            return "float"
+        args = node.args[1:] if row.accepts == "where" else node.args
+        kinds = {arg.dtype.kind for arg in args}
+        if kinds & {"float", "any"}:
+            return "float"
+        return "int" if "int" in kinds else "bool"
+
+    def argument(self, row: Function, node: Node, kind: str, first: bool) -> ast.expr:
+        value = self.expression(node)
+        has = node.dtype.kind
+        if (row.accepts == "bool" or (row.accepts == "where" and first)) and has != "bool":
+            return _binary(value, ast.NotEq(), ast.Constant(0))
+        if kind == "float" and has in ("int", "bool", "any") and not isinstance(node, Constant):
+            if row.accepts == "float" or (has == "int" and row.result == "float"):
+                return self.to_compute(value, node)
+        if row.accepts in ("number", "any") and has == "bool" and kind == "float" and node.axes:
+            return self.to_compute(value, node)
+        return value
+
+    def to_compute(self, value: ast.expr, node: Node) -> ast.expr:
+        if node.dtype.kind == "any" or isinstance(node, Scalar):
+            return value  # A load of any dtype is in the computing dtype already.
+        if isinstance(node, Size):
+            return value
+        return method(value, "to", parse(self.compute.text))
+
+    def hoist(self, name: str, value: ast.expr) -> ast.expr:
+        taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
+        wanted = f"{self.target}_{name}"
+        done = {line.text.split(" = ")[0] for line in self.pending}
+        while wanted in taken | done:
+            wanted += "_"
+        self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
+        return ast.Name(wanted)
+
+
+def parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def literal(value: float | int | bool | str | None) -> ast.expr:
+    if isinstance(value, float) and not math.isfinite(value):
+        return parse(f'float("{value}")')
+    return ast.Constant(value)
+
+
+def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(value, name), list(args), [])
+
+
+def _binary(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+    return ast.Compare(left, [op], [right])
+
+
+class _Substitution(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, ast.expr]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.names.get(node.id, node)
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        return ast.keyword(node.arg, self.visit(node.value))
+
+
+def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
+    result = _Substitution(names).visit(template)
+    assert isinstance(result, ast.expr)
+    return result
+
+
+def load_default(tensor: Input) -> str:
+    """How a kernel spells the number that an absent optional input stands for."""
+    return ast.unparse(literal(tensor.default))

@@ -1,0 +1,317 @@
+"""Op -> the views of its generated modules: everything that a template prints, ready as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .extract import extract, mentioned
+from .families.elementwise import MapKernels, plan_map
+from .families.rows import RowKernels, plan_rows
+from .host import Host, constants
+from .ir import Op
+from .lower import Compute, Line
+from .resources import templates_dir
+from .space import Space
+from .structure import Program
+from .views import Kernel
+
+DEVICE_SOURCES = ("functions.py", "reductions.py")
+HOST_SOURCES = ("host.py",)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A template and what it sees."""
+
+    template: str
+    view: dict[str, Any]
+    kinds: frozenset[str]  # of launch configurations that it needs
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The functions of configs.py that it calls."""
+        called = {"flat": ["choose_flat"], "tile": ["choose_tile"], "registers": ["in_registers", "choose_registers"]}
+        rules = [rule for kind in sorted(self.kinds & set(called)) for rule in called[kind]]
+        rules += ["choose_loop"] if "loop" in self.kinds else []
+        return (*rules, "choose_splits") if self.view.get("partial") else tuple(rules)
+
+
+def kernel_module(program: Program) -> Module:
+    if program.over:
+        return _Rows(program).module()
+    return _Map(program).module()
+
+
+class _Common:
+    """What the modules of all families have in common."""
+
+    def __init__(self, program: Program, space: Space, compute: Compute, kernels: list[Kernel]) -> None:
+        self.program, self.op = program, program.op
+        self.host = Host(program.op, space, compute)
+        self.space, self.compute, self.kernels = space, compute, kernels
+
+    def view(self, extra: dict[str, Any]) -> dict[str, Any]:
+        op, host = self.op, self.host
+        checks = [*host.checks(), *host.shapes()]
+        fields = [*host.tensor_fields(), *host.param_fields()]
+        results = host.result_fields()
+        tensors = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()]
+        params = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()]
+        returns = "torch.Tensor" if len(results) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
+        params_signature = ["*", *params] if params else []
+        view: dict[str, Any] = {
+            "name": op.name,
+            "title": _sentence(op),
+            "summary": _sentence(op),
+            "formula": tuple(f"{v.name} = {v.source}" for v in op.values if v.source),
+            "signature": ", ".join([*tensors, *params_signature]),
+            "returns": returns,
+            "fields": fields,
+            "results": results,
+            "raises": ", or a param out of its range" if any(_limited(p) for p in op.params) else "",
+            "checks": checks,
+            "allocate": host.allocate(),
+            "result": host.result(),
+            "constants": constants(op),
+            "device": f"{self.first()}.device",
+            "index": self.index(),
+            "compute": self.host.compute_value() if any("COMPUTE" in k.constexprs for k in self.kernels) else "",
+        }
+        view |= extra
+        devices = {name for kernel in self.kernels for name in kernel.devices}
+        roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
+        hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
+        view["device_sources"] = extract(roots, devices)
+        wanted = mentioned(_strings(view) | {"_on("}, hosts)
+        view["host_sources"] = extract(hosts, wanted)
+        view["imports"] = self.imports(view)
+        return view
+
+    def first(self) -> str:
+        tensor = self.host.first()
+        assert tensor is not None
+        return tensor.name
+
+    def index(self) -> str:
+        names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
+        return f"_index_dtype({', '.join(names)})"
+
+    def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
+        text = "\n".join([*view["host_sources"], *_strings(view)])
+        standard = [f"import {name}" for name in ("contextlib", "functools", "math") if f"{name}." in text]
+        if "Sequence[" in text:
+            standard.append("from collections.abc import Sequence")
+        return (*standard, *([""] if standard else []), "import torch", "import triton", "import triton.language as tl")
+
+    def specialised(self, kernel: Kernel) -> str:
+        """The compile-time arguments of a launch, but for tiles."""
+        parts = []
+        for name in kernel.constexprs:
+            parts.append("COMPUTE=compute" if name == "COMPUTE" else f"{name}={name}")
+        return ", ".join([*parts, "INDEX=index", ""])
+
+    def launch(self, kernel: Kernel, grid: str, tiles: str) -> list[str]:
+        return [
+            f"grid = {grid}",
+            f"{kernel.name}[grid]({_starred(kernel.passed)}, {self.specialised(kernel)}{tiles})",
+        ]
+
+
+class _Map(_Common):
+    def __init__(self, program: Program) -> None:
+        self.plan: MapKernels = plan_map(program)
+        kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
+        super().__init__(program, self.plan.space, self.plan.compute, kernels)
+
+    def module(self) -> Module:
+        plan, host = self.plan, self.host
+        result = self.op.results[0].output.name
+        extra: dict[str, Any] = {"flat": None, "numel": f"{result}.numel()", "strided": _view(plan.strided, blocked=True)}
+        if plan.space.split:
+            extra["fold"] = [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols), *self.counts()]
+        else:
+            extra["fold"] = self.fold_all()
+        grid = 'triton.cdiv(n_rows, config.kwargs["BLOCK_M"]), triton.cdiv(n_cols, config.kwargs["BLOCK_N"])'
+        extra["launch_strided"] = [
+            f"config = configs.choose_tile(n_rows, n_cols, {self.cols_contiguous()})",
+            *self.launch(plan.strided, f"({grid})", "**config.all_kwargs()"),
+        ]
+        if plan.flat is not None and plan.body is not None:
+            extra |= self.flat(plan.body, plan.flat)
+        kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
+        return Module("elementwise.py.jinja", self.view(extra), frozenset(kinds))
+
+    def counts(self) -> list[str]:
+        rows = "math.prod(row_sizes)" if self.space.rows else "1"
+        cols = "math.prod(col_sizes)" if self.space.cols else "1"
+        return [f"n_rows, n_cols = {rows}, {cols}"]
+
+    def cols_contiguous(self) -> str:
+        moving = [name for name, _, optional in self.host.moving(self.space.cols) if not optional]
+        return " and ".join(f"{name}_cols[-1] in (0, 1)" for name in moving)
+
+    def fold_all(self) -> list[str]:
+        """One fold of all dimensions; the innermost that is left is the columns."""
+        dims = self.space.dims
+        axes = dims[-1].axes
+        named = self.host.moving(dims)
+        strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
+        lines = [
+            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, ({', '.join(strides)},))",
+            "if folded is None:  # More dimensions than the kernel steps through.",
+            f"    return {self.host.retry()}",
+            f"sizes, ({', '.join(f'{n}_steps' for n, _, _ in named)},) = folded",
+            "row_sizes, n_cols = sizes[:-1], sizes[-1]",
+            "n_rows = n // n_cols",
+        ]
+        for name, _, _ in named:
+            lines.append(f"{name}_rows, {name}_cols = {name}_steps[:-1], {name}_steps[-1:]")
+        return lines
+
+    def flat(self, body: Kernel, flat: Kernel) -> dict[str, Any]:
+        inputs = [t.name for t in self.op.inputs]
+        results = [r.output.name for r in self.op.results]
+        shape = f"{results[0]}.shape"
+        tests = [f"{name}.shape == {shape} and {name}.is_contiguous()" for name in inputs]
+        several = [f"{name}.is_contiguous()" for name in results]
+        steps = [f"{name}_cols == (1,)" for name in [*inputs, *results]]
+        inner = [a.spelling.split(":")[0] for a in body.arguments]
+        constexprs = list(body.constexprs)
+        signature = ", ".join([*inner, "offsets", "mask", *(f"{name}: tl.constexpr" for name in constexprs)])
+        arguments = ", ".join(inner)
+        rest = "".join(f", {name}" for name in constexprs)
+        runtime = replace(flat, arguments=(*flat.arguments, *_length()))
+        return {
+            "tile": {**_view(body), "inner_signature": signature},
+            "flat": {
+                **_view(runtime),
+                "inner_full": f"{arguments}, offsets, None{rest}",
+                "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
+                "specialised": self.specialised(flat),
+            },
+            "is_contiguous": " and ".join([*tests, *several]),
+            "is_flat": " and ".join(["n_rows == 1", *steps]),
+        }
+
+
+class _Rows(_Common):
+    def __init__(self, program: Program) -> None:
+        self.plan: RowKernels = plan_rows(program)
+        plan = self.plan
+        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
+        super().__init__(program, plan.space, plan.compute, kernels)
+
+    def module(self) -> Module:
+        plan, host = self.plan, self.host
+        rows, cols = self.space.row_axes, self.space.col_axes
+        maps_back = self.program.maps_back
+        extra: dict[str, Any] = {
+            "registers": None,
+            "partial": None,
+            "n_rows": _product(rows),
+            "n_cols": _product(cols),
+            "also_empty": " or n_cols == 0" if all(set(r.axes) & set(cols) for r in self.op.results) else "",
+            "empty_errors": host.empty_errors(),
+            "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
+            "contiguous_cols": self.contiguous_cols(),
+            "loop": _view(plan.loop),
+        }
+        del maps_back
+        row_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
+        extra["launch_loop"] = self.launch(plan.loop, row_grid, "**config.all_kwargs()")
+        if plan.registers is not None:
+            extra["registers"] = _view(plan.registers)
+            extra["launch_registers"] = self.launch(plan.registers, row_grid, "**config.all_kwargs()")
+        if plan.partial is not None and plan.combine is not None:
+            extra |= {"partial": _view(plan.partial), "combine": _view(plan.combine)}
+            extra["workspaces"] = [
+                f"{name}_part = torch.empty((n_rows, n_splits), dtype={self.torch_dtype(dtype)}, "
+                f"device={self.first()}.device)"
+                for name, dtype in plan.states
+            ]
+            split_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
+            extra["launch_split"] = [
+                *self.launch(plan.partial, split_grid, "**config.all_kwargs()"),
+                *self.launch(
+                    plan.combine,
+                    "(n_rows,)",
+                    "BLOCK_M=1, BLOCK_N=triton.next_power_of_2(n_splits), num_warps=4",
+                ),
+            ]
+        kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
+        return Module("rows.py.jinja", self.view(extra), frozenset(kinds))
+
+    def torch_dtype(self, dtype: str) -> str:
+        if dtype == "INDEX":
+            return "torch.int64"
+        if dtype == "COMPUTE":
+            return "_torch_dtype(compute)"
+        return {"tl.float32": "torch.float32", "tl.int64": "torch.int64", "tl.int1": "torch.bool"}[dtype]
+
+    def contiguous_cols(self) -> str:
+        """Whether the columns of the largest input are next to each other in memory."""
+        moving = self.host.moving(self.space.cols)
+        full = max(moving, key=lambda entry: len(entry[1]))
+        return f"{full[0]}_cols[-1] == 1"
+
+
+def _view(kernel: Kernel, blocked: bool = False) -> dict[str, Any]:
+    names = tuple(kernel.__dataclass_fields__)
+    view = {name: getattr(kernel, name) for name in names}
+    return view | {
+        "signature": kernel.signature,
+        "passed": _starred(kernel.passed),
+        "blocked_cols": blocked,
+        "fixed_text": repr(list(kernel.fixed)),
+    }
+
+
+def _starred(values: tuple[str, ...]) -> str:
+    """The arguments of a launch, runs of `x_rows[0], x_rows[1], …` as `*x_rows`."""
+    parts: list[str] = []
+    for value in values:
+        name, bracket, position = value.partition("[")
+        last = parts[-1] if parts else ""
+        if bracket and position == "0]":
+            parts.append(f"*{name}")
+        elif bracket and position == "1]" and last != f"*{name}":
+            parts.append(f"*{name}[1:]")
+        elif not bracket or last not in (f"*{name}", f"*{name}[1:]"):
+            parts.append(value)
+    return ", ".join(parts)
+
+
+def _length() -> tuple[Any, ...]:
+    from .views import Argument
+
+    return (Argument("n", "n"),)
+
+
+def _product(axes: tuple[str, ...]) -> str:
+    parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
+    return " * ".join(parts) or "1"
+
+
+def _sentence(op: Op) -> str:
+    text = " ".join(op.summary.split()) or f"The operator {op.name}"
+    text = text.replace("\\", "\\\\").replace('"""', "'''")
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _limited(param: Any) -> bool:
+    return bool(param.choices) or param.minimum is not None or param.maximum is not None
+
+
+def _strings(value: Any) -> set[str]:
+    """All text in a view, to see which host functions it calls."""
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, dict):
+        return {text for part in value.values() for text in _strings(part)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return {text for part in value for text in _strings(part)}
+    if isinstance(value, Line):
+        return {value.text}
+    return set()

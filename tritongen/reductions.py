@@ -1,0 +1,202 @@
+"""The reductions of the language, each built from a few primitives.
+
+`softmax(x, N)` and the like are sugar: they name what they compute on the way, so that a kernel
+computes it once and a reader finds it under a name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan, Size
+
+if TYPE_CHECKING:
+    from .typecheck import _Typer
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A row of the reduction table: what it accepts, its keyword arguments, and what it means."""
+
+    name: str
+    accepts: str  # "float", "number" or "any"
+    summary: str
+    keywords: tuple[tuple[str, float], ...] = ()
+
+
+_ROWS = (
+    Reduction("sum", "any", "the sum; integers and booleans add up as int64"),
+    Reduction("prod", "any", "the product; integers and booleans multiply as int64"),
+    Reduction("mean", "float", "the sum divided by the length"),
+    Reduction("max", "any", "the largest; NaN if any is NaN"),
+    Reduction("min", "any", "the smallest; NaN if any is NaN"),
+    Reduction("amax", "any", "the same as max"),
+    Reduction("amin", "any", "the same as min"),
+    Reduction("argmax", "any", "the position of the first largest (of the first NaN, if any)"),
+    Reduction("argmin", "any", "the position of the first smallest (of the first NaN, if any)"),
+    Reduction("any", "any", "whether any is true (not zero)"),
+    Reduction("all", "any", "whether all are true (not zero)"),
+    Reduction("count_nonzero", "any", "how many are not zero"),
+    Reduction("var", "float", "the variance, over length - correction", (("correction", 1),)),
+    Reduction("std", "float", "the square root of var", (("correction", 1),)),
+    Reduction("norm", "float", "the p-norm; p may be any number, inf and -inf", (("p", 2),)),
+    Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
+    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow, along its axes"),
+    Reduction("log_softmax", "float", "x - logsumexp(x), along its axes"),
+    Reduction("cumsum", "any", "the running sum along one axis"),
+    Reduction("cumprod", "any", "the running product along one axis"),
+)
+REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
+
+
+class _Call(NamedTuple):
+    """A reduction applied: the typer at work, its argument, the axes it is over, its keyword's value."""
+
+    typer: _Typer
+    tree: ast.Call
+    arg: Node
+    over: tuple[str, ...]
+    option: float
+
+    def primitive(self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0) -> Reduce:
+        axes = tuple(axis for axis in arg.axes if axis not in self.over)
+        return Reduce(kind, arg, self.over, axes, dtype or arg.dtype, correction)
+
+    def map(self, function: str, *args: Node) -> Node:
+        return self.typer.call(function, list(args), self.tree)
+
+
+def build_reduction(typer: _Typer, name: str, tree: ast.Call) -> Node:
+    """The nodes of `name(expression, axes…, keyword=…)`."""
+    row = REDUCTIONS[name]
+    if not tree.args:
+        raise typer.fail("TG205", f"{name} needs a value", tree, f"{name}(x, N)")
+    arg = typer.visit(tree.args[0])
+    over = typer.natural_order(tuple(typer.axis(axis) for axis in tree.args[1:])) or arg.axes
+    for axis, at in zip((typer.axis(a) for a in tree.args[1:]), tree.args[1:], strict=True):
+        if axis not in arg.axes:
+            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to reduce"
+            hint = f"its axes are [{', '.join(arg.axes)}]"
+            raise typer.fail("TG302", message, at, hint)
+    if not over:
+        raise typer.fail("TG302", "there is no axis to reduce: this is a single number", tree.args[0])
+    if row.accepts == "float" and arg.dtype.kind in ("int", "bool", "any"):
+        message = f"{name} is for floats, as torch's is"
+        raise typer.fail("TG401", message, tree.args[0], f"{name}(cast({ast.unparse(tree.args[0])}, float32))")
+    option = _keyword(typer, row, tree)
+    return _BUILD.get(name, _primitive(name))(_Call(typer, tree, arg, over, option))
+
+
+def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
+    allowed = dict(row.keywords)
+    option = next(iter(allowed.values()), 0)
+    for keyword in tree.keywords:
+        if keyword.arg not in allowed:
+            has = f"it has {', '.join(allowed)}" if allowed else "it takes axes only"
+            raise typer.fail("TG206", f"{row.name} has no argument {keyword.arg}", tree, has)
+        value = typer.visit(keyword.value)
+        if not isinstance(value, Constant) or isinstance(value.value, str | bool):
+            raise typer.fail("TG205", f"{keyword.arg} must be a number", keyword.value)
+        option = value.value
+    return option
+
+
+def _primitive(kind: str) -> Callable[[_Call], Node]:
+    return lambda call: call.primitive(kind, call.arg)
+
+
+def _sum(kind: str) -> Callable[[_Call], Node]:
+    def build(call: _Call) -> Node:
+        dtype = call.arg.dtype
+        if dtype.kind in ("int", "bool"):
+            dtype = INT64
+        elif dtype.kind == "any":
+            dtype = Dtype("any", dtype.of, "sum")
+        return call.primitive(kind, call.arg, dtype)
+
+    return build
+
+
+def _std(call: _Call) -> Node:
+    return call.map("sqrt", call.primitive("var", call.arg, correction=call.option))
+
+
+def _norm(call: _Call) -> Node:
+    p = call.option
+    size = call.map("abs", call.arg)
+    if p == float("inf"):
+        return call.primitive("max", size)
+    if p == float("-inf"):
+        return call.primitive("min", size)
+    if p == 0:
+        count = call.map("ne", call.arg, Constant(0.0, Dtype("float")))
+        return call.primitive("sum", call.typer.call("where", [count, _one(), _zero()], call.tree), call.arg.dtype)
+    if p == 1:
+        return call.primitive("sum", size)
+    if p == 2:
+        return call.map("sqrt", call.primitive("sum", call.map("square", call.arg)))
+    powers = call.primitive("sum", call.map("pow", size, Constant(p, Dtype("float"))))
+    return call.map("pow", powers, Constant(1 / p, Dtype("float")))
+
+
+def _one() -> Node:
+    return Constant(1.0, Dtype("float"))
+
+
+def _zero() -> Node:
+    return Constant(0.0, Dtype("float"))
+
+
+def _logsumexp(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    # An infinite maximum would give inf - inf; then zero is subtracted instead, as torch does.
+    infinite = call.map("isinf", largest)
+    shift = call.typer.named("shift", call.map("where", infinite, _zero(), largest))
+    total = call.primitive("sum", call.map("exp", call.map("sub", x, shift)))
+    return call.map("add", call.map("log", total), shift)
+
+
+def _softmax(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    powers = call.typer.named("exp", call.map("exp", call.map("sub", x, largest)))
+    return call.map("div", powers, call.primitive("sum", powers))
+
+
+def _log_softmax(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    shifted = call.typer.named("shifted", call.map("sub", x, largest))
+    return call.map("sub", shifted, call.map("log", call.primitive("sum", call.map("exp", shifted))))
+
+
+def _scan(call: _Call) -> Node:
+    if len(call.over) != 1 or call.over[0] == "...":
+        raise call.typer.fail("TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)")
+    kind = ast.unparse(call.tree.func)
+    return Scan(kind, call.arg, call.over[0], call.arg.axes, call.arg.dtype)
+
+
+_BUILD: dict[str, Callable[[_Call], Node]] = {
+    "sum": _sum("sum"),
+    "prod": _sum("prod"),
+    "amax": _primitive("max"),
+    "amin": _primitive("min"),
+    "argmax": lambda call: call.primitive("argmax", call.arg, INT64),
+    "argmin": lambda call: call.primitive("argmin", call.arg, INT64),
+    "any": lambda call: call.primitive("any", call.arg, BOOL),
+    "all": lambda call: call.primitive("all", call.arg, BOOL),
+    "count_nonzero": lambda call: call.primitive("sum", call.map("ne", call.arg, _zero()), INT64),
+    "var": lambda call: call.primitive("var", call.arg, correction=call.option),
+    "std": _std,
+    "norm": _norm,
+    "logsumexp": _logsumexp,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "cumsum": _scan,
+    "cumprod": _scan,
+}

@@ -1,0 +1,54 @@
+"""The templates, wherever they are, and digests of what decides the text of generated files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from . import __version__
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_INSTALLED = os.path.join(_PACKAGE, "_templates")
+DIGITS = 16  # of a digest, in hexadecimal
+
+
+def in_checkout() -> bool:
+    """Whether the program is being worked on, so that its version does not tell what it emits."""
+    return not os.path.isdir(_INSTALLED)
+
+
+def templates_dir() -> str:
+    """`tritongen/_templates` in a wheel, `templates/` in a checkout or an editable install."""
+    return os.path.join(os.path.dirname(_PACKAGE), "templates") if in_checkout() else _INSTALLED
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+
+
+def templates_digest(line_length: int) -> str:
+    """For headers: the templates, the emitters' version and the one setting that shapes the text."""
+    return digest(__version__, str(line_length), *_texts_under(templates_dir()))
+
+
+def program_digest() -> str:
+    """For the stamps: every line of this program, which nobody has to remember to count up."""
+    return digest(*_texts_under(templates_dir()), *_texts_under(_PACKAGE, ".py"))
+
+
+def read_text(path: str) -> str:
+    """The text of a file, whatever its line ends: git may change them on its way to a machine."""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _texts_under(folder: str, suffix: str = "") -> list[str]:
+    """Names and contents of all files under a folder, in an order of their own."""
+    texts = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", "_templates"))
+        for name in sorted(files):
+            if name.endswith(suffix) and not name.endswith((".pyc", "~", ".swp")):
+                path = os.path.join(parent, name)
+                texts += [os.path.relpath(path, folder).replace(os.sep, "/"), read_text(path)]
+    return texts

@@ -1,0 +1,150 @@
+"""Which kind of kernel some math needs, read off its structure and never named by the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .diagnostics import Mistake, Mistakes
+from .ir import Call, Cast, Choose, Load, Node, Op, Reduce, Ref, Scan, Value, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An operator whose reductions each have a name: a value is one reduction or none.
+
+    `over` are the axes that all reductions are over, () where there is none.
+    """
+
+    op: Op
+    over: tuple[str, ...]
+
+    @property
+    def reductions(self) -> tuple[Value, ...]:
+        return tuple(value for value in self.op.values if isinstance(value.node, Reduce))
+
+    @property
+    def maps_back(self) -> bool:
+        """Whether an output varies along the reduced axes."""
+        return any(set(result.node.axes) & set(self.over) for result in self.op.results)
+
+
+def recognise(op: Op) -> Program:
+    """The program of an operator. Raises `Mistakes` for a structure that no family plans yet."""
+    op = name_reductions(op)
+    mistakes = [m for value in op.values if (m := _unsupported(op, value))]
+    overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
+    if not mistakes and len(overs) > 1:
+        mistakes.append(_two_reductions(op, tuple(overs)))
+    if mistakes:
+        raise Mistakes(*mistakes)
+    return Program(op, next(iter(overs), ()))
+
+
+def name_reductions(op: Op) -> Op:
+    """Give each reduction inside a larger expression a name, its line's and its own kind's."""
+    values: list[Value] = []
+    names = {v.name for v in op.values} | {t.name for t in op.inputs} | {p.name for p in op.params}
+    known: dict[Node, Ref] = {}
+
+    def hoist(node: Node, value: Value, top: bool) -> Node:
+        node = _rebuild(node, tuple(hoist(child, value, False) for child in _parts(node)))
+        if not isinstance(node, Reduce):
+            return node
+        if node in known:
+            return known[node]
+        if top:
+            known[node] = Ref(value.name, node.axes, node.dtype)
+            return node
+        name = f"{value.name}_{node.kind}"
+        while name in names:
+            name += "_"
+        names.add(name)
+        values.append(Value(name, node, ""))
+        known[node] = Ref(name, node.axes, node.dtype)
+        return known[node]
+
+    for value in op.values:
+        values.append(replace(value, node=hoist(value.node, value, True)))
+    return replace(op, values=tuple(values))
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Call(args=args):
+            return args
+        case Cast(arg=arg) | Reduce(arg=arg) | Scan(arg=arg):
+            return (arg,)
+        case Choose():
+            return (node.then, node.other)
+        case Load(at=at):
+            return tuple(index for _, index in at)
+        case _:
+            return ()
+
+
+def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
+    match node:
+        case Call():
+            return replace(node, args=parts)
+        case Cast() | Reduce() | Scan():
+            return replace(node, arg=parts[0])
+        case Choose():
+            return replace(node, then=parts[0], other=parts[1])
+        case Load(at=at):
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts)))
+        case _:
+            return node
+
+
+def _unsupported(op: Op, value: Value) -> Mistake | None:
+    for node in walk(value.node):
+        if isinstance(node, Scan):
+            return _mistake(op, value, "TG602", f"a running {node.kind[3:]} along {node.over} (a scan)")
+        if isinstance(node, Reduce) and node.kind == "sum" and is_contraction(op, node):
+            over = ", ".join(node.over)
+            return _mistake(op, value, "TG601", f"a sum of products over {over} (a contraction)")
+    return None
+
+
+def is_contraction(op: Op, node: Reduce) -> bool:
+    """Whether a sum is of a product whose two sides each have an axis that the other lacks."""
+    arg = node.arg
+    while isinstance(arg, Ref):
+        arg = op.value(arg.name).node
+    if not isinstance(arg, Call) or arg.function != "mul":
+        return False
+    left, right = (set(side.axes) for side in arg.args)
+    shared = set(node.over) & left & right
+    return bool(shared and left - right - shared and right - left - shared)
+
+
+def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
+    message = f"{value.name} is {found}, which no kernel family of this version plans"
+    hint = "elementwise, reduction and row-wise math can be built; see `tritongen explain " + code + "`"
+    return Mistake(code, message, ("compute", _line_of(op, value)), hint=hint)
+
+
+def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
+    value = next(v for v in op.values if isinstance(v.node, Reduce) and v.node.over == overs[1])
+    first, second = (", ".join(over) for over in overs[:2])
+    message = f"{value.name} reduces over {second}, and a line above over {first}: two reductions in one kernel"
+    return Mistake(
+        "TG603",
+        message,
+        ("compute", _line_of(op, value)),
+        hint="reduce over the same axes in one spec, or write two specs",
+    )
+
+
+def _line_of(op: Op, value: Value) -> str:
+    """The line of [compute] that a value came from; what was named on the way precedes its line."""
+    after = op.values[op.values.index(value) :]
+    return next((v.name for v in after if v.source), value.name)
+
+
+def references(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Ref)}
+
+
+def reads(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Load)}

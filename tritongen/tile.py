@@ -1,0 +1,234 @@
+"""How a kernel over rows and columns reads, writes and indexes: the lines that all families share."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .ir import Call, Constant, Index, Load, Node, Op, Ref, Scalar, Value, walk
+from .lower import Compute, Line, Lowering, load_default, method, parse
+from .space import Dim, Space
+from .spec import BATCH, Input
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A pointer argument of a kernel: its name in the math and the axes along which it moves."""
+
+    name: str
+    axes: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def pointer(self) -> str:
+        return f"{self.name}_ptr"
+
+    def stride(self, dim: Dim) -> str:
+        joint = "" if len(self.name) == 1 else "_"
+        return f"stride_{self.name}{joint}{dim.suffix.lstrip('_') if joint else dim.suffix}"
+
+    def strides(self, dims: tuple[Dim, ...]) -> tuple[str, ...]:
+        return tuple(self.stride(dim) for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a kernel over a space. `other` is what loads give where the mask is off."""
+
+    op: Op
+    space: Space
+    compute: Compute
+    other: str = "0.0"
+
+    def moves(self, axes: tuple[str, ...]) -> tuple[bool, bool]:
+        """Whether a value with these axes varies along the rows and along the columns."""
+        rows = bool(self.space.steps(axes, self.space.rows))
+        return rows, bool(self.space.steps(axes, self.space.cols))
+
+    def mask(self, axes: tuple[str, ...]) -> str:
+        names = {(True, True): "mask", (True, False): "row_mask", (False, True): "col_mask"}
+        return names.get(self.moves(axes), "")
+
+    def tensor(self, tensor: Input) -> Tensor:
+        return Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+
+    # Where things are
+
+    def row_decode(self) -> tuple[Line, ...]:
+        """The position of a row in each dimension of the rows."""
+        return _decode("rows", self.space.rows)
+
+    def col_decode(self) -> tuple[Line, ...]:
+        dims = self.space.cols
+        return () if len(dims) == 1 else _decode("cols", dims)
+
+    def base(self, tensor: Tensor) -> str:
+        """The name of the pointer to a tensor's row."""
+        return f"{tensor.name}_row" if self.space.steps(tensor.axes, self.space.rows) else tensor.pointer
+
+    def base_line(self, tensor: Tensor) -> Line | None:
+        dims = self.space.steps(tensor.axes, self.space.rows)
+        if not dims:
+            return None
+        return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
+
+    def address(self, tensor: Tensor) -> str:
+        return _sum(self.base(tensor), self.space.steps(tensor.axes, self.space.cols), tensor)
+
+    # Reading and writing
+
+    def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
+        mine = self.tensor(tensor)
+        mask = self.mask(mine.axes)
+        arguments = [self.address(mine)]
+        if mask:
+            arguments += [f"mask={mask}"]
+            if mask != "row_mask" or True:
+                arguments += [f"other={self.fill(tensor)}"]
+        if policy and mask == "mask":
+            arguments += [f'eviction_policy="{policy}"']
+        text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
+        if tensor.default is None:
+            return [Line(f"{tensor.name} = {text}")]
+        return [
+            Line(f"if {mine.pointer} is not None:"),
+            Line(f"    {tensor.name} = {text}"),
+            Line("else:"),
+            Line(f"    {tensor.name} = {load_default(tensor)}"),
+        ]
+
+    def fill(self, tensor: Input) -> str:
+        floating = all("float" in dtype for dtype in tensor.type.dtypes)
+        if not floating:
+            return "0"
+        return self.other if self.moves(tensor.type.axes)[1] else "0.0"
+
+    def widen(self, tensor: Input) -> str:
+        dtypes = set(tensor.type.dtypes)
+        to = self.compute.text
+        if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
+            return ""
+        floats = any("float" in dtype for dtype in dtypes)
+        if floats or to == "tl.int64" or (self.compute.constexpr and tensor.name in self.compute.of):
+            return f".to({to})"
+        return ""
+
+    def gather(self, node: Load, lowering: Lowering) -> ast.expr:
+        """An element at computed positions; NaN (0 for integers) where one is out of range."""
+        tensor = self.op.input(node.name)
+        mine = self.tensor(tensor)
+        checks: list[str] = []
+        terms = [mine.pointer]
+        at = dict(node.at)
+        for dim in self.space.steps(mine.axes, self.space.dims):
+            moved = next((axis for axis in dim.axes if axis in at), None)
+            if moved is None:
+                terms.append(f"{dim.index} * {mine.stride(dim)}")
+                continue
+            position = lowering.expression(at[moved])
+            if not isinstance(position, ast.Name):
+                position = lowering.hoist("at", position)
+            terms.append(f"{ast.unparse(position)} * {mine.stride(dim)}")
+            if not self.within(at[moved], moved):
+                name = ast.unparse(position)
+                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
+        mask = self.mask(node.axes)
+        masks = [*([mask] if mask else []), *checks]
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
+        rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+        return parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+
+    def within(self, node: Node, axis: str) -> bool:
+        """Whether an index is surely a position along an axis of fixed size."""
+        size = dict(self.op.sizes).get(axis)
+        bounds = self.bounds(node)
+        return bool(size and bounds and bounds[0] >= 0 and bounds[1] < size)
+
+    def bounds(self, node: Node) -> tuple[float, float] | None:
+        match node:
+            case Constant(value=int() as value):
+                return value, value
+            case Index(axis=axis) if axis in dict(self.op.sizes):
+                return 0, dict(self.op.sizes)[axis] - 1
+            case Call(function="add" | "sub" as function, args=(left, right)):
+                a, b = self.bounds(left), self.bounds(right)
+                if a and b:
+                    return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
+        return None
+
+    def store_line(self, name: str, axes: tuple[str, ...], value: str, cast: str = "", policy: str = "") -> Line:
+        mine = Tensor(name, axes)
+        address = self.address(mine) if axes else f"{mine.pointer} + rows"
+        if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
+            address = f"{mine.pointer} + rows"
+        mask = "mask" if self.moves(axes)[1] else "row_mask"
+        return Line(f"tl.store({address}, {value}{cast}, mask={mask}{policy})")
+
+    # What the lowering asks
+
+    def index(self, axis: str) -> ast.expr:
+        dim = next(dim for dim in self.space.dims if axis in dim.axes)
+        return ast.Name(dim.index)
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        parts = [self.size_name(axis) for axis in axes]
+        if set(axes) == set(self.space.col_axes):
+            parts = ["n_cols"]
+        return parse(" * ".join(parts))
+
+    def size_name(self, axis: str) -> str:
+        if self.space.col_axes == (axis,):
+            return "n_cols"
+        return "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+    def load(self, node: Load, lowering: Lowering) -> ast.expr:
+        return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+def loads(values: Iterable[Node]) -> list[Load]:
+    """The plain loads of some nodes, without what `take` reads."""
+    return [n for value in values for n in walk(value) if isinstance(n, Load) and not n.at]
+
+
+def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
+    """The values that some names need, themselves included, in order."""
+    wanted = set(roots)
+    for value in reversed(values):
+        if value.name in wanted:
+            wanted |= {node.name for node in walk(value.node) if isinstance(node, Ref)}
+    return [value for value in values if value.name in wanted]
+
+
+def scalars(nodes: Iterable[Node]) -> set[str]:
+    return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
+
+
+def mentions(lines: Iterable[Line], name: str) -> bool:
+    """Whether some lines use a name."""
+    return any(re.search(rf"\b{name}\b", line.text) for line in lines)
+
+
+def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+    lines = []
+    for position, dim in enumerate(dims):
+        inner = [later.size for later in dims[position + 1 :]]
+        text = flat
+        if len(inner) == 1:
+            text += f" // {inner[0]}"
+        elif inner:
+            text += f" // ({' * '.join(inner)})"
+        if position:
+            text += f" % {dim.size}"
+        lines.append(Line(f"{dim.index} = {text}"))
+    return tuple(lines)
+
+
+def _sum(base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
+    return " + ".join([base, *(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)])
+
+
+def cast_to(value: str, dtype: str) -> str:
+    return ast.unparse(method(parse(value), "to", parse(dtype)))

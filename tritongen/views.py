@@ -1,0 +1,93 @@
+"""What templates see: strings, booleans and tuples, all decided before a template runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .lower import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A run-time argument of a kernel: how its signature spells it, and what the launch passes."""
+
+    spelling: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A walk along the columns: what stands before the loop, in it and after it."""
+
+    comment: str
+    start: tuple[Line, ...]
+    body: tuple[Line, ...]
+    after: tuple[Line, ...]
+    backwards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of a generated module. `sections` are runs of lines with a blank line between.
+
+    `use_*` say which masks and indices its lines mention.
+    """
+
+    name: str
+    doc: str
+    arguments: tuple[Argument, ...]
+    constexprs: tuple[str, ...]
+    setup: tuple[Line, ...] = ()
+    body: tuple[Line, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    stores: tuple[Line, ...] = ()
+    fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
+    use_row_mask: bool = False
+    use_col_mask: bool = False
+    use_mask: bool = False
+    devices: frozenset[str] = frozenset()
+
+    @property
+    def signature(self) -> str:
+        spelled = [argument.spelling for argument in self.arguments]
+        return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in self.constexprs)])
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        return tuple(argument.value for argument in self.arguments)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(argument.spelling.split(":")[0] for argument in self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An argument or result of the public function, for its docstring and its signature."""
+
+    name: str
+    annotation: str
+    default: str  # "" where it is required
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """The public function: its checks, the shapes it unpacks, what it allocates and launches."""
+
+    name: str
+    summary: str
+    formula: tuple[str, ...]
+    tensors: tuple[Field, ...]
+    params: tuple[Field, ...]
+    returns: str
+    results: tuple[Field, ...]
+    checks: tuple[str, ...]
+    prepare: tuple[str, ...]
+    allocate: tuple[str, ...]
+    fold: tuple[str, ...]
+    result: str
+    retry: str
+    device: str
+    raises_value: str
+    devices: frozenset[str] = frozenset()
