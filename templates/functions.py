@@ -161,7 +161,8 @@ def _pow_int(x, exponent):
     inverse = tl.where(base == 1, base, 0)
     inverse = tl.where(base + 1 == 0, 1 - 2 * (left & 1), inverse)
     power = tl.zeros_like(base) + 1
-    for _ in tl.static_range(base.dtype.primitive_bitwidth):
+    bits: tl.constexpr = base.dtype.primitive_bitwidth
+    for _ in tl.static_range(bits):
         power = tl.where(left & 1 == 1, power * base, power)
         base *= base
         left >>= 1

@@ -517,7 +517,7 @@ def compile_all(target: tuple[str, int | str, str], folder: Path) -> int:
             except Exception as error:
                 if len(batch) == 1:
                     failures += 1
-                    print(f"{batch[0].label}: {error}")
+                    print(f"{batch[0].label}: {error.__cause__ or error}")
                 again += [[case] for case in batch] if len(batch) > 1 else []
         batches = again
     return failures

@@ -102,7 +102,7 @@ class Assembler:
         """Float params come as float64 where the kernel may compute in it."""
         if not self.tile.compute.constexpr:
             return []
-        return [Line(f"{p.name} = {p.name}.to(COMPUTE)") for p in self.tile.op.params if p.kind == "float"]
+        return [Line(f"{p.name} = tl.full((), {p.name}, COMPUTE)") for p in self.tile.op.params if p.kind == "float"]
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
         found = [Argument("n_rows", "n_rows")]

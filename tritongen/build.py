@@ -1,0 +1,274 @@
+"""`build` and `check`: which specs need work, and what that makes of the tree.
+
+The tree is only touched once every spec was rendered without a mistake, so that specs and tree
+are never half-way to each other because of one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
+from .resources import digest, in_checkout, read_text, templates_digest
+from .settings import Project, Source, find_projects, shown_path, stamp_of
+from .stamps import Stamps
+from .tree import (
+    Change,
+    Kind,
+    compare,
+    is_edited,
+    listing,
+    locked,
+    orphans,
+    read_header,
+    remove,
+    sweep,
+    write,
+)
+
+if TYPE_CHECKING:
+    from .render import Generate, Rendered
+
+# What a terminal shows while specs are rendered: takes the results and how many there will be.
+Watch = Callable[["Iterator[Rendered]", int], "Iterator[Rendered]"]
+
+_FINDINGS: dict[Kind, tuple[str, str]] = {
+    "missing": ("TG702", "missing: {source} makes it"),
+    "stale": ("TG701", "stale: {source} makes another text now"),
+    "extra": ("TG703", "extra: {source} does not make it any more"),
+    "edited": ("TG704", "edited by hand since it was generated from {source}"),
+    "foreign": ("TG705", "not generated, but where {source} puts a file"),
+}
+_BUILD_HINT = "run `tritongen build`"
+_FORCE_HINT = "move the change into the spec or the file elsewhere, or build with --force"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build did. With `refused` ones, it did nothing."""
+
+    specs: int = 0
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    refused: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What a check found, and the changes that would undo it."""
+
+    specs: int
+    findings: tuple[Diagnostic, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class _Work:
+    """A project, and what a look at stamps and headers says of its specs."""
+
+    project: Project
+    stamps: Stamps
+    owners: dict[str, Source] = field(default_factory=dict)  # op -> its spec, of those up to date
+    pending: list[Source] = field(default_factory=list)
+    rendered: list[Rendered] = field(default_factory=list)
+
+    def changes(self) -> Iterator[Change]:
+        """What must change for the tree to be right."""
+        out = self.project.settings.out_dir
+        for one in self.rendered:
+            yield from compare(os.path.join(out, one.op), one.files, one.source.name)
+        owners = {op: source.name for op, source in self.owners.items()}
+        owners |= {one.op: one.source.name for one in self.rendered}
+        yield from orphans(out, owners, self._is_gone)
+
+    def _is_gone(self, name: str) -> bool:
+        path = os.path.join(self.project.settings.root, name)
+        return self.project.covers(name) and not os.path.lexists(path)
+
+
+def build(
+    paths: tuple[str, ...] = (),
+    force: bool = False,
+    generate: Generate | None = None,
+    watch: Watch | None = None,
+) -> Built:
+    """Brings the tree up to date. Raises `Rejected`, having written nothing, if a spec is wrong."""
+    projects = find_projects(paths)
+    count = sum(len(project.sources) for project in projects)
+    if all(_is_settled(_survey(project)) for project in projects):
+        return Built(count)
+    with locked(project.settings.out_dir for project in projects) as alone:
+        works = [_survey(project) for project in projects]
+        _render(works, generate, watch)
+        changes = [change for work in works for change in work.changes()]
+        refused = [change for change in changes if change.refused and not force]
+        if refused:
+            return Built(count, refused=_told(refused, _FORCE_HINT))
+        if alone:
+            for project in projects:
+                sweep(project.settings.out_dir)
+        _apply(works, changes)
+    return Built(
+        count,
+        tuple(shown_path(change.path) for change in changes if change.new is not None),
+        tuple(shown_path(change.path) for change in changes if change.new is None),
+    )
+
+
+def check(
+    paths: tuple[str, ...] = (),
+    generate: Generate | None = None,
+    watch: Watch | None = None,
+) -> Drift:
+    """Renders everything again and compares. Trusts no stamp and no digest."""
+    projects = find_projects(paths)
+    works = [
+        _Work(project, Stamps(project.settings), {}, project.sources) for project in projects
+    ]
+    _render(works, generate, watch)
+    changes = tuple(change for work in works for change in work.changes())
+    count = sum(len(project.sources) for project in projects)
+    return Drift(count, _told(changes, _BUILD_HINT), changes)
+
+
+def show(path: str, generate: Generate | None = None) -> Rendered:
+    """The files of one spec, as `build` would write them."""
+    projects = find_projects((path,))
+    works = [
+        _Work(project, Stamps(project.settings), {}, project.sources) for project in projects
+    ]
+    _render(works, generate, None)
+    return works[0].rendered[0]
+
+
+def _survey(project: Project) -> _Work:
+    work = _Work(project, Stamps(project.settings))
+    templates = templates_digest(project.settings.line_length)
+    for source in project.sources:
+        op = work.stamps.op_if_fresh(source)
+        if not op and not in_checkout():
+            op = _op_if_headers_agree(source, templates, work.stamps)
+        if op and op not in work.owners:
+            work.owners[op] = source
+        else:
+            work.pending.append(source)
+    return work
+
+
+def _is_settled(work: _Work) -> bool:
+    if work.pending or next(work.changes(), None):
+        return False
+    work.stamps.save(work.project)
+    return True
+
+
+def _op_if_headers_agree(source: Source, templates: str, stamps: Stamps) -> str:
+    """The op of a spec whose files all say, and are right, that they were made from it by us."""
+    import tomllib
+
+    try:
+        text = read_text(source.path)
+        op = tomllib.loads(text)["op"]["name"]
+        folder = os.path.join(source.settings.out_dir, op)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    files = listing(folder)
+    expected = (source.name, len(files), digest(text), templates)
+    for name in files:
+        content = read_text(os.path.join(folder, name))
+        header = read_header(content)
+        if header is None or is_edited(content, header):
+            return ""
+        if (header.source, header.count, header.spec, header.templates) != expected:
+            return ""
+    if not files:
+        return ""
+    stamps.record(source, op, files)
+    return str(op)
+
+
+def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | None) -> None:
+    """Fills in `rendered`. Raises `Rejected` with every mistake of every spec."""
+    from .render import generate_modules, render_all
+
+    pending = [source for work in works for source in work.pending]
+    if not pending:
+        return
+    results = render_all(pending, generate or generate_modules)
+    if watch:
+        results = watch(results, len(pending))
+    done = sorted(results, key=lambda one: one.source.path)
+    wrong = [diagnostic for one in done for diagnostic in one.diagnostics]
+    for work in works:
+        mine = set(work.pending)
+        work.rendered = [one for one in done if one.source in mine and not one.diagnostics]
+        wrong += _conflicts(work)
+    if wrong:
+        raise Rejected(wrong)
+
+
+def _conflicts(work: _Work) -> Iterator[Diagnostic]:
+    """Specs that would write where another's files are."""
+    # Some file systems take Add and add for one folder.
+    taken = {op.lower(): source for op, source in work.owners.items()}
+    names = {source.name for source in work.project.sources}
+    settings = work.project.settings
+    for one in work.rendered:
+        other = taken.setdefault(one.op.lower(), one.source)
+        if other is not one.source:
+            yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
+            continue
+        for name in one.files:
+            path = os.path.join(settings.out_dir, one.op, name)
+            header = read_header(read_text(path)) if os.path.isfile(path) else None
+            if header is None or header.source in names:
+                continue
+            if os.path.lexists(os.path.join(settings.root, header.source)):
+                yield _conflict(one, "TG707", f"'{one.op}' was made from {header.source}")
+                break
+
+
+def _conflict(one: Rendered, code: str, message: str) -> Diagnostic:
+    hint = "every op has a folder of its own: give one of the specs another name"
+    mistake = Mistake(code, message, ("op", "name"), 0, len(one.op), hint)
+    return locate(one.source.shown, read_text(one.source.path), [mistake])[0]
+
+
+def _apply(works: Sequence[_Work], force: bool) -> tuple[list[Change], list[Change]]:
+    """Makes the tree right: the changes made, or else those that only force would make."""
+    # Stamped before they are read, so that an edit from now on shows.
+    before = {one.source: listing(work.folder(one)) for work in works for one in work.rendered}
+    changes = [change for work in works for change in work.changes()]
+    refused = [change for change in changes if change.refused and not force]
+    if refused:
+        return [], refused
+    stamps: dict[str, Stamp] = {}
+    for change in changes:
+        if change.new is None:
+            remove(change.path)
+        else:
+            stamps[change.path] = write(change.path, change.new)
+    for work in works:
+        for one in work.rendered:
+            folder, files = work.folder(one), before[one.source]
+            files |= {name: stamps.get(os.path.join(folder, name), []) for name in one.files} - 0
+            work.stamps.record(one.source, one.op, files)
+        work.stamps.save(work.project)
+    return changes, []
+
+
+def _told(changes: Sequence[Change], hint: str) -> tuple[Diagnostic, ...]:
+    return in_order(
+        Diagnostic(
+            shown_path(change.path),
+            0,
+            0,
+            _FINDINGS[change.kind][0],
+            _FINDINGS[change.kind][1].format(source=change.source),
+            _FORCE_HINT if change.refused else hint,
+        )
+        for change in changes
+    )
