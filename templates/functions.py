@@ -366,7 +366,9 @@ def _pow(x, exponent):
     whole = tl.floor(exponent) == exponent
     odd = whole & (tl.floor(exponent * 0.5) != exponent * 0.5)
     power = tl.where(odd, _copysign(power, x), power)
-    power = tl.where((x < 0) & (size < float("inf")) & (exponent == exponent) & ~whole, float("nan"), power)
+    power = tl.where(
+        (x < 0) & (size < float("inf")) & (exponent == exponent) & ~whole, float("nan"), power
+    )
     unit = (x == 1) | (exponent == 0) | ((x == -1) & (tl.abs(exponent) == float("inf")))
     return tl.where(unit, 1.0, power)
 

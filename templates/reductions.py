@@ -25,41 +25,53 @@ def _product(a, b):
 
 
 @triton.jit
-def _leading_max(value, at, other, other_at):
-    """The larger of two with its position. NaN is the largest, and the first of equals leads."""
-    tie = (value == other) | ((value != value) & (other != other))
-    leads = (value > other) | ((value != value) & (other == other)) | (tie & (at < other_at))
-    return tl.where(leads, value, other), tl.where(leads, at, other_at)
-
-
-@triton.jit
-def _leading_min(value, at, other, other_at):
-    """The smaller of two with its position. NaN is the smallest, and the first of equals leads."""
-    tie = (value == other) | ((value != value) & (other != other))
-    leads = (value < other) | ((value != value) & (other == other)) | (tie & (at < other_at))
-    return tl.where(leads, value, other), tl.where(leads, at, other_at)
-
-
-@triton.jit
 def _argmax(value, at):
-    """Per row, the largest of a tile and its position; [BLOCK_M, 1] each."""
-    return tl.reduce((value, tl.broadcast_to(at, value.shape)), 1, _leading_max, keep_dims=True)
+    """Per row, the largest of a tile and the first position of it; [BLOCK_M, 1] each.
+
+    NaN is the largest, as it is in torch.
+    """
+    largest = tl.reduce(value, 1, _nan_max, keep_dims=True)
+    leads = (value == largest) | (value != value)
+    last = tl.max(at, axis=1, keep_dims=True)
+    return largest, tl.min(tl.where(leads, at, last), axis=1, keep_dims=True)
 
 
 @triton.jit
 def _argmin(value, at):
-    """Per row, the smallest of a tile and its position; [BLOCK_M, 1] each."""
-    return tl.reduce((value, tl.broadcast_to(at, value.shape)), 1, _leading_min, keep_dims=True)
+    """Per row, the smallest of a tile and the first position of it; [BLOCK_M, 1] each.
+
+    NaN is the smallest, as it is in torch.
+    """
+    smallest = tl.reduce(value, 1, _nan_min, keep_dims=True)
+    leads = (value == smallest) | (value != value)
+    last = tl.max(at, axis=1, keep_dims=True)
+    return smallest, tl.min(tl.where(leads, at, last), axis=1, keep_dims=True)
 
 
 @triton.jit
-def _welford(mean, squares, count, x, mask):
-    """Take `x` into a running mean and sum of squared distances from it (Welford, 1962)."""
-    count += mask.to(count.dtype)
-    distance = x - mean
-    mean += tl.where(mask, distance / count, 0.0)
-    squares += tl.where(mask, distance * (x - mean), 0.0)
-    return mean, squares, count
+def _lead_max(best, best_at, value, at):
+    """The larger of two with its position; NaN is the largest, and the earlier stays of equals."""
+    leads = (value > best) | ((value != value) & (best == best))
+    return tl.where(leads, value, best), tl.where(leads, at, best_at)
+
+
+@triton.jit
+def _lead_min(best, best_at, value, at):
+    """The smaller of two with its position; NaN is the smallest, and the earlier stays of equals."""
+    leads = (value < best) | ((value != value) & (best == best))
+    return tl.where(leads, value, best), tl.where(leads, at, best_at)
+
+
+@triton.jit
+def _welford(mean, squares, x, mask, step):
+    """Take `x` into a running mean and sum of squared distances from it (Welford, 1962).
+
+    `step` counts from 1; lanes that are masked off stay as they are.
+    """
+    distance = tl.where(mask, x - mean, 0.0)
+    mean += distance * (tl.full((), 1.0, mean.dtype) / step)
+    squares += distance * tl.where(mask, x - mean, 0.0)
+    return mean, squares
 
 
 @triton.jit

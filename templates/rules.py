@@ -23,9 +23,9 @@ def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     return min(TILE[1:] or TILE, key=lambda config: abs(config.kwargs["BLOCK_N"] - triton.next_power_of_2(n_cols)))
 
 
-def in_registers(n_cols: int, contiguous: bool) -> bool:
+def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
     """Whether a row is held in registers rather than walked along."""
-    return n_cols <= (32768 if contiguous else 8192)
+    return n_cols <= (32768 if contiguous else 1024)
 
 
 def choose_registers(n_rows: int, n_cols: int) -> triton.Config:
@@ -42,7 +42,7 @@ def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Con
     """A loop along the row: wide steps where columns lie next to each other, else many rows at once."""
     if not contiguous:
         return LOOP[-1]
-    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"]), LOOP[-2])
+    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"] * 2), LOOP[-2])
 
 
 def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:

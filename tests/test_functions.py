@@ -39,6 +39,11 @@ from tritongen.functions import FUNCTIONS, OPERATORS, Function
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 
+# Triton 3.6 spells -x as 0 - x and compares with numbers rounded to float32; its interpreter rounds
+# an fma twice, and cannot invert a uint8.
+OLD = tuple(map(int, triton.__version__.split(".")[:2])) <= (3, 6)
+EXACT_FMA = GPU or not OLD
+
 FLOATS = (torch.float32, torch.float64)
 INTS = (torch.int32, torch.int64, torch.uint8)
 INF, NAN = math.inf, math.nan
@@ -99,6 +104,7 @@ NUMBERS = [
     Case("lerp", {"end": 0.1, "weight": 0.3}),
     Case("logaddexp", {"other": 0.1}),
     Case("logaddexp2", {"other": 0.1}),
+    Case("lt", {"other": 0.1}),
     Case("maximum", {"other": 0.1}),
     Case("minimum", {"other": 0.1}),
     Case("nan_to_num", {"nan": 0.1, "posinf": 0.3, "neginf": -0.3}),
@@ -159,7 +165,10 @@ def spelled(case: Case, kind: str) -> str:
 def kernel(name: str, cases: list[Case], kind: str) -> str:
     """The source of a kernel that stores the results of some cases one after the other."""
     tensors = list(dict.fromkeys(tensor for case in cases for tensor in case.tensors))
-    lines = ["@triton.jit", f"def {name}({''.join(t + '_ptr, ' for t in tensors)}out_ptr, N: tl.constexpr):"]
+    lines = [
+        "@triton.jit",
+        f"def {name}({''.join(t + '_ptr, ' for t in tensors)}out_ptr, N: tl.constexpr):",
+    ]
     lines += ["    index = tl.program_id(0) * N + tl.arange(0, N)"]
     for tensor in tensors:
         test = " != 0" if tensor == "condition" or kind == "bool" else ""
@@ -193,12 +202,16 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return load(path)
 
 
-def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+def run(
+    kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor
+) -> torch.Tensor:
     device = "cuda" if GPU else "cpu"
     block = 512 if GPU else out.numel()
     result = out.to(device)
     function = getattr(kernels, f"{kind}_{KINDS[kind].index(case)}")
-    function[(out.numel() // block,)](*(inputs[name].to(device) for name in case.tensors), result, N=block)
+    function[(out.numel() // block,)](
+        *(inputs[name].to(device) for name in case.tensors), result, N=block
+    )
     return result.cpu()
 
 
@@ -291,15 +304,9 @@ def allowed(case: Case, dtype: torch.dtype) -> float:
     """The relative error: 4 ulp of float32, and 1e-12 of float64."""
     if dtype == torch.float64:
         return 1e-12
-    if not exact_fma() and case.function in ("pow", "sinh", "cosh", "erfc"):
+    if not EXACT_FMA and case.function in ("pow", "sinh", "cosh", "erfc"):
         return 1e-5
     return 4.8e-7
-
-
-@cache
-def exact_fma() -> bool:
-    """Triton 3.6's interpreter rounds an fma twice."""
-    return GPU or tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6)
 
 
 def language(values: dict[str, Any]) -> dict[str, Any]:
@@ -318,12 +325,16 @@ def evaluate(expression: str, values: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("case", KINDS["float"], ids=lambda case: case.label)
 def test_floats(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
+    if OLD and dtype == torch.float64 and case.label in ("hardshrink-lambd=0.1", "lt-other=0.1"):
+        pytest.skip("compares with a float32")
     inputs = dict(zip(case.tensors, (c.to(dtype) for c in floats(len(case.tensors))), strict=True))
     if "condition" in inputs:
         inputs["condition"] = inputs["condition"] > 0
     size = len(next(iter(inputs.values())))
     is_bool = case.row.result == "bool"
-    got = run(kernels, "float", case, inputs, torch.empty(size, dtype=torch.int8 if is_bool else dtype))
+    got = run(
+        kernels, "float", case, inputs, torch.empty(size, dtype=torch.int8 if is_bool else dtype)
+    )
     want = expected(case, inputs, widen=case.function != "nan_to_num")
     if is_bool:
         assert torch.equal(got != 0, want)
@@ -335,16 +346,22 @@ def test_floats(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
     rounded = want.to(dtype)
     equal = (got == rounded) | (got.isnan() & rounded.isnan())
     good = equal | ((got.double() - want).abs() <= bound)
-    if case.function in WHERE and exact_fma():
+    if case.function in WHERE:
         good |= ~evaluate(WHERE[case.function], wide)
-    elif case.function in WHERE:
+    if case.function in ("floor_divide", "fmod", "remainder") and not EXACT_FMA:
         good |= torch.stack([v.frac() != 0 for v in inputs.values()]).any(0) | (len(inputs) == 1)
-    if case.function not in EITHER_ZERO and (case.function != "neg" or exact_fma()):
+    if case.function not in EITHER_ZERO and not (case.function == "neg" and OLD):
         good &= (want != 0) | (got != 0) | (got.signbit() == want.signbit())
     report(case, good, inputs, got, want)
 
 
-def report(case: Case, good: torch.Tensor, inputs: dict[str, torch.Tensor], got: torch.Tensor, want: torch.Tensor) -> None:
+def report(
+    case: Case,
+    good: torch.Tensor,
+    inputs: dict[str, torch.Tensor],
+    got: torch.Tensor,
+    want: torch.Tensor,
+) -> None:
     bad = (~good).nonzero().flatten().tolist()
     lines = [
         f"{ {k: v[i].item() for k, v in inputs.items()} }: {got[i].item()!r}, but torch {want[i].item()!r}"
@@ -370,8 +387,10 @@ def integers(case: Case, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("dtype", INTS, ids=str)
 @pytest.mark.parametrize("case", KINDS["int"], ids=lambda case: case.label)
 def test_integers(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
-    if case.function == "hardtanh" and dtype == torch.uint8:
-        pytest.skip("its limit of -1 is no uint8, for torch neither")
+    if dtype == torch.uint8 and (
+        case.function == "hardtanh" or (OLD and case.function == "bitwise_not")
+    ):
+        pytest.skip("its limit of -1 is no uint8 for torch neither, or an old interpreter")
     inputs = integers(case, dtype)
     want = expected(case, inputs, widen=False)
     out = torch.empty(512, dtype=torch.int8 if want.dtype == torch.bool else want.dtype)
@@ -394,7 +413,9 @@ def test_bools(kernels: ModuleType, case: Case) -> None:
 # Derivatives
 
 
-@pytest.mark.parametrize("row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name
+)
 def test_derivative(row: Function) -> None:
     case = plain(row)
     generator = torch.Generator().manual_seed(1)
@@ -466,10 +487,17 @@ def test_row(row: Function) -> None:
 
 def test_every_device_function_is_used_and_stands_alone() -> None:
     functions = device_functions()
-    used = {name for row in FUNCTIONS.values() for k in KINDS for name in names(ast.parse(row.spelling(k)))}
+    used = {
+        name
+        for row in FUNCTIONS.values()
+        for k in KINDS
+        for name in names(ast.parse(row.spelling(k)))
+    }
     for name, node in functions.items():
         own = {arg.arg for arg in node.args.args}
-        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own |= {
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         used |= names(node) - {name}
         assert names(node) - own <= set(functions) | {"tl", "triton", "float"}, name
         assert ast.get_docstring(node), name
@@ -502,7 +530,7 @@ def compile_all(target: tuple[str, int | str, str], folder: Path) -> int:
     """Compiles every case, a few to a kernel; where a kernel fails, its cases one by one."""
     backend, arch, dtype = target
     kind = {"i32": "int", "u8": "int", "i1": "bool"}.get(dtype, "float")
-    cases = KINDS[kind]
+    cases = [case for case in KINDS[kind] if dtype != "u8" or case.function != "hardtanh"]
     batches = [cases[at : at + 10] for at in range(0, len(cases), 10)]
     failures = 0
     while batches:

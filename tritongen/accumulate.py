@@ -29,16 +29,47 @@ IDENTITY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A reduction along a row: states (the value's own name among them), their start, how a tile
-    is taken in, how the lanes are merged, and what turns the merged states into the value."""
+class State:
+    """A number that every lane carries along a row: what it starts from, and in which dtype.
 
-    states: tuple[str, ...]
-    start: tuple[Line, ...]
+    `start` spells the start where it is not the same for all lanes. A state that is not carried is
+    known from the lane's place alone.
+    """
+
+    name: str
+    identity: str
+    dtype: str
+    start: str = ""
+    carried: bool = True
+
+    @property
+    def line(self) -> Line:
+        if self.start:
+            return Line(f"{self.name} = {self.start}")
+        if self.identity in ("0", "0.0"):
+            return Line(f"{self.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.dtype})")
+        return Line(f"{self.name} = tl.full([BLOCK_M, BLOCK_N], {self.identity}, {self.dtype})")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A reduction along a row: its states (the value's own name among them), how a tile is taken
+    in, how the lanes are merged, and what turns the merged states into the value."""
+
+    states: tuple[State, ...]
     step: Callable[[str], tuple[Line, ...]]  # of the masked argument's expression
     merge: tuple[Line, ...]
-    finish: tuple[Line, ...]
+    finish: tuple[Line, ...] = ()
     masked: bool = True  # whether masked lanes must hold the identity
+    lanes: tuple[Line, ...] = ()  # the states that are not carried
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(state.name for state in self.states)
+
+    @property
+    def start(self) -> tuple[Line, ...]:
+        return tuple(state.line for state in self.states if state.carried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +121,14 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     """The states of a reduction along the columns, named after its value."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
-    rows, tile = "axis=1, keep_dims=True", "[BLOCK_M, BLOCK_N]"
-    identity = numbers.identity(kind)
-
-    def start(state: str, number: str, dtype: str = numbers.dtype) -> Line:
-        if number in ("0", "0.0"):
-            return Line(f"{state} = tl.zeros({tile}, {dtype})")
-        return Line(f"{state} = tl.full({tile}, {number}, {dtype})")
+    identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
+    less = f" - {node.correction:g}" if node.correction else ""
+    count = f"({numbers.count}{less})" if less else numbers.count
 
     def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
         final = (Line(f"{name} = {finish}"),) if finish else ()
-        first = start(name, identity, dtype)
-        return Running((name,), (first,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
+        state = State(name, identity, dtype)
+        return Running((state,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
 
     match kind:
         case "sum":
@@ -111,37 +138,36 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "prod":
             return one(f"{name} *= §", f"tl.reduce({name}, 1, _product, keep_dims=True)")
         case "max" | "min":
-            whole_text = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
-            how = f"tl.{kind}imum({name}, §)" if numbers.kind == "int" or plain_max else f"_nan_{kind}({name}, §)"
-            return one(f"{name} = {how}", whole_text)
+            merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
+            plain = numbers.kind == "int" or plain_max
+            return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = _nan_{kind}({name}, §)", merge)
         case "any":
             return one(f"{name} |= §", f"tl.max({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
         case "all":
             return one(f"{name} &= §", f"tl.min({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
         case "argmax" | "argmin":
-            best = f"{name}_best"
-            both = f"{best}, {name}"
-            lead = f"_leading_{kind[3:]}"
-            at = Line(f"{name} = tl.zeros({tile}, INDEX) + tl.arange(0, BLOCK_N)[None, :]")
+            best = State(f"{name}_best", identity, numbers.dtype)
+            lanes = "tl.zeros([BLOCK_M, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
+            at = State(name, "0", "INDEX", start=lanes)
+            both = f"{best.name}, {name}"
             return Running(
-                (best, name),
-                (start(best, identity), at),
-                lambda x: (Line(f"{both} = {lead}({both}, {x}, cols)"),),
+                (best, at),
+                lambda x: (Line(f"{both} = _lead_{kind[3:]}({both}, {x}, cols)"),),
                 (Line(f"{both} = _{kind}({both})"),),
-                (),
             )
         case "var":
-            states = (f"{name}_mean", name, f"{name}_count")
-            text = ", ".join(states)
-            less = f" - {node.correction:g}" if node.correction else ""
-            count = f"({numbers.count}{less})" if less else numbers.count
+            mean = State(f"{name}_mean", "0.0", numbers.dtype)
+            squares = State(name, "0.0", numbers.dtype)
+            counts = State(f"{name}_count", "0.0", numbers.dtype, carried=False)
+            two, three = f"{mean.name}, {name}", f"{mean.name}, {name}, {counts.name}"
+            steps = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
             return Running(
-                states,
-                tuple(start(state, "0.0") for state in states),
-                lambda x: (Line(f"{text} = _welford({text}, {x}, mask)"),),
-                (Line(f"{text} = _welford_merge({text})"),),
+                (mean, squares, counts),
+                lambda x: (Line(f"{two} = _welford({two}, {x}, mask, start // BLOCK_N + 1)"),),
+                (Line(f"{three} = _welford_merge({three})"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
+                lanes=(Line(f"{counts.name} = {steps}.to({numbers.dtype})"),),
             )
     raise AssertionError(kind)
 
@@ -149,15 +175,14 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
 def running_exp(largest: Value, total: Value, numbers: Numbers) -> Running:
     """The states of a maximum and of the sum of exp(x - maximum), in one pass."""
     both = f"{largest.name}, {total.name}"
+    states = (
+        State(largest.name, 'float("-inf")', numbers.dtype),
+        State(total.name, "0.0", numbers.dtype),
+    )
     return Running(
-        (largest.name, total.name),
-        (
-            Line(f'{largest.name} = tl.full([BLOCK_M, BLOCK_N], float("-inf"), {numbers.dtype})'),
-            Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {numbers.dtype})"),
-        ),
+        states,
         lambda x: (Line(f"{both} = _online_exp({both}, {x})"),),
         (Line(f"{both} = _online_exp_merge({both})"),),
-        (),
     )
 
 

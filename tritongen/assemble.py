@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from .accumulate import functions_in
 from .ir import Result, Value
 from .lower import Line, Lowering
-from .space import Dim
 from .tile import Tensor, Tile, loads, mentions
 from .views import Argument, Kernel, Pass
 
@@ -62,9 +61,9 @@ class Assembler:
         results: bool = True,
         tiles: bool = True,
     ) -> Kernel:
-        lines = [*setup, *body, *stores]
-        for walk_ in passes:
-            lines += [*walk_.start, *walk_.body, *walk_.after]
+        inner = [*body, *stores, *(line for walk in passes for line in (*walk.start, *walk.body, *walk.after))]
+        setup = [line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)]
+        lines = [*setup, *inner]
         decode = self.tile.row_decode() if len(self.tile.space.rows) else ()
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
@@ -149,6 +148,10 @@ class Assembler:
                 wide = param.kind == "float" and self.tile.compute.constexpr
                 found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
         return found
+
+
+def _is_base(line: Line) -> bool:
+    return line.text.split(" = ")[0].endswith("_row")
 
 
 def _uses_mask(line: Line) -> bool:

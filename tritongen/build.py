@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
 from .resources import digest, in_checkout, read_text, templates_digest
-from .settings import Project, Source, find_projects, shown_path, stamp_of
+from .settings import Project, Source, find_projects, shown_path
 from .stamps import Stamps
 from .tree import (
     Change,
@@ -77,12 +77,14 @@ class _Work:
 
     def changes(self) -> Iterator[Change]:
         """What must change for the tree to be right."""
-        out = self.project.settings.out_dir
         for one in self.rendered:
-            yield from compare(os.path.join(out, one.op), one.files, one.source.name)
+            yield from compare(self.folder(one), one.files, one.source.name)
         owners = {op: source.name for op, source in self.owners.items()}
         owners |= {one.op: one.source.name for one in self.rendered}
-        yield from orphans(out, owners, self._is_gone)
+        yield from orphans(self.project.settings.out_dir, owners, self._is_gone)
+
+    def folder(self, one: Rendered) -> str:
+        return os.path.join(self.project.settings.out_dir, one.op)
 
     def _is_gone(self, name: str) -> bool:
         path = os.path.join(self.project.settings.root, name)
@@ -103,14 +105,12 @@ def build(
     with locked(project.settings.out_dir for project in projects) as alone:
         works = [_survey(project) for project in projects]
         _render(works, generate, watch)
-        changes = [change for work in works for change in work.changes()]
-        refused = [change for change in changes if change.refused and not force]
-        if refused:
-            return Built(count, refused=_told(refused, _FORCE_HINT))
         if alone:
             for project in projects:
                 sweep(project.settings.out_dir)
-        _apply(works, changes)
+        changes = _bring_up_to_date(works, force)
+    if not force and any(change.refused for change in changes):
+        return Built(count, refused=_told([change for change in changes if change.refused]))
     return Built(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
@@ -125,21 +125,17 @@ def check(
 ) -> Drift:
     """Renders everything again and compares. Trusts no stamp and no digest."""
     projects = find_projects(paths)
-    works = [
-        _Work(project, Stamps(project.settings), {}, project.sources) for project in projects
-    ]
+    works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
     _render(works, generate, watch)
     changes = tuple(change for work in works for change in work.changes())
     count = sum(len(project.sources) for project in projects)
-    return Drift(count, _told(changes, _BUILD_HINT), changes)
+    return Drift(count, _told(changes), changes)
 
 
 def show(path: str, generate: Generate | None = None) -> Rendered:
     """The files of one spec, as `build` would write them."""
     projects = find_projects((path,))
-    works = [
-        _Work(project, Stamps(project.settings), {}, project.sources) for project in projects
-    ]
+    works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
     _render(works, generate, None)
     return works[0].rendered[0]
 
@@ -159,7 +155,7 @@ def _survey(project: Project) -> _Work:
 
 
 def _is_settled(work: _Work) -> bool:
-    if work.pending or next(work.changes(), None):
+    if work.pending or any(True for _ in work.changes()):
         return False
     work.stamps.save(work.project)
     return True
@@ -175,7 +171,7 @@ def _op_if_headers_agree(source: Source, templates: str, stamps: Stamps) -> str:
         folder = os.path.join(source.settings.out_dir, op)
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    files = listing(folder)
+    files = listing(folder) if isinstance(op, str) and op.isidentifier() else {}
     expected = (source.name, len(files), digest(text), templates)
     for name in files:
         content = read_text(os.path.join(folder, name))
@@ -222,7 +218,7 @@ def _conflicts(work: _Work) -> Iterator[Diagnostic]:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
         for name in one.files:
-            path = os.path.join(settings.out_dir, one.op, name)
+            path = os.path.join(work.folder(one), name)
             header = read_header(read_text(path)) if os.path.isfile(path) else None
             if header is None or header.source in names:
                 continue
@@ -237,30 +233,31 @@ def _conflict(one: Rendered, code: str, message: str) -> Diagnostic:
     return locate(one.source.shown, read_text(one.source.path), [mistake])[0]
 
 
-def _apply(works: Sequence[_Work], force: bool) -> tuple[list[Change], list[Change]]:
-    """Makes the tree right: the changes made, or else those that only force would make."""
+def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
+    """Makes the tree right, and says how; or changes nothing, and returns what it refuses to."""
     # Stamped before they are read, so that an edit from now on shows.
-    before = {one.source: listing(work.folder(one)) for work in works for one in work.rendered}
+    stamps = {
+        work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered
+    }
     changes = [change for work in works for change in work.changes()]
-    refused = [change for change in changes if change.refused and not force]
-    if refused:
-        return [], refused
-    stamps: dict[str, Stamp] = {}
+    refused = [change for change in changes if change.refused]
+    if refused and not force:
+        return refused
     for change in changes:
+        folder, name = os.path.split(change.path)
         if change.new is None:
             remove(change.path)
+            stamps.get(folder, {}).pop(name, None)
         else:
-            stamps[change.path] = write(change.path, change.new)
+            stamps[folder][name] = write(change.path, change.new)
     for work in works:
         for one in work.rendered:
-            folder, files = work.folder(one), before[one.source]
-            files |= {name: stamps.get(os.path.join(folder, name), []) for name in one.files} - 0
-            work.stamps.record(one.source, one.op, files)
+            work.stamps.record(one.source, one.op, stamps[work.folder(one)])
         work.stamps.save(work.project)
-    return changes, []
+    return changes
 
 
-def _told(changes: Sequence[Change], hint: str) -> tuple[Diagnostic, ...]:
+def _told(changes: Sequence[Change]) -> tuple[Diagnostic, ...]:
     return in_order(
         Diagnostic(
             shown_path(change.path),
@@ -268,7 +265,7 @@ def _told(changes: Sequence[Change], hint: str) -> tuple[Diagnostic, ...]:
             0,
             _FINDINGS[change.kind][0],
             _FINDINGS[change.kind][1].format(source=change.source),
-            _FORCE_HINT if change.refused else hint,
+            _FORCE_HINT if change.refused else _BUILD_HINT,
         )
         for change in changes
     )

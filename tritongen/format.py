@@ -10,22 +10,25 @@ BLACK_YEAR = "26"
 
 def check_black() -> str:
     """The version of black, if it will do."""
+    need = f"pip install 'black=={BLACK_YEAR}.*'"
     try:
         import black
     except ImportError as error:
-        raise Unavailable(f"black is not installed ({error}): pip install 'black==26.*'") from None
-    if black.__version__.split(".")[0] != BLACK_YEAR:
+        raise Unavailable(f"black is not installed ({error}): {need}") from None
+    version = str(black.__dict__["__version__"])
+    if version.split(".")[0] != BLACK_YEAR:
         raise Unavailable(
-            f"black {black.__version__} may format otherwise than {BLACK_YEAR}.*,"
-            f" which generated files are made with: pip install 'black=={BLACK_YEAR}.*'"
+            f"black {version} may format otherwise than {BLACK_YEAR}.*,"
+            f" which generated files are made with: {need}"
         )
-    return black.__version__
+    return version
 
 
 def format_python(text: str, line_length: int = 88) -> str:
     """`text` as black leaves it."""
     import black
+    import black.mode
 
-    versions = {black.TargetVersion.PY310}
-    mode = black.Mode(target_versions=versions, line_length=line_length)
-    return black.format_str(text, mode=mode)
+    versions = {black.mode.TargetVersion.PY310}
+    mode = black.mode.Mode(target_versions=versions, line_length=line_length)
+    return str(black.format_str(text, mode=mode))

@@ -127,7 +127,9 @@ _ARITHMETIC = (
         x="g * other",
         other="g * x",
     ),
-    _row("div", "x other", "x / other", "The true quotient.", x="g / other", other="-g * y / other"),
+    _row(
+        "div", "x other", "x / other", "The true quotient.", x="g / other", other="-g * y / other"
+    ),
     _row(
         "floor_divide",
         "x other",
@@ -174,13 +176,7 @@ _ARITHMETIC = (
     _row("square", "x", "x * x", "x times x.", accepts="number", x="2 * g * x"),
     _row("abs", "x", "tl.abs(x)", "x without its sign.", accepts="number", x="g * sign(x)"),
     _row(
-        "sign",
-        "x",
-        "_sign(x)",
-        "-1, 0 or 1; 0 for NaN.",
-        accepts="any",
-        triton_bool="x",
-        x="0.0",
+        "sign", "x", "_sign(x)", "-1, 0 or 1; 0 for NaN.", accepts="any", triton_bool="x", x="0.0"
     ),
     _row(
         "sgn",
@@ -263,9 +259,7 @@ _COMPARISON = (
         "Whether they differ by no more than atol + rtol * abs(other).",
         result="bool",
     ),
-    _row(
-        "isnan", "x", "x != x", "Whether x is NaN.", accepts="any", result="bool"
-    ),
+    _row("isnan", "x", "x != x", "Whether x is NaN.", accepts="any", result="bool"),
     _row(
         "isinf",
         "x",
@@ -431,7 +425,13 @@ _TRIGONOMETRY = (
         "sin(pi * x) / (pi * x), 1 at 0.",
         x="where(x == 0, 0.0, g * (cos(3.141592653589793 * x) - y) / x)",
     ),
-    _row("deg2rad", "x", "x * 0.017453292519943295", "Degrees in radians.", x="g * 0.017453292519943295"),
+    _row(
+        "deg2rad",
+        "x",
+        "x * 0.017453292519943295",
+        "Degrees in radians.",
+        x="g * 0.017453292519943295",
+    ),
     _row("rad2deg", "x", "x * 57.29577951308232", "Radians in degrees.", x="g * 57.29577951308232"),
 )
 
@@ -445,11 +445,7 @@ _SPECIAL = (
         x="-1.1283791670955126 * g * exp(-x * x)",
     ),
     _row(
-        "erfinv",
-        "x",
-        "_erfinv(x)",
-        "The inverse of erf.",
-        x="0.886226925452758 * g * exp(y * y)",
+        "erfinv", "x", "_erfinv(x)", "The inverse of erf.", x="0.886226925452758 * g * exp(y * y)"
     ),
     _row(
         "lgamma",

@@ -191,7 +191,7 @@ def _examine_items(node: Many, items: list[object], key: Key) -> Iterator[Mistak
 
 
 def _examine_fields(node: Fields, table: dict[str, object], key: Key) -> Iterator[Mistake]:
-    where = "" if node.is_root else f" in {_named(key)}"
+    where = f" in {_named(key)}" if key else ""
     what = "table" if node.is_root else "key"
     for name, inner in table.items():
         if name in node.fields:

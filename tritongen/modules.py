@@ -128,15 +128,15 @@ class _Map(_Common):
     def module(self) -> Module:
         plan, host = self.plan, self.host
         result = self.op.results[0].output.name
-        extra: dict[str, Any] = {"flat": None, "numel": f"{result}.numel()", "strided": _view(plan.strided, blocked=True)}
+        extra: dict[str, Any] = {"flat": None, "numel": f"{result}.numel()", "strided": _view(plan.strided)}
         if plan.space.split:
             extra["fold"] = [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols), *self.counts()]
         else:
             extra["fold"] = self.fold_all()
-        grid = 'triton.cdiv(n_rows, config.kwargs["BLOCK_M"]), triton.cdiv(n_cols, config.kwargs["BLOCK_N"])'
+        grid = 'triton.cdiv(n_rows, config.kwargs["BLOCK_M"]) * triton.cdiv(n_cols, config.kwargs["BLOCK_N"]),'
         extra["launch_strided"] = [
             f"config = configs.choose_tile(n_rows, n_cols, {self.cols_contiguous()})",
-            *self.launch(plan.strided, f"({grid})", "**config.all_kwargs()"),
+            *self.launch(plan.strided, f"({grid})", "**config.kwargs, num_warps=config.num_warps"),
         ]
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
@@ -220,10 +220,10 @@ class _Rows(_Common):
         }
         del maps_back
         row_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
-        extra["launch_loop"] = self.launch(plan.loop, row_grid, "**config.all_kwargs()")
+        extra["launch_loop"] = self.launch(plan.loop, row_grid, "**config.kwargs, num_warps=config.num_warps")
         if plan.registers is not None:
             extra["registers"] = _view(plan.registers)
-            extra["launch_registers"] = self.launch(plan.registers, row_grid, "**config.all_kwargs()")
+            extra["launch_registers"] = self.launch(plan.registers, row_grid, "**config.kwargs, num_warps=config.num_warps")
         if plan.partial is not None and plan.combine is not None:
             extra |= {"partial": _view(plan.partial), "combine": _view(plan.combine)}
             extra["workspaces"] = [
@@ -233,7 +233,7 @@ class _Rows(_Common):
             ]
             split_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
             extra["launch_split"] = [
-                *self.launch(plan.partial, split_grid, "**config.all_kwargs()"),
+                *self.launch(plan.partial, split_grid, "**config.kwargs, num_warps=config.num_warps"),
                 *self.launch(
                     plan.combine,
                     "(n_rows,)",
@@ -257,13 +257,12 @@ class _Rows(_Common):
         return f"{full[0]}_cols[-1] == 1"
 
 
-def _view(kernel: Kernel, blocked: bool = False) -> dict[str, Any]:
+def _view(kernel: Kernel) -> dict[str, Any]:
     names = tuple(kernel.__dataclass_fields__)
     view = {name: getattr(kernel, name) for name in names}
     return view | {
         "signature": kernel.signature,
         "passed": _starred(kernel.passed),
-        "blocked_cols": blocked,
         "fixed_text": repr(list(kernel.fixed)),
     }
 

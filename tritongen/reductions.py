@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan, Size
+from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan
 
 if TYPE_CHECKING:
     from .typecheck import _Typer

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .diagnostics import Diagnostic, Mistakes, locate
 from .format import check_black, format_python
@@ -25,7 +25,7 @@ class Rendered:
 
     source: Source
     op: str = ""
-    files: Mapping[str, str] = {}  # noqa: RUF008
+    files: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     crash: str = ""
 
@@ -43,7 +43,8 @@ def generate_modules(spec: Spec) -> Mapping[str, str]:
 def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Rendered]:
     """Renders every source, in no particular order."""
     check_black()
-    digests = {length: templates_digest(length) for length in {s.settings.line_length for s in sources}}
+    lengths = {source.settings.line_length for source in sources}
+    digests = {length: templates_digest(length) for length in lengths}
     jobs = [(source, digests[source.settings.line_length], generate) for source in sources]
     workers = min(_cores(), len(jobs))
     results = map(_work, jobs) if workers < 2 else _in_processes(jobs, workers)
@@ -81,7 +82,8 @@ def _syntax_error(shown: str, text: str, error: BadToml) -> Diagnostic:
     lines = text.split("\n")
     line = lines[error.line - 1] if error.line <= len(lines) else ""
     message = f"not valid TOML: {error.message}"
-    return Diagnostic(shown, error.line, error.column, "TG101", message, "", line)
+    hint = "save the file without a byte order mark" if text.startswith("\ufeff") else ""
+    return Diagnostic(shown, error.line, error.column, "TG101", message, hint, line)
 
 
 Job = tuple[Source, str, Generate]
@@ -99,6 +101,9 @@ def _work(job: Job) -> Rendered:
 def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Rendered]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    if jobs[0][2] is generate_modules:
+        from . import compile  # noqa: F401
 
     # A fork has black and the templates loaded; other systems cannot fork safely.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)

@@ -27,7 +27,7 @@ def digest(*parts: str) -> str:
 
 
 def templates_digest(line_length: int) -> str:
-    """For headers: the templates, the emitters' version and the one setting that shapes the text."""
+    """For headers: the templates, the version and the one setting that shapes the text."""
     return digest(__version__, str(line_length), *_texts_under(templates_dir()))
 
 

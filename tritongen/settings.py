@@ -1,4 +1,4 @@
-"""`tritongen.toml` or `[tool.tritongen]`, found upward from a spec; and the specs that paths name."""
+"""`tritongen.toml` or `[tool.tritongen]`, found upward from a spec; the specs that paths name."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Finder:
         else:
             hint = "'tritongen init' starts a project, 'tritongen new NAME' a spec"
             shown = shown_path(path)
-            self._wrong.append(Diagnostic(shown, 0, 0, "TG804", f"there is no {shown}", hint))
+            self._wrong.append(Diagnostic(shown, 0, 0, "TG803", f"there is no {shown}", hint))
 
     def _add_files(self, folder: str, entries: list[tuple[str, Stamp]]) -> None:
         if not entries:

@@ -1,4 +1,4 @@
-"""What the last build left, by size, time and inode, so that a build of unchanged specs reads nothing.
+"""What the last build left, by size, time and inode: a build of unchanged specs reads no more.
 
 The stamps lie in `.tritongen/` beside the settings, which keeps itself out of git. Losing them
 costs time and nothing else.

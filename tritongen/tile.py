@@ -206,9 +206,9 @@ def scalars(nodes: Iterable[Node]) -> set[str]:
     return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
 
 
-def mentions(lines: Iterable[Line], name: str) -> bool:
-    """Whether some lines use a name."""
-    return any(re.search(rf"\b{name}\b", line.text) for line in lines)
+def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
+    """Whether some lines use a name, so many of them."""
+    return sum(bool(re.search(rf"\b{name}\b", line.text)) for line in lines) >= times
 
 
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:

@@ -44,7 +44,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file that is not as it should be. Of an "edited" or "foreign" one the text is its owner's."""
+    """A file that is not as it should be. An "edited" or "foreign" one holds somebody's work."""
 
     kind: Kind
     path: str
@@ -162,12 +162,10 @@ def remove(path: str) -> None:
 
 def sweep(out: str) -> None:
     """Deletes what interrupted builds left. Only with the lock held: another's may be in use."""
-    for name in _folders_in(out):
-        folder = os.path.join(out, name)
-        for file in os.listdir(folder):
-            if file.startswith(TEMPORARY):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, file))
+    for folder in _folders_in(out):
+        for name in os.listdir(os.path.join(out, folder)):
+            if name.startswith(TEMPORARY):
+                os.unlink(os.path.join(out, folder, name))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ between programs and merged by a second kernel. Which one runs is decided on the
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, replace
 
 from ..accumulate import (
@@ -19,11 +20,11 @@ from ..accumulate import (
     whole,
 )
 from ..assemble import Assembler
-from ..ir import Load, Reduce, Result, Value
+from ..ir import Load, Reduce, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
-from ..tile import Tile, needed
+from ..tile import Tile, loads, needed
 from ..views import Argument, Kernel, Pass
 
 
@@ -45,15 +46,14 @@ def plan_rows(program: Program) -> RowKernels:
     builder = _Builder(program)
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
-    splits = alone and builder.can_split(passes[0])
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
-        registers=None if alone else builder.registers(),
+        registers=None if alone and builder.simple(passes[0]) else builder.registers(),
         loop=builder.loop(passes),
-        partial=builder.partial(passes[0]) if splits else None,
-        combine=builder.combine(passes[0]) if splits else None,
-        states=builder.states(passes[0]) if splits else (),
+        partial=builder.partial(passes[0]) if alone else None,
+        combine=builder.combine(passes[0]) if alone else None,
+        states=builder.states(passes[0]) if alone else (),
         passes=len(passes) + program.maps_back,
     )
 
@@ -219,7 +219,7 @@ class _Builder:
                 body += lowering.line(value)
             for value, state in states:
                 body += self.step(value, state, lowering)
-            after = [line for _, state in states for line in (*state.merge, *state.finish)]
+            after = [line for _, state in states for line in (*state.lanes, *state.merge, *state.finish)]
             after += self.shared_means(reductions)
             known |= {value.name for value in reductions}
             later = [v for red in passes[level + 1 :] for r in red for v in needed(self.op.values, references(r.node))]
@@ -283,36 +283,28 @@ class _Builder:
         for value in self.op.values:
             if value not in wanted or value.name in known or self.along(value):
                 continue
-            if isinstance(value.node, Reduce) or not references(value.node) <= known | self.free(value):
+            if isinstance(value.node, Reduce) or not references(value.node) <= known:
                 continue
             lines += lowering.line(value)
             known.add(value.name)
         return lines
 
-    def free(self, value: Value) -> set[str]:
-        return set()
-
-    def can_split(self, reductions: list[Value]) -> bool:
-        """Whether what a row's results need beyond the reductions can be computed in the merge."""
-        return True
+    def simple(self, reductions: list[Value]) -> bool:
+        """Whether a loop along a row is as good as the row in registers: its states are one number."""
+        return all(len(state.states) == 1 for _, state in self.running(reductions))
 
     def states(self, reductions: list[Value]) -> tuple[tuple[str, str], ...]:
-        found = []
-        for _value, state in self.running(reductions):
-            found += [(name, self.state_dtype(state, name)) for name in state.states]
-        return tuple(found)
-
-    def state_dtype(self, state: Running, name: str) -> str:
-        line = next(line for line in state.start if line.text.startswith(f"{name} = "))
-        dtype = line.text.rstrip(")").rsplit(", ", 1)[-1]
-        return "INDEX" if "INDEX" in line.text else dtype
+        found = [state for _, run in self.running(reductions) for state in run.states]
+        return tuple((state.name, state.dtype) for state in found)
 
     def partial(self, reductions: list[Value]) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
         lowering = self.lowering(True)
         walks, _ = self.walks([reductions], lowering)
-        merges = [line for _, state in self.running(reductions) for line in state.merge]
-        states = [name for _, state in self.running(reductions) for name in state.states]
+        walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
+        merges = [line for _, state in self.running(reductions) for line in (*state.lanes, *state.merge)]
+        merges = [_from_first(line) for line in merges]
+        states = [name for _, state in self.running(reductions) for name in state.names]
         walk_ = replace(walks[0], after=tuple(merges))
         stores = [
             Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
@@ -330,13 +322,10 @@ class _Builder:
         """The second stage of a split: merges the parts of each row and finishes."""
         lowering = self.lowering(True)
         running_ = self.running(reductions)
-        states = [name for _, state in running_ for name in state.states]
-        identities = {
-            name: self.start_number(state, name) for _, state in running_ for name in state.states
-        }
+        states = [state for _, run in running_ for state in run.states]
         reads = [
-            Line(f"{n} = tl.load({n}_part_ptr + rows * n_splits + splits, mask=mask, other={identities[n]})")
-            for n in states
+            Line(f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=mask, other={s.identity})")
+            for s in states
         ]
         known = {value.name for value in reductions}
         after = [line for _, state in running_ for line in (*state.merge, *state.finish)]
@@ -348,19 +337,11 @@ class _Builder:
         doc = "The second stage for few long rows: merges the parts of each row."
         lines = [*reads, *after]
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
-        extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+        extra = tuple(Argument(f"{state.name}_part_ptr", f"{state.name}_part") for state in states)
         used = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
         rest = [a for a in kernel.arguments if a not in used]
         more = (Argument("n_splits", "n_splits"),)
         return replace(kernel, arguments=(*extra, *used, *rest, *more))
-
-    def start_number(self, state: Running, name: str) -> str:
-        line = next(line for line in state.start if line.text.startswith(f"{name} = "))
-        if ".full(" not in line.text:
-            return "0" if "INDEX" in line.text or self.numbers.kind != "float" else "0.0"
-        return line.text.split("BLOCK_N], ")[1].rsplit(", ", 1)[0]
-
-    # Parts
 
     def row_reads(self, values: list[Value], finishing: bool = False) -> list[Line]:
         if finishing:
@@ -371,6 +352,12 @@ class _Builder:
             bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
             lines = [*[line for line in bases if line], *lines]
         return lines
+
+
+def _from_first(line: Line) -> Line:
+    """A line of a walk that begins at column `first` and ends before `end`, not at 0 and n_cols."""
+    text = re.sub(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text)
+    return replace(line, text=text.replace("tl.cdiv(n_cols - ", "tl.cdiv(end - first - "))
 
 
 def _atom(value: ast.expr) -> str:

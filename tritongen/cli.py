@@ -1,0 +1,351 @@
+"""The command line. Only click is imported up here: `--help` must not wait for the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import click
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .build import Built, Drift
+    from .diagnostics import Diagnostic
+    from .render import Rendered
+    from .spec import Spec
+
+CLEAN, FINDINGS, WRONG, BUG, MISSING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+_T = TypeVar("_T")
+_PATHS = click.argument("paths", nargs=-1, type=click.Path())
+_FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    help="How mistakes and findings are told.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tritongen")
+def cli() -> None:
+    """Math in, reviewed Triton kernels out.
+
+    A TOML spec states an operator's math over named axes; `tritongen build` turns it into a folder
+    of readable Triton source that is yours to check in.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs a command, and exits with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="tritongen", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else CLEAN
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return WRONG
+    except click.ClickException as error:
+        error.show()
+        return WRONG
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\ninterrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Nothing may be flushed into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLEAN
+    except OSError as error:
+        click.echo(f"tritongen: {error.filename or 'error'}: {error.strerror or error}", err=True)
+        return WRONG
+    except Exception as error:
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    from .diagnostics import Unavailable
+
+    if isinstance(error, Unavailable):
+        click.echo(f"tritongen: {error}", err=True)
+        return MISSING
+    import traceback
+
+    from .render import Bug
+
+    trace = str(error) if isinstance(error, Bug) else traceback.format_exc()
+    message = f"tritongen {__version__}: this is a bug of tritongen, not of your spec."
+    click.echo(f"{message} Please report it with what follows.\n\n{trace}", err=True)
+    return BUG
+
+
+@cli.command()
+@_PATHS
+@click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
+@_FORMAT
+def build(paths: tuple[str, ...], force: bool, form: str) -> int:
+    """Write the kernels of the specs in PATHS (the settings' specs by default)."""
+    from .build import build as build_tree
+    from .diagnostics import Rejected
+
+    try:
+        built = build_tree(paths, force, watch=_watch)
+    except Rejected as rejected:
+        return _reject(rejected.diagnostics, form, "nothing was written")
+    if form == "json":
+        _echo_json(
+            diagnostics=built.refused,
+            specs=built.specs,
+            written=built.written,
+            removed=built.removed,
+        )
+    else:
+        _tell(built.refused, form)
+        _summarise_build(built)
+    return FINDINGS if built.refused else CLEAN
+
+
+@cli.command()
+@_PATHS
+@click.option("--diff", is_flag=True, help="Show what would change.")
+@_FORMAT
+def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
+    """Render the specs in PATHS again, and report what the tree has otherwise."""
+    from .build import check as check_tree
+    from .diagnostics import Rejected
+
+    try:
+        drift = check_tree(paths, watch=_watch)
+    except Rejected as rejected:
+        return _reject(rejected.diagnostics, form, "nothing was compared")
+    if form == "json":
+        _echo_json(diagnostics=drift.findings, specs=drift.specs)
+        return FINDINGS if drift.findings else CLEAN
+    _tell(drift.findings, form)
+    if diff:
+        _show_diff(drift)
+    found = len(drift.findings)
+    told = f"{_count(found, 'file')} not as the specs make them" if found else "as they should be"
+    click.echo(f"{_count(drift.specs, 'spec')}: {told}")
+    return FINDINGS if drift.findings else CLEAN
+
+
+@cli.command()
+@click.argument("spec", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", default="kernel.py")
+@click.option("--plan", is_flag=True, help="Tell how the kernel will work instead.")
+def show(spec: str, file: str, plan: bool) -> int:
+    """Print FILE (kernel.py by default) as `build` would write it for SPEC."""
+    from .build import show as show_spec
+    from .diagnostics import Rejected, did_you_mean
+
+    try:
+        rendered = show_spec(spec)
+        if plan:
+            click.echo(_plan_of(rendered))
+            return CLEAN
+    except Rejected as rejected:
+        return _reject(rejected.diagnostics, "text", "nothing was written")
+    if file not in rendered.files:
+        hint = did_you_mean(file, rendered.files, f"its files are {', '.join(rendered.files)}")
+        raise click.UsageError(f"'{rendered.op}' has no file '{file}'; {hint}")
+    click.echo(rendered.files[file], nl=False)
+    return CLEAN
+
+
+@cli.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> int:
+    """Explain the diagnostic CODE, or list all codes."""
+    from .codes import CODES
+    from .diagnostics import did_you_mean
+
+    if code is None:
+        for row in CODES.values():
+            click.echo(f"{row.code}  {row.title}")
+        return CLEAN
+    known = CODES.get(code.upper())
+    if known is None:
+        hint = did_you_mean(code.upper(), CODES, "`tritongen explain` lists them")
+        raise click.UsageError(f"there is no code '{code}'; {hint}")
+    click.echo(click.style(f"{known.code}: {known.title}", bold=True))
+    click.echo(f"\n{known.explanation}")
+    return CLEAN
+
+
+@cli.command()
+def init() -> int:
+    """Start a project here: settings, and a first spec."""
+    from .settings import FILE
+    from .starters import SETTINGS, starter
+
+    example = os.path.join("specs", "rms_norm.toml")
+    for path, text in ((FILE, SETTINGS), (example, starter("rms_norm", "rowwise"))):
+        if os.path.exists(path):
+            click.echo(f"kept {path}")
+        else:
+            _create(path, text)
+    click.echo("now run: tritongen build")
+    return CLEAN
+
+
+@cli.command()
+@click.argument("name")
+@click.option(
+    "--family",
+    type=click.Choice(["elementwise", "reduction", "rowwise"]),
+    default="elementwise",
+    help="What the spec starts as.",
+)
+def new(name: str, family: str) -> int:
+    """Write a spec called NAME to start from."""
+    from .diagnostics import Mistakes
+    from .read import read_spec
+    from .settings import find_settings
+    from .starters import starter
+
+    text = starter(name, family)
+    try:
+        read_spec(name, text)
+    except (Mistakes, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+    settings = find_settings(os.getcwd())
+    path = os.path.join(settings.root, settings.specs[0], f"{name}.toml")
+    if os.path.exists(path):
+        raise click.UsageError(f"{os.path.relpath(path)} exists already")
+    _create(os.path.relpath(path), text)
+    return CLEAN
+
+
+@cli.command()
+def schema() -> int:
+    """Print the JSON Schema of a spec, for editors."""
+    import json
+
+    from .schema import schema as spec_schema
+
+    click.echo(json.dumps(spec_schema(), indent=2))
+    return CLEAN
+
+
+@cli.command()
+def doctor() -> int:
+    """Tell what is installed here, and whether it will do."""
+    from .doctor import diagnose
+
+    enough = True
+    for name, found, good in diagnose():
+        enough = enough and good
+        click.echo(f"{click.style(f'{name:10}', bold=True)} {found}")
+    return CLEAN if enough else MISSING
+
+
+def _reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:
+    told = tuple(diagnostics)
+    if form == "json":
+        _echo_json(diagnostics=told)
+        return WRONG
+    _tell(told, form)
+    files = len({one.path for one in told})
+    click.echo(
+        f"{_count(len(told), 'mistake')} in {_count(files, 'file')}; {outcome}."
+        f" `tritongen explain {told[0].code}` tells more.",
+        err=True,
+    )
+    return WRONG
+
+
+def _tell(diagnostics: Iterable[Diagnostic], form: str) -> None:
+    from .diagnostics import as_github, as_text
+
+    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    for one in diagnostics:
+        if form == "github":
+            click.echo(as_github(one))
+        else:
+            click.echo(as_text(one, color), err=True, color=color)
+
+
+def _echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
+    import json
+
+    from .diagnostics import as_data
+
+    told = {"diagnostics": [as_data(one) for one in diagnostics], **more}
+    click.echo(json.dumps(told, indent=2))
+
+
+def _summarise_build(built: Built) -> None:
+    for what, paths in (("wrote", built.written), ("removed", built.removed)):
+        for folder, names in _by_folder(paths).items():
+            click.echo(f"{what} {folder}/ ({', '.join(names)})")
+    specs = _count(built.specs, "spec")
+    if built.refused:
+        click.echo(f"{specs}: nothing was written", err=True)
+    elif built.written or built.removed:
+        wrote = _count(len(built.written), "file") + " written"
+        removed = f", {len(built.removed)} removed" if built.removed else ""
+        click.echo(f"{specs}: {wrote}{removed}")
+    else:
+        click.echo(f"{specs}: nothing to do")
+
+
+def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    return folders
+
+
+def _show_diff(drift: Drift) -> None:
+    import difflib
+
+    from .settings import shown_path
+
+    for change in drift.changes:
+        path = shown_path(change.path)
+        old, new = change.old.splitlines(True), (change.new or "").splitlines(True)
+        for line in difflib.unified_diff(old, new, path, f"{path} from {change.source}"):
+            color = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+            click.echo(click.style(line, fg=color), nl=False)
+
+
+def _plan_of(rendered: Rendered) -> str:
+    from . import compile as stages
+    from .read import read_spec
+    from .resources import read_text
+
+    describe: Callable[[Spec], str] | None = getattr(stages, "describe", None)
+    if describe is None:
+        raise click.UsageError("this version cannot tell plans")
+    return describe(read_spec(rendered.source.name, read_text(rendered.source.path)))
+
+
+def _create(path: str, text: str) -> None:
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    with open(path, "x", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    click.echo(f"wrote {path}")
+
+
+def _watch(results: Iterator[_T], total: int) -> Iterator[_T]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield from results
+        return
+    with click.progressbar(results, length=total, label="rendering", file=sys.stderr) as bar:
+        yield from bar
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,466 @@
+"""Every diagnostic code, and what `tritongen explain` says of it.
+
+1xx structure of a spec, 2xx names and syntax of expressions, 3xx axes, 4xx dtypes, 5xx schedule,
+6xx math that no family can plan, 7xx the generated tree, 8xx settings and paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import dedent
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code; its title is a line, its explanation has an example and the way out."""
+
+    code: str
+    title: str
+    explanation: str
+
+
+def _code(code: str, title: str, explanation: str) -> Code:
+    return Code(code, title, dedent(explanation).strip())
+
+
+_STRUCTURE = (
+    _code(
+        "TG101",
+        "the file is not valid TOML",
+        """
+        The TOML parser stopped here. Usual reasons: a string without its quotes, a key given twice,
+        an inline table over several lines.
+
+            y = x * 2          # wrong: an expression is a string
+            y = "x * 2"
+        """,
+    ),
+    _code(
+        "TG102",
+        "the file is not UTF-8 text",
+        """
+        TOML is UTF-8. Save the file in that encoding; an editor calls it "UTF-8" or "Unicode".
+        """,
+    ),
+    _code(
+        "TG103",
+        "a table or key that means nothing",
+        """
+        Unknown keys are errors: most of them are misspellings, which would be ignored otherwise.
+
+            [op]
+            nmae = "softmax"   # wrong
+            name = "softmax"
+
+        docs/spec.md and `tritongen schema` list what there is.
+        """,
+    ),
+    _code(
+        "TG104",
+        "a table or key is missing",
+        """
+        A spec has at least [op] with a name, [inputs], [compute] and [outputs].
+
+            [op]
+            name = "double"
+            [inputs]
+            x = "float[...]"
+            [compute]
+            y = "x * 2"
+            [outputs]
+            y = "x"
+        """,
+    ),
+    _code(
+        "TG105",
+        "a value of the wrong type",
+        """
+        The key wants another TOML type: a string in quotes, a number without them, true or false,
+        an array in brackets, or a table in braces.
+
+            num_warps = "4"    # wrong
+            num_warps = 4
+        """,
+    ),
+    _code(
+        "TG106",
+        "a word that is not among those allowed",
+        """
+        The key takes one of a few words; the message lists them.
+
+            n = { type = "integer" }   # wrong
+            n = { type = "int" }
+        """,
+    ),
+    _code(
+        "TG107",
+        "a value is empty",
+        """
+        A table, array or string that must say something is empty. Fill it, or leave the key out.
+        """,
+    ),
+    _code(
+        "TG108",
+        "a number does not fit in 64 bits",
+        """
+        TOML integers, and those of kernels, have 64 bits. Write a float where you mean one: 1e20.
+        """,
+    ),
+    _code(
+        "TG109",
+        "the path of a spec cannot be written into a header",
+        """
+        Generated files name their spec in a comment, so its path must be printable: no line ends,
+        control characters or undecodable bytes. Rename the file.
+        """,
+    ),
+    _code(
+        "TG110",
+        "not a name",
+        """
+        Names become Python identifiers: ASCII letters, digits and underscores, with a letter first.
+
+            "2x" = "float[N]"  # wrong
+            x2 = "float[N]"
+        """,
+    ),
+    _code(
+        "TG111",
+        "a name that generated code needs",
+        """
+        Keywords of Python, and names such as torch, tl and int, have a meaning in generated code.
+
+            lambda = 0.5       # wrong
+            lambda_ = 0.5
+        """,
+    ),
+    _code(
+        "TG112",
+        "a name of the language's own functions",
+        """
+        A value cannot be called like a function, or expressions would be hard to read.
+
+            mean = "mean(x, N)"    # wrong
+            mu = "mean(x, N)"
+        """,
+    ),
+    _code(
+        "TG113",
+        "one name for two things",
+        """
+        Inputs, params and lines of [compute] share one set of names, and none is assigned twice.
+
+            y = "x + 1"
+            y = "y * 2"        # wrong (TOML itself refuses this one)
+            z = "y * 2"
+        """,
+    ),
+    _code(
+        "TG114",
+        "a name of nothing",
+        """
+        [outputs] and `save` name lines of [compute]; `wrt` and [test] name inputs; a bound in
+        [test] names an axis of an input.
+        """,
+    ),
+    _code(
+        "TG115",
+        "the same value twice in a list",
+        """
+        Each element of a list counts once. Remove the second.
+        """,
+    ),
+    _code(
+        "TG120",
+        "a tensor type without axes",
+        """
+        A type is a dtype and axes in brackets.
+
+            x = "float"        # wrong
+            x = "float[..., N]"
+            x = "float[...]"   # any shape
+            x = "float[]"      # a tensor of one number
+        """,
+    ),
+    _code(
+        "TG121",
+        "a tensor type that cannot be read",
+        """
+        The grammar is  DTYPE[AXIS, AXIS, ...]  and, for an optional input,  DTYPE[...] = NUMBER .
+        DTYPE is a class (float, int, bool, number, any), dtypes joined by |, or a name of [types].
+        An axis is N, C=3 (of fixed length), `...` (first only), or a group (H=2 D).
+
+            x = "float[N; M]"  # wrong
+            x = "float[N, M]"
+        """,
+    ),
+    _code(
+        "TG122",
+        "an unknown dtype",
+        """
+        Classes: float, int, bool, number (float and int) and any. Dtypes have torch's names:
+        float16, bfloat16, float32, float64, uint8, int8, int16, int32, int64, bool.
+
+            x = "half[N]"      # wrong
+            x = "float16[N]"
+
+        Inputs that must agree share a type:  [types]  T = "float"  and then  x = "T[N]".
+        An output has one dtype: that of an input, one spelled out, or "auto".
+        """,
+    ),
+    _code(
+        "TG123",
+        "not the name of an axis",
+        """
+        Axes are named in capitals, so that they are not taken for values.
+
+            x = "float[n]"     # wrong
+            x = "float[N]"
+            x = "float[3]"     # wrong
+            x = "float[C=3]"
+        """,
+    ),
+    _code(
+        "TG124",
+        "an axis twice in one tensor",
+        """
+        Every dimension has an axis of its own. Two dimensions of equal length need two names.
+
+            x = "float[N, N]"  # wrong
+            x = "float[M, N]"
+        """,
+    ),
+    _code(
+        "TG125",
+        "`...` in a place where it cannot be",
+        """
+        `...` stands for any number of leading axes, so it comes first, once, and alone.
+
+            x = "float[N, ...]"    # wrong
+            x = "float[..., N]"
+        """,
+    ),
+    _code(
+        "TG126",
+        "not the length of an axis",
+        """
+        A fixed length is a whole number, at least 1.
+
+            x = "float[C=0]"   # wrong
+            x = "float[C=3]"
+        """,
+    ),
+    _code(
+        "TG127",
+        "one axis with two lengths",
+        """
+        An axis means one length throughout a spec.
+
+            x = "float[N, C=3]"
+            w = "float[C=4]"   # wrong
+            w = "float[C=3]"   # or "float[C]"
+        """,
+    ),
+    _code(
+        "TG128",
+        "a default that the input cannot hold",
+        """
+        `= NUMBER` after a type makes an input optional: None stands for that number. It must
+        be one that a tensor of the type could hold.
+
+            bias = "int[N] = 0.5"      # wrong
+            bias = "float[N] = 0.5"
+            mask = "bool[N] = true"
+        """,
+    ),
+    _code(
+        "TG129",
+        "an axis and a value of one name",
+        """
+        In `sum(x, N)` it must be plain that N is an axis. Rename the axis or the value.
+        """,
+    ),
+    _code(
+        "TG130",
+        "a param of no type",
+        """
+        A param's type is that of its default. One that the caller must give has a type instead.
+
+            n = {}                     # wrong
+            n = { type = "int" }
+            n = 1
+        """,
+    ),
+    _code(
+        "TG131",
+        "a param's default and bounds contradict each other",
+        """
+        The default lies from min to max, and min is no more than max.
+
+            p = { default = 2.0, min = 0, max = 1 }    # wrong
+            p = { default = 0.5, min = 0, max = 1 }
+        """,
+    ),
+    _code(
+        "TG132",
+        "a default that is not a choice",
+        """
+            approximate = { choices = ["none", "tanh"], default = "erf" }      # wrong
+            approximate = { choices = ["none", "tanh"], default = "none" }
+        """,
+    ),
+    _code(
+        "TG133",
+        "keys of a param that do not go together",
+        """
+        A param is a number (default or type, min, max), a flag (default or type), or one of a few
+        words (choices, default).
+
+            mode = { default = "none" }                            # wrong: which others?
+            mode = { default = "none", choices = ["none", "tanh"] }
+            n = { default = 0.5, type = "int" }                    # wrong
+            n = { default = 0.5 }
+        """,
+    ),
+    _code(
+        "TG140",
+        "a registration that is not supported yet",
+        """
+        Generated wrappers work under torch.compile as they are. Only register = "none" is supported
+        in this version; leave [torch] out.
+        """,
+    ),
+    _code(
+        "TG141",
+        "a range without room",
+        """
+        Emitted tests draw an input's values from low up to, and not including, high.
+
+            [test]
+            target = { low = 0, high = "V" }
+        """,
+    ),
+)
+
+_SCHEDULE = (
+    _code(
+        "TG501",
+        "a size that is not a power of two",
+        """
+        Triton's tiles and warps come in powers of two. A tile may be larger than the data: what is
+        outside is masked.
+
+            block_n = 1000     # wrong
+            block_n = 1024
+        """,
+    ),
+    _code(
+        "TG502",
+        "a number outside its limits",
+        """
+        A tile has at most 1048576 elements on a side and a program at most 32 warps.
+        """,
+    ),
+    _code(
+        "TG503",
+        "a tile that is too large",
+        """
+        Triton tensors have at most 1048576 elements, and block_m * block_n is one of them. The
+        largest of each list count together, since every pair is a candidate.
+
+            block_m = 1024
+            block_n = 4096     # wrong: 4194304 elements
+        """,
+    ),
+)
+
+_TREE = (
+    _code(
+        "TG701",
+        "a stale file",
+        """
+        The spec, the settings or tritongen itself changed since the file was generated.
+        Run `tritongen build`.
+        """,
+    ),
+    _code(
+        "TG702",
+        "a missing file",
+        """
+        The spec makes this file, and it is not there. Run `tritongen build`.
+        """,
+    ),
+    _code(
+        "TG703",
+        "a file that no spec makes any more",
+        """
+        Its header says that tritongen generated it, but its spec is gone, has another name now or
+        makes other files. `tritongen build` removes it.
+        """,
+    ),
+    _code(
+        "TG704",
+        "a file that was edited by hand",
+        """
+        The digest in its header does not fit the text below, so `tritongen build` refuses to lose
+        what may be somebody's work. Move the change into the spec, or the file out of the folder;
+        `git checkout` undoes it, and `tritongen build --force` overwrites it. If a formatter did
+        it, exclude the generated folder there.
+        """,
+    ),
+    _code(
+        "TG705",
+        "a file of somebody else's in the way",
+        """
+        A spec makes a file of this name, but the one that is there has no header of tritongen's, so
+        it is not ours to overwrite. Move it, name the op otherwise, or build with --force.
+        """,
+    ),
+    _code(
+        "TG706",
+        "two specs for one folder",
+        """
+        Every op has the folder of its name, whatever the spec's file is called. Two specs have the
+        same name (or differ in case only, which is one folder on some systems).
+        """,
+    ),
+    _code(
+        "TG707",
+        "a folder that belongs to another spec",
+        """
+        The folder was generated from a spec that still exists but is not being built now. Build
+        both together if one of them got another name; else rename one.
+        """,
+    ),
+)
+
+_SETTINGS = (
+    _code(
+        "TG801",
+        "settings that are not valid TOML",
+        """
+        `tritongen.toml`, or `pyproject.toml` where it has [tool.tritongen], cannot be read.
+        """,
+    ),
+    _code(
+        "TG802",
+        "a wrong setting",
+        """
+        The settings are, with their defaults:
+
+            specs = ["specs"]      # folders and files
+            out = "generated"
+            line-length = 88       # black's
+        """,
+    ),
+    _code(
+        "TG803",
+        "no such spec",
+        """
+        Neither a file nor a folder is there. Without paths, commands take the specs of the settings
+        that are found upward from here, or `specs/` in the current folder.
+        """,
+    ),
+)
+
+CODES: dict[str, Code] = {row.code: row for row in (*_STRUCTURE, *_SCHEDULE, *_TREE, *_SETTINGS)}
