@@ -74,6 +74,16 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
+def _cdiv(count: int, size: int) -> int:
+    """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
+    return -(-count // size)
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()
+
+
 def _promote(*dtypes: torch.dtype) -> torch.dtype:
     """torch's promotion of several dtypes."""
     return functools.reduce(torch.promote_types, dtypes)

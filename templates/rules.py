@@ -8,6 +8,16 @@ REGISTERS: tuple[tuple[int, int], ...] = ()
 LOOP: tuple[triton.Config, ...] = ()
 
 
+def _cdiv(count: int, size: int) -> int:
+    """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
+    return -(-count // size)
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()
+
+
 def choose_flat(n: int) -> triton.Config:
     """The configuration for `n` elements in a run: the largest block that still fills the device."""
     for config in FLAT[:-1]:
@@ -20,7 +30,7 @@ def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     """The configuration for rows by columns: square tiles where some tensor steps along its rows."""
     if not contiguous:
         return TILE[0]
-    return min(TILE[1:] or TILE, key=lambda config: abs(config.kwargs["BLOCK_N"] - triton.next_power_of_2(n_cols)))
+    return min(TILE[1:] or TILE, key=lambda config: abs(config.kwargs["BLOCK_N"] - _power_of_two(n_cols)))
 
 
 def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
@@ -30,10 +40,10 @@ def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
 
 def choose_registers(n_rows: int, n_cols: int) -> triton.Config:
     """Whole rows: several short ones to a program, warps by the row's length."""
-    block_n = triton.next_power_of_2(n_cols)
+    block_n = _power_of_two(n_cols)
     elements, num_warps = next((config for config in REGISTERS if block_n <= config[0]), REGISTERS[-1])
     rows = max(1, elements // block_n)
-    while rows > 1 and triton.cdiv(n_rows, rows) < 256:
+    while rows > 1 and _cdiv(n_rows, rows) < 256:
         rows //= 2
     return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
@@ -47,8 +57,8 @@ def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Con
 
 def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:
     """How many programs share a row: enough for about four programs on each of 132 multiprocessors."""
-    programs = triton.cdiv(n_rows, config.kwargs["BLOCK_M"])
-    steps = triton.cdiv(n_cols, config.kwargs["BLOCK_N"])
+    programs = _cdiv(n_rows, config.kwargs["BLOCK_M"])
+    steps = _cdiv(n_cols, config.kwargs["BLOCK_N"])
     if programs >= 264 or steps < 8:
         return 1
-    return min(triton.cdiv(528, programs), steps // 4)
+    return min(_cdiv(528, programs), steps // 4)

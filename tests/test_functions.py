@@ -27,15 +27,15 @@ GPU = torch.cuda.is_available()
 if __name__ != "__main__" and not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
-import triton
-import triton.language as tl
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 DEVICE_FUNCTIONS = ROOT / "templates" / "functions.py"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tritongen.functions import FUNCTIONS, OPERATORS, Function
+from tritongen.functions import FUNCTIONS, OPERATORS, POWERS, Function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 
@@ -184,7 +184,8 @@ def source(kernels: list[str]) -> str:
 
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -300,10 +301,19 @@ EITHER_ZERO = {"clamp", "clamp_max", "clamp_min", "fmax", "fmin", "hardtanh", "l
 EITHER_ZERO |= {"minimum", "relu", "relu6", "softshrink"}
 
 
+OF_EXP = {"celu", "elu", "expm1", "logaddexp", "logaddexp2", "logsigmoid", "mish", "selu"}
+OF_EXP |= {"gelu_tanh", "sigmoid", "silu", "softplus"}
+
+
 def allowed(case: Case, dtype: torch.dtype) -> float:
-    """The relative error: 4 ulp of float32, and 1e-12 of float64."""
+    """The relative error: 4 ulp of float32, and 1e-12 of float64.
+
+    On a GPU `tl.exp` of float32 rounds its argument once more, which costs abs(x) * 2**-24.
+    """
     if dtype == torch.float64:
         return 1e-12
+    if GPU:
+        return 6e-6 if "exp" in case.row.triton or case.function in OF_EXP else 7e-7
     if not EXACT_FMA and case.function in ("pow", "sinh", "cosh", "erfc"):
         return 1e-5
     return 4.8e-7
@@ -363,10 +373,10 @@ def report(
     want: torch.Tensor,
 ) -> None:
     bad = (~good).nonzero().flatten().tolist()
-    lines = [
-        f"{ {k: v[i].item() for k, v in inputs.items()} }: {got[i].item()!r}, but torch {want[i].item()!r}"
-        for i in bad[:5]
-    ]
+    lines = []
+    for at in bad[:5]:
+        arguments = {name: column[at].item() for name, column in inputs.items()}
+        lines.append(f"{arguments}: {got[at].item()!r}, but torch {want[at].item()!r}")
     assert not bad, "\n".join([f"{case.label}: {len(bad)} differ", *lines])
 
 
@@ -457,7 +467,7 @@ def names(tree: ast.AST) -> set[str]:
 def test_there_are_enough_rows() -> None:
     assert len(FUNCTIONS) >= 90
     assert all(name == row.name for name, row in FUNCTIONS.items())
-    assert set(OPERATORS.values()) <= set(FUNCTIONS)
+    assert {*OPERATORS.values(), *POWERS.values()} <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("row", FUNCTIONS.values(), ids=lambda row: row.name)

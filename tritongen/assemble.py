@@ -112,13 +112,12 @@ class Assembler:
             name = self.tile.size_name(axis)
             if name not in ("n_cols", *names) and mentions(lines, name):
                 names.append(name)
-        known = {dim.size: dim for dim in self.tile.space.dims}
         for name in names:
             if mentions(lines, name):
-                found.append(Argument(name, self.size_value(name, known)))
+                found.append(Argument(name, self.size_value(name)))
         return found
 
-    def size_value(self, name: str, known: dict[str, object]) -> str:
+    def size_value(self, name: str) -> str:
         for position, dim in enumerate(self.tile.space.rows):
             if dim.size == name:
                 return f"row_sizes[{position}]"

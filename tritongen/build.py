@@ -12,17 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
-from .resources import digest, in_checkout, read_text, templates_digest
+from .resources import digest, in_checkout, read_text
 from .settings import Project, Source, find_projects, shown_path
 from .stamps import Stamps
 from .tree import (
+    TEMPORARY,
     Change,
+    Header,
     Kind,
+    body_of,
     compare,
-    is_edited,
     listing,
     locked,
     orphans,
+    our_files,
     read_header,
     remove,
     sweep,
@@ -142,11 +145,10 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
 
 def _survey(project: Project) -> _Work:
     work = _Work(project, Stamps(project.settings))
-    templates = templates_digest(project.settings.line_length)
     for source in project.sources:
         op = work.stamps.op_if_fresh(source)
         if not op and not in_checkout():
-            op = _op_if_headers_agree(source, templates, work.stamps)
+            op = _op_if_headers_agree(source, work.stamps)
         if op and op not in work.owners:
             work.owners[op] = source
         else:
@@ -161,29 +163,27 @@ def _is_settled(work: _Work) -> bool:
     return True
 
 
-def _op_if_headers_agree(source: Source, templates: str, stamps: Stamps) -> str:
+def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
     """The op of a spec whose files all say, and are right, that they were made from it by us."""
     import tomllib
 
     try:
         text = read_text(source.path)
         op = tomllib.loads(text)["op"]["name"]
-        folder = os.path.join(source.settings.out_dir, op)
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    files = listing(folder) if isinstance(op, str) and op.isidentifier() else {}
-    expected = (source.name, len(files), digest(text), templates)
-    for name in files:
-        content = read_text(os.path.join(folder, name))
-        header = read_header(content)
-        if header is None or is_edited(content, header):
+    if not (isinstance(op, str) and op.isidentifier()):
+        return ""
+    folder = os.path.join(source.settings.out_dir, op)
+    files, ours = listing(folder), list(our_files(folder))
+    for _, content, header in ours:
+        body = digest(body_of(content))
+        if header != Header(source.name, len(ours), digest(text), stamps.templates, body):
             return ""
-        if (header.source, header.count, header.spec, header.templates) != expected:
-            return ""
-    if not files:
+    if not ours or any(name.startswith(TEMPORARY) for name in files):
         return ""
     stamps.record(source, op, files)
-    return str(op)
+    return op
 
 
 def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | None) -> None:
@@ -239,7 +239,8 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
     stamps = {
         work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered
     }
-    changes = [change for work in works for change in work.changes()]
+    found = (change for work in works for change in work.changes())
+    changes = sorted(found, key=lambda change: change.path)
     refused = [change for change in changes if change.refused]
     if refused and not force:
         return refused

@@ -48,21 +48,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def run(arguments: list[str] | None = None) -> int:
     try:
         code = cli.main(arguments, prog_name="tritongen", standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else CLEAN
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return WRONG
     except click.ClickException as error:
         error.show()
         return WRONG
     except (click.Abort, KeyboardInterrupt):
         click.echo("\ninterrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Nothing may be flushed into it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLEAN
     except OSError as error:
         click.echo(f"tritongen: {error.filename or 'error'}: {error.strerror or error}", err=True)
         return WRONG

@@ -25,6 +25,13 @@ def _code(code: str, title: str, explanation: str) -> Code:
 
 _STRUCTURE = (
     _code(
+        "TG100",
+        "the file cannot be read",
+        """
+        The system does not let it be opened: look at its permissions, or where a link leads.
+        """,
+    ),
+    _code(
         "TG101",
         "the file is not valid TOML",
         """

@@ -128,8 +128,9 @@ class Host:
             if new and tensor.default is None:
                 block += self.unpack(tensor, named, known)
                 known |= set(named)
+                grouped = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
                 for axis in new:
-                    if axis in sizes:
+                    if axis in sizes and axis not in grouped:
                         block += self.differs(tensor, f"{axis} != {sizes[axis]}", f"{axis} is {sizes[axis]}")
             elif named:
                 has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
@@ -349,18 +350,19 @@ class Host:
         if folds:
             named = self.moving(free)
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
-            targets = ", ".join(f"{n}_{group}" for n, _, _ in named) + ("," if len(named) == 1 else "")
+            targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
             lines += [
-                f"folded = {folder}({len(free)}, {self.sizes(free_axes)}, ({', '.join(strides)},))",
+                f"folded = {folder}({len(free)}, {self.sizes(free_axes)}, {tuple_text(strides)})",
                 "if folded is None:  # More dimensions than the kernel steps through.",
                 f"    return {self.retry()}",
-                f"{singular}_sizes, ({targets}) = folded",
+                f"{singular}_sizes, {targets} = folded",
             ]
             if pinned:
                 lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
         else:
             axes = tuple(dim.axes[0] for dim in dims)
-            lines.append(f"{singular}_sizes = {self.sizes(axes)}")
+            if len(dims) > 1:
+                lines.append(f"{singular}_sizes = {self.sizes(axes)}")
         for name, axes, optional in tensors:
             steps = self.space.steps(axes, free) if folds else ()
             rest = pinned if folds else dims
@@ -449,6 +451,10 @@ class Host:
 
 
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
+
+
+def tuple_text(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def _words(words: tuple[str, ...], last: str = "or") -> str:

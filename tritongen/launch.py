@@ -47,6 +47,12 @@ def configs_view(name: str, kinds: frozenset[str], schedule: Schedule, rules: tu
     view: dict[str, Any] = {"name": name}
     for kind, configs in known.items():
         view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
+    view["warps"] = schedule.num_warps or (4, 8, 16, 32) if "registers" in kinds and schedule.autotune else None
+    view["autotune"] = tuple(kind.upper() for kind in known if view[kind] and kind != "registers")
+    view["autotune"] += ("WARPS",) if view["warps"] else ()
+    view["search"] = schedule.autotune
+    rule = "and the rule that picks one. There is no search at run time."
+    view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule
     view["rules"] = extract([Path(templates_dir(), "rules.py")], rules)
     return view
 

@@ -60,6 +60,7 @@ class Many:
 class Either:
     says: str
     options: tuple[Text | Flag | Number | Integer | Many | Fields, ...]
+    otherwise: str = ""  # the hint for a value of another type
 
     @property
     def noun(self) -> str:
@@ -95,7 +96,9 @@ Node = Text | Flag | Number | Integer | Many | Either | Entries | Fields
 def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
     """Every way in which `value` is not what `node` describes."""
     if not _fits(node, value):
-        yield Mistake("TG105", f"{_named(key)} must be {node.noun}, not {noun_of(value)}", key, 0)
+        message = f"{_named(key)} must be {node.noun}, not {noun_of(value)}"
+        hint = node.otherwise if isinstance(node, Either) else ""
+        yield Mistake("TG105", message, key, 0, 1, hint)
         return
     match node, value:
         case Either(options=options), _:

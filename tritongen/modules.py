@@ -9,16 +9,18 @@ from typing import Any
 from .extract import extract, mentioned
 from .families.elementwise import MapKernels, plan_map
 from .families.rows import RowKernels, plan_rows
-from .host import Host, constants
+from .host import Host, constants, tuple_text
 from .ir import Op
 from .lower import Compute, Line
 from .resources import templates_dir
 from .space import Space
 from .structure import Program
-from .views import Kernel
+from .views import Argument, Kernel
 
 DEVICE_SOURCES = ("functions.py", "reductions.py")
 HOST_SOURCES = ("host.py",)
+RULES = ("choose_flat", "choose_tile", "in_registers", "choose_registers", "choose_loop", "choose_splits")
+CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +34,25 @@ class Module:
     @property
     def rules(self) -> tuple[str, ...]:
         """The functions of configs.py that it calls."""
-        called = {"flat": ["choose_flat"], "tile": ["choose_tile"], "registers": ["in_registers", "choose_registers"]}
-        rules = [rule for kind in sorted(self.kinds & set(called)) for rule in called[kind]]
-        rules += ["choose_loop"] if "loop" in self.kinds else []
-        return (*rules, "choose_splits") if self.view.get("partial") else tuple(rules)
+        texts = _strings(self.view) | ({"choose_loop"} if self.view.get("choose") else set())
+        texts |= {"choose_splits"} if self.view.get("partial") else set()
+        texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
+        return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
-def kernel_module(program: Program) -> Module:
-    if program.over:
-        return _Rows(program).module()
-    return _Map(program).module()
+def kernel_module(program: Program, autotune: bool = False) -> Module:
+    """The module of a program's kernels; with `autotune`, launches search their configurations."""
+    family = _Rows if program.over else _Map
+    return family(program, autotune).module()
 
 
 class _Common:
     """What the modules of all families have in common."""
 
-    def __init__(self, program: Program, space: Space, compute: Compute, kernels: list[Kernel]) -> None:
-        self.program, self.op = program, program.op
+    def __init__(
+        self, program: Program, autotune: bool, space: Space, compute: Compute, kernels: list[Kernel]
+    ) -> None:
+        self.program, self.op, self.autotune = program, program.op, autotune
         self.host = Host(program.op, space, compute)
         self.space, self.compute, self.kernels = space, compute, kernels
 
@@ -84,7 +88,8 @@ class _Common:
         roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
         hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
         view["device_sources"] = extract(roots, devices)
-        wanted = mentioned(_strings(view) | {"_on("}, hosts)
+        always = {"_on("} | ({"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") else set())
+        wanted = mentioned(_strings(view) | always, hosts)
         view["host_sources"] = extract(hosts, wanted)
         view["imports"] = self.imports(view)
         return view
@@ -112,41 +117,51 @@ class _Common:
             parts.append("COMPUTE=compute" if name == "COMPUTE" else f"{name}={name}")
         return ", ".join([*parts, "INDEX=index", ""])
 
-    def launch(self, kernel: Kernel, grid: str, tiles: str) -> list[str]:
+    def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
+        return _view(kernel, self.space)
+
+    def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN) -> list[str]:
+        if kernel.search and tiles == CHOSEN:
+            grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
         return [
             f"grid = {grid}",
-            f"{kernel.name}[grid]({_starred(kernel.passed)}, {self.specialised(kernel)}{tiles})",
+            f"{kernel.name}[grid]({_starred(kernel.passed, self.space)}, {self.specialised(kernel)}{tiles})",
         ]
+
+    def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
+        """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
+        if kernel is None or not self.autotune:
+            return kernel
+        key = '["n"]' if candidates == "FLAT" else '["n_rows", "n_cols"]'
+        return replace(kernel, search=candidates, search_key=key)
 
 
 class _Map(_Common):
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, autotune: bool) -> None:
         self.plan: MapKernels = plan_map(program)
         kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
-        super().__init__(program, self.plan.space, self.plan.compute, kernels)
+        super().__init__(program, autotune, self.plan.space, self.plan.compute, kernels)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
+        strided = self.searched(plan.strided, "TILE")
+        assert strided is not None
         result = self.op.results[0].output.name
-        extra: dict[str, Any] = {"flat": None, "numel": f"{result}.numel()", "strided": _view(plan.strided)}
+        extra: dict[str, Any] = {"flat": None, "numel": f"{result}.numel()", "strided": self.kernel_view(strided)}
         if plan.space.split:
             extra["fold"] = [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols), *self.counts()]
         else:
             extra["fold"] = self.fold_all()
-        grid = 'triton.cdiv(n_rows, config.kwargs["BLOCK_M"]) * triton.cdiv(n_cols, config.kwargs["BLOCK_N"]),'
-        extra["launch_strided"] = [
-            f"config = configs.choose_tile(n_rows, n_cols, {self.cols_contiguous()})",
-            *self.launch(plan.strided, f"({grid})", "**config.kwargs, num_warps=config.num_warps"),
-        ]
+        grid = '_cdiv(n_rows, config.kwargs["BLOCK_M"]) * _cdiv(n_cols, config.kwargs["BLOCK_N"]),'
+        choice = [f"config = configs.choose_tile(n_rows, n_cols, {self.cols_contiguous()})"]
+        extra["launch_strided"] = [*([] if self.autotune else choice), *self.launch(strided, f"({grid})")]
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
         kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
         return Module("elementwise.py.jinja", self.view(extra), frozenset(kinds))
 
     def counts(self) -> list[str]:
-        rows = "math.prod(row_sizes)" if self.space.rows else "1"
-        cols = "math.prod(col_sizes)" if self.space.cols else "1"
-        return [f"n_rows, n_cols = {rows}, {cols}"]
+        return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
 
     def cols_contiguous(self) -> str:
         moving = [name for name, _, optional in self.host.moving(self.space.cols) if not optional]
@@ -159,13 +174,15 @@ class _Map(_Common):
         named = self.host.moving(dims)
         strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
         lines = [
-            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, ({', '.join(strides)},))",
+            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, {tuple_text(strides)})",
             "if folded is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
-            f"sizes, ({', '.join(f'{n}_steps' for n, _, _ in named)},) = folded",
-            "row_sizes, n_cols = sizes[:-1], sizes[-1]",
-            "n_rows = n // n_cols",
+            f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",
         ]
+        if len(dims) == 1:
+            lines.append("n_rows, n_cols = 1, sizes[0]")
+            return [*lines, *(f"{name}_cols = {name}_steps" for name, _, _ in named)]
+        lines += ["row_sizes, n_cols = sizes[:-1], sizes[-1]", "n_rows = n // n_cols"]
         for name, _, _ in named:
             lines.append(f"{name}_rows, {name}_cols = {name}_steps[:-1], {name}_steps[-1:]")
         return lines
@@ -182,14 +199,16 @@ class _Map(_Common):
         signature = ", ".join([*inner, "offsets", "mask", *(f"{name}: tl.constexpr" for name in constexprs)])
         arguments = ", ".join(inner)
         rest = "".join(f", {name}" for name in constexprs)
-        runtime = replace(flat, arguments=(*flat.arguments, *_length()))
+        flat = self.searched(flat, "FLAT") or flat
+        runtime = replace(flat, arguments=(*flat.arguments, Argument("n", "n")))
         return {
-            "tile": {**_view(body), "inner_signature": signature},
+            "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {
-                **_view(runtime),
+                **self.kernel_view(runtime),
+                "launch": self.launch(runtime, '(_cdiv(n, config.kwargs["BLOCK"]),)'),
+                "choice": "" if self.autotune else "config = configs.choose_flat(n)",
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
-                "specialised": self.specialised(flat),
             },
             "is_contiguous": " and ".join([*tests, *several]),
             "is_flat": " and ".join(["n_rows == 1", *steps]),
@@ -197,16 +216,15 @@ class _Map(_Common):
 
 
 class _Rows(_Common):
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, autotune: bool) -> None:
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
         kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
-        super().__init__(program, plan.space, plan.compute, kernels)
+        super().__init__(program, autotune, plan.space, plan.compute, kernels)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
-        maps_back = self.program.maps_back
         extra: dict[str, Any] = {
             "registers": None,
             "partial": None,
@@ -216,28 +234,31 @@ class _Rows(_Common):
             "empty_errors": host.empty_errors(),
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "contiguous_cols": self.contiguous_cols(),
-            "loop": _view(plan.loop),
         }
-        del maps_back
-        row_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
-        extra["launch_loop"] = self.launch(plan.loop, row_grid, "**config.kwargs, num_warps=config.num_warps")
+        loop = self.searched(plan.loop, "LOOP") or plan.loop
+        extra["loop"] = self.kernel_view(loop)
+        extra["choose"] = not self.autotune or plan.partial is not None
+        row_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
+        extra["launch_loop"] = self.launch(loop, row_grid)
         if plan.registers is not None:
-            extra["registers"] = _view(plan.registers)
-            extra["launch_registers"] = self.launch(plan.registers, row_grid, "**config.kwargs, num_warps=config.num_warps")
+            registers = self.searched(plan.registers, "WARPS") or plan.registers
+            extra["registers"] = self.kernel_view(registers)
+            tiles = "**config.kwargs" if self.autotune else CHOSEN
+            extra["launch_registers"] = self.launch(registers, row_grid, tiles)
         if plan.partial is not None and plan.combine is not None:
-            extra |= {"partial": _view(plan.partial), "combine": _view(plan.combine)}
+            extra |= {"partial": self.kernel_view(plan.partial), "combine": self.kernel_view(plan.combine)}
             extra["workspaces"] = [
                 f"{name}_part = torch.empty((n_rows, n_splits), dtype={self.torch_dtype(dtype)}, "
                 f"device={self.first()}.device)"
                 for name, dtype in plan.states
             ]
-            split_grid = '(triton.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
+            split_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
             extra["launch_split"] = [
-                *self.launch(plan.partial, split_grid, "**config.kwargs, num_warps=config.num_warps"),
+                *self.launch(plan.partial, split_grid),
                 *self.launch(
                     plan.combine,
                     "(n_rows,)",
-                    "BLOCK_M=1, BLOCK_N=triton.next_power_of_2(n_splits), num_warps=4",
+                    "BLOCK_M=1, BLOCK_N=_power_of_two(n_splits), num_warps=4",
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
@@ -257,35 +278,34 @@ class _Rows(_Common):
         return f"{full[0]}_cols[-1] == 1"
 
 
-def _view(kernel: Kernel) -> dict[str, Any]:
+def _view(kernel: Kernel, space: Space) -> dict[str, Any]:
     names = tuple(kernel.__dataclass_fields__)
     view = {name: getattr(kernel, name) for name in names}
     return view | {
         "signature": kernel.signature,
-        "passed": _starred(kernel.passed),
+        "passed": _starred(kernel.passed, space),
         "fixed_text": repr(list(kernel.fixed)),
     }
 
 
-def _starred(values: tuple[str, ...]) -> str:
-    """The arguments of a launch, runs of `x_rows[0], x_rows[1], …` as `*x_rows`."""
+def _starred(values: tuple[str, ...], space: Space) -> str:
+    """The arguments of a launch, a whole `x_rows[0], x_rows[1], …` as `*x_rows`."""
+    lengths = {"rows": len(space.rows), "cols": len(space.cols), "sizes": 0}
     parts: list[str] = []
-    for value in values:
-        name, bracket, position = value.partition("[")
-        last = parts[-1] if parts else ""
-        if bracket and position == "0]":
-            parts.append(f"*{name}")
-        elif bracket and position == "1]" and last != f"*{name}":
-            parts.append(f"*{name}[1:]")
-        elif not bracket or last not in (f"*{name}", f"*{name}[1:]"):
-            parts.append(value)
+    rest = list(values)
+    while rest:
+        name, bracket, position = rest[0].partition("[")
+        length = lengths.get(name.rsplit("_", 1)[-1], 0)
+        if name in ("row_sizes", "col_sizes"):
+            length = lengths[f"{name[:3]}s"]
+        first = int(position[:-1]) if bracket and position[:-1].isdigit() else length
+        whole = [f"{name}[{n}]" for n in range(first, length)]
+        if len(whole) > 1 and rest[: len(whole)] == whole and first < 2:
+            parts.append(f"*{name}" if first == 0 else f"*{name}[1:]")
+            rest = rest[len(whole) :]
+        else:
+            parts.append(rest.pop(0))
     return ", ".join(parts)
-
-
-def _length() -> tuple[Any, ...]:
-    from .views import Argument
-
-    return (Argument("n", "n"),)
 
 
 def _product(axes: tuple[str, ...]) -> str:

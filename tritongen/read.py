@@ -41,16 +41,24 @@ BUILTINS = frozenset(
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
 
 Table = dict[str, Any]
+# What lies behind the parser's messages, by how they begin.
+_HINTS = {
+    "Invalid value": "a string stands in quotes",
+    "Illegal character '\\n'": "a string in single or double quotes ends on its line",
+    "Cannot overwrite a value": "this key is given twice",
+    "Cannot declare": "a table is written once",
+}
 _SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class BadToml(Exception):
     """Not TOML at all, and where."""
 
     message: str
     line: int
     column: int
+    hint: str = ""
 
 
 def parse_toml(text: str) -> Table:
@@ -62,7 +70,9 @@ def parse_toml(text: str) -> Table:
         if line is None:
             lines = text.rstrip("\n").split("\n")
             line, column = len(lines), len(lines[-1]) + 1
-        raise BadToml(message[:1].lower() + message[1:], int(line), int(column)) from None
+        hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
+        message = message[:1].lower() + message[1:]
+        raise BadToml(message, int(line), int(column), hint) from None
     except RecursionError:
         raise BadToml("nested too deep", 1, 1) from None
 
@@ -98,9 +108,9 @@ class _Reader:
         if isinstance(name, str) and name.strip():
             self._check_identifier(name, ("op", "name"), start=0)
         inputs = tuple(self._inputs())
-        self._check_axes(inputs)
         params = tuple(self._params())
         compute = tuple(self._compute())
+        self._check_axes(inputs)
         return Spec(
             path=path,
             name=_text(name),

@@ -98,7 +98,9 @@ def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
             has = f"it has {', '.join(allowed)}" if allowed else "it takes axes only"
             raise typer.fail("TG206", f"{row.name} has no argument {keyword.arg}", tree, has)
         value = typer.visit(keyword.value)
-        if not isinstance(value, Constant) or isinstance(value.value, str | bool):
+        if not isinstance(value, Constant) or not isinstance(
+            value.value, int | float
+        ):
             raise typer.fail("TG205", f"{keyword.arg} must be a number", keyword.value)
         option = value.value
     return option

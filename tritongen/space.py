@@ -59,6 +59,7 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
     pinned = pinned_axes(nodes)
     rows = tuple(axis for axis in op.axes if axis not in cols)
     row_dims = _dims(rows, pinned, FREE_ROWS, "")
+    col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
         col_dims = (Dim(cols, "cols", "n_cols", _suffix(cols[0]), True),)
     else:

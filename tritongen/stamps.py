@@ -25,8 +25,8 @@ class Stamps:
         self._folder = os.path.join(settings.root, FOLDER)
         self._path = os.path.join(self._folder, "stamps.json")
         self._out = settings.out_dir
-        shape = (settings.out, templates_digest(settings.line_length))
-        self._made_by = digest(program_digest(), *shape)
+        self.templates = templates_digest(settings.line_length)
+        self._made_by = digest(program_digest(), self.templates, settings.out)
         self._entries = self._load()
         self._changed = False
 

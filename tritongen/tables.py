@@ -35,6 +35,7 @@ _PARAM = Either(
             },
         ),
     ),
+    'one of a few words: { choices = ["none", "tanh"], default = "none" }',
 )
 _BOUND = Either("a number, or an axis for its length", (Number("a number"), Text("an axis")))
 

@@ -231,7 +231,9 @@ class _Typer:
                 return self.visit(operand)
             case ast.UnaryOp(op=op, operand=operand):
                 node = self.visit(operand)
-                if isinstance(op, ast.USub) and isinstance(node, Constant) and not isinstance(node.value, str):
+                if isinstance(op, ast.USub) and isinstance(node, Constant) and isinstance(
+                    node.value, int | float
+                ):
                     return constant(-node.value)
                 return self.call(OPERATORS[_SYMBOLS[type(op)]], [node], tree)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _SYMBOLS:
@@ -274,7 +276,8 @@ class _Typer:
 
     def binary(self, symbol: str, left: Node, right: Node, tree: ast.AST) -> Node:
         if symbol == "**" and isinstance(right, Constant) and left.axes:
-            row = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(right.value)  # type: ignore[call-overload]
+            powers: dict[object, str] = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+            row = powers.get(right.value)
             if row and (row == "square" or left.dtype.kind == "float"):
                 return self.call(row, [left], tree)
         return self.call(OPERATORS[symbol], [left, right], tree)
@@ -346,11 +349,11 @@ class _Typer:
                 raise self.fail("TG206", f"{name} has no argument {keyword.arg}", tree, hint)
             given[keyword.arg] = self.visit(keyword.value)
         nodes: list[Node] = []
-        for arg in FUNCTIONS[name].args:
-            if arg.name not in given and arg.required:
+        for wanted in FUNCTIONS[name].args:
+            if wanted.name not in given and wanted.required:
                 hint = f"{name}({', '.join(names)})"
-                raise self.fail("TG205", f"{name} needs its argument {arg.name}", tree, hint)
-            nodes.append(given[arg.name] if arg.name in given else _default(arg.default))
+                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
+            nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
 
     def call(self, name: str, args: list[Node], tree: ast.AST) -> Node:

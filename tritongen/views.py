@@ -46,6 +46,8 @@ class Kernel:
     use_col_mask: bool = False
     use_mask: bool = False
     devices: frozenset[str] = frozenset()
+    search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
+    search_key: str = ""
 
     @property
     def signature(self) -> str:

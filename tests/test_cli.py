@@ -1,0 +1,242 @@
+"""The command line: exit codes, formats, and what it costs to start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tritongen import cli, render
+from tritongen.codes import CODES
+from tritongen.spec import Spec
+
+ROOT = Path(__file__).parent.parent
+
+
+def fake(spec: Spec) -> Mapping[str, str]:
+    if spec.name == "bug":
+        raise ZeroDivisionError("ours")
+    return {"__init__.py": "", "kernel.py": f"NAME = {spec.name!r}\n"}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(render, "generate_modules", fake)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return cli.run(list(arguments))
+
+
+def process(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tritongen", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init") == 0
+    assert run("new", "double", "--family", "reduction") == 0
+    capsys.readouterr()
+    assert run("build") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote generated/double/ (__init__.py, kernel.py)",
+        "wrote generated/rms_norm/ (__init__.py, kernel.py)",
+        "2 specs: 4 files written",
+    ]
+    assert run("build") == 0
+    assert capsys.readouterr().out == "2 specs: nothing to do\n"
+    assert run("check") == 0
+    assert capsys.readouterr().out == "2 specs: as they should be\n"
+    assert run("init") == 0
+    assert run("new", "double") == 2
+
+
+def test_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("init")
+    run("build")
+    kernel = project / "generated" / "rms_norm" / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("NAME", "OTHER"))
+    capsys.readouterr()
+    assert run("check", "--diff") == 1
+    told = capsys.readouterr()
+    assert "generated/rms_norm/kernel.py: error TG704: edited by hand" in told.err
+    assert '-OTHER = "rms_norm"\n+NAME = "rms_norm"\n' in told.out
+    assert run("check", "--format", "github") == 1
+    assert "::error file=generated/rms_norm/kernel.py,line=1,col=1" in capsys.readouterr().out
+    assert run("build", "--format", "json") == 1
+    told_as_data = json.loads(capsys.readouterr().out)
+    assert told_as_data["written"] == []
+    assert told_as_data["diagnostics"][0]["code"] == "TG704"
+    assert run("build", "--force") == 0
+
+
+def test_wrong_specs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "a.toml").write_text("[oops]\n")
+    (project / "b,c.toml").write_text("x = 100%\n")
+    assert run("build", ".") == 2
+    told = capsys.readouterr()
+    assert "a.toml:1:1: error TG103" in told.err
+    assert "b,c.toml:1:8: error TG101" in told.err
+    assert "6 mistakes in 2 files; nothing was written." in told.err
+    assert not (project / "generated").exists() or not list((project / "generated").iterdir())
+    assert run("build", ".", "--format", "json") == 2
+    assert len(json.loads(capsys.readouterr().out)["diagnostics"]) == 6
+    assert run("check", "b,c.toml", "--format", "github") == 2
+    assert "::error file=b%2Cc.toml,line=1,col=8,title=tritongen TG101::" in capsys.readouterr().out
+
+
+def test_bad_usage() -> None:
+    assert run() == 2
+    assert run("buidl") == 2
+    assert run("build", "--frce") == 2
+    assert run("build", "nowhere.toml") == 2
+    assert run("build") == 2  # there is no specs/ here
+    assert run("show", "nowhere.toml") == 2
+    assert run("explain", "TG999") == 2
+    assert run("new", "not-a-name") == 2
+    assert run("--help") == 0
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    run("init")
+    capsys.readouterr()
+    assert run("show", "specs/rms_norm.toml") == 0
+    shown = capsys.readouterr().out
+    run("build")
+    assert shown == Path("generated/rms_norm/kernel.py").read_text()
+    assert run("show", "specs/rms_norm.toml", "kernle.py") == 2
+    assert "did you mean 'kernel.py'?" in capsys.readouterr().err
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain") == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(CODES)
+    for code, row in CODES.items():
+        assert run("explain", code.lower()) == 0
+        assert row.explanation in capsys.readouterr().out
+
+
+def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("schema") == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["required"] == ["op", "inputs", "compute", "outputs"]
+
+
+def test_a_bug_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    run("new", "bug")
+    run("new", "other")
+    capsys.readouterr()
+    for paths in (["specs/bug.toml"], ["specs"]):
+        assert run("build", *paths) == 3
+        told = capsys.readouterr().err
+        assert "this is a bug of tritongen" in told
+        assert "while working on specs/bug.toml" in told
+        assert "ZeroDivisionError: ours" in told
+
+
+def test_another_black(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import black
+
+    run("init")
+    monkeypatch.setitem(black.__dict__, "__version__", "25.1.0")
+    assert run("build") == 4
+    assert "black 25.1.0 may format otherwise" in capsys.readouterr().err
+    assert run("doctor") == 4
+
+
+def test_no_permission(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("init")
+    (project / "generated").write_text("a file")
+    assert run("build") == 2
+    assert "generated" in capsys.readouterr().err
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("doctor") == 0
+    assert "black      26." in capsys.readouterr().out
+
+
+def test_interrupted(project: Path) -> None:
+    run("init")
+    run("new", "other")
+    body = "import time, tritongen.render as r, tritongen.cli as c\n"
+    body += "def slow(spec):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
+    body += "r.generate_modules = slow\nc.main(['build'])\n"
+    child = subprocess.Popen(
+        [sys.executable, "-c", body],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in told
+    assert not list((project / "generated").iterdir())
+
+
+def test_a_closed_pipe() -> None:
+    run("init")
+    command = f"{sys.executable} -m tritongen explain | head -c 10"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+
+
+def test_starts_lightly() -> None:
+    run("init")
+    assert run("build") == 0
+    code = "import sys, tritongen.cli as c; c.run({}); print(sorted(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    heavy = {"jinja2", "black", "torch", "triton", "numpy", "multiprocessing", "concurrent"}
+    for arguments, more in (["--help"], {"json", "tomllib", "hashlib"}), (["build"], set[str]()):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        loaded = {name.strip("'[]\n") for name in done.stdout.rpartition("\n[")[2].split(", ")}
+        assert "click" in loaded
+        assert not loaded & (heavy | more), arguments
+        assert "nothing to do" in done.stdout or arguments == ["--help"]
+
+
+def test_module_runs() -> None:
+    done = process("--version")
+    assert (done.returncode, done.stdout) == (0, f"tritongen, version {cli.__version__}\n")
+
+
+def test_every_code_is_explained() -> None:
+    """And none is explained that nothing says."""
+    import re
+
+    sources = [path for path in (ROOT / "tritongen").rglob("*.py") if path.name != "codes.py"]
+    said = {code for path in sources for code in re.findall(r'"(TG\d{3})"', path.read_text())}
+    assert CODES.keys() <= said
+    assert not {code for code in said - CODES.keys() if code[2] in "1578"}

@@ -1,0 +1,467 @@
+"""The generated tree: what is written, kept, refused and pruned, and what survives a crash."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tritongen import build as building
+from tritongen.build import Built, build, check
+from tritongen.diagnostics import Mistake, Mistakes, Rejected
+from tritongen.format import format_python
+from tritongen.spec import Spec
+from tritongen.tree import HEADER_LINES, TEMPORARY, body_of, is_edited, read_header, with_header
+
+ROOT = Path(__file__).parent.parent
+SPEC = """\
+[op]
+name = "{name}"
+[inputs]
+x = "float[N]"
+[compute]
+y = "{expression}"
+[outputs]
+y = "x"
+"""
+FILES = ["__init__.py", "configs.py", "kernel.py"]
+
+
+def fake(spec: Spec) -> Mapping[str, str]:
+    """A generator whose text follows the spec, as the true one's does."""
+    expression = spec.compute[0].expression
+    if expression == "wrong":
+        raise Mistakes(Mistake("TG201", "this is wrong", ("compute", "y"), 0, 5))
+    return {
+        "__init__.py": f'"""{spec.name}"""\n',
+        "kernel.py": f"import os\nEXPRESSION = '{expression}'\n",
+        "configs.py": "CONFIGS = ( 1,2 )\n",
+    }
+
+
+class Project:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.out = root / "generated"
+        root.mkdir(exist_ok=True)
+        (root / "tritongen.toml").write_text("")
+
+    def spec(self, name: str, expression: str = "x * 2", file: str = "") -> Path:
+        path = self.root / "specs" / f"{file or name}.toml"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(SPEC.format(name=name, expression=expression))
+        return path
+
+    def build(self, *paths: str, force: bool = False) -> Built:
+        return build(paths, force, fake)
+
+    def kinds(self, *paths: str) -> list[tuple[str, str]]:
+        drift = check(paths, fake)
+        assert len(drift.changes) == len(drift.findings)
+        out = self.out
+        return [(one.kind, os.path.relpath(one.path, out)) for one in drift.changes]
+
+    def state(self) -> dict[str, tuple[bytes, int]]:
+        files = (path for path in self.out.rglob("*") if path.is_file())
+        return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.chdir(tmp_path)
+    return Project(tmp_path)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_header() -> None:
+    text = with_header("specs/a b.toml", "ab", "cd", 3, "import os\n\nX = 1\n")
+    assert format_python(text) == text
+    header = read_header(text)
+    assert header
+    assert (header.source, header.count, header.spec) == ("specs/a b.toml", 3, "ab")
+    assert body_of(text) == "import os\n\nX = 1\n"
+    assert text.split("\n")[HEADER_LINES] == "import os"
+    assert not is_edited(text, header)
+    assert is_edited(text + "\n", header)
+    assert read_header("import os\n") is None
+    docstring = with_header("a.toml", "ab", "cd", 3, '"""Text."""\n\nX = 1\n')
+    assert format_python(docstring) == docstring
+
+
+def test_build_writes_once(project: Project) -> None:
+    project.spec("one")
+    project.spec("two", file="deep/second")
+    built = project.build()
+    assert built.specs == 2
+    assert list(built.written) == [
+        f"generated/{op}/{name}" for op in ("one", "two") for name in FILES
+    ]
+    kernel = (project.out / "two" / "kernel.py").read_text()
+    assert "from specs/deep/second.toml: math in" in kernel
+    assert body_of(kernel) == 'import os\n\nEXPRESSION = "x * 2"\n'
+    before = project.state()
+    assert project.build() == Built(2)
+    assert project.state() == before
+    assert project.kinds() == []
+
+
+@pytest.mark.parametrize("in_checkout", [True, False])
+def test_build_without_stamps(
+    project: Project, in_checkout: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers stand in for lost stamps, unless the program itself is being worked on."""
+    project.spec("one")
+    project.build()
+    before = project.state()
+    (project.root / ".tritongen" / "stamps.json").unlink()
+    monkeypatch.setattr(building, "in_checkout", lambda: in_checkout)
+    rendered = []
+    assert build((), generate=lambda spec: rendered.append(1) or fake(spec)) == Built(1)
+    assert len(rendered) == in_checkout
+    assert project.state() == before
+    (project.root / ".tritongen" / "stamps.json").unlink()
+    (project.out / "one" / "configs.py").unlink()
+    assert project.build().written == ("generated/one/configs.py",)
+
+
+def test_spoilt_stamps(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    for text in ("", "[]", "{", '{"made_by": 1, "specs": []}', "\x00"):
+        (project.root / ".tritongen" / "stamps.json").write_text(text)
+        assert project.build() == Built(1)
+
+
+def test_stale(project: Project) -> None:
+    project.spec("one")
+    project.spec("two")
+    project.build()
+    before = project.state()
+    project.spec("one", "x * 3")
+    assert project.kinds() == [("stale", f"one/{name}") for name in FILES]
+    assert project.build().written == tuple(f"generated/one/{name}" for name in FILES)
+    assert {path: state for path, state in project.state().items() if "two" in path} == {
+        path: state for path, state in before.items() if "two" in path
+    }
+
+
+def test_an_edit_of_the_same_size_shows(project: Project) -> None:
+    path = project.spec("one", "x * 2")
+    project.build()
+    edit(path, "x * 2", "x * 3")
+    assert project.build().written
+    edit(project.out / "one" / "kernel.py", "x * 3", "x * 4")
+    assert project.build().refused
+
+
+def test_missing(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    (project.out / "one" / "kernel.py").unlink()
+    assert project.kinds() == [("missing", "one/kernel.py")]
+    assert project.build().written == ("generated/one/kernel.py",)
+
+
+def test_edited_by_hand(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    kernel = project.out / "one" / "kernel.py"
+    edit(kernel, "x * 2", "x + x")
+    project.spec("one", "x * 5")
+    edited = kernel.read_text()
+    assert ("edited", "one/kernel.py") in project.kinds()
+    built = project.build()
+    assert [one.code for one in built.refused] == ["TG704"]
+    assert not built.written
+    assert kernel.read_text() == edited
+    assert project.build(force=True).written
+    assert project.kinds() == []
+
+
+def test_an_edit_that_became_true_is_kept(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    edit(project.out / "one" / "kernel.py", "x * 2", "x * 3")
+    project.spec("one", "x * 3")
+    assert not project.build().refused
+    assert project.kinds() == []
+
+
+def test_not_ours(project: Project) -> None:
+    project.spec("one")
+    (project.out / "one").mkdir(parents=True)
+    kernel = project.out / "one" / "kernel.py"
+    kernel.write_text("MINE = 1\n")
+    assert project.kinds()[-1] == ("foreign", "one/kernel.py")
+    assert [one.code for one in project.build().refused] == ["TG705"]
+    assert kernel.read_text() == "MINE = 1\n"
+    assert project.build(force=True).written
+
+
+def test_other_files_are_left_alone(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    for name in ("notes.md", "extra.py", "__pycache__/kernel.pyc"):
+        path = project.out / "one" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (project.out / "mine").mkdir()
+    (project.out / "mine" / "kernel.py").write_text("mine")
+    assert project.kinds() == []
+    assert project.build() == Built(1)
+    (project.root / "specs" / "one.toml").unlink()
+    assert len(project.build().removed) == 3
+    assert sorted(path.name for path in (project.out / "one").iterdir()) == [
+        "__pycache__",
+        "extra.py",
+        "notes.md",
+    ]
+
+
+def test_orphans(project: Project) -> None:
+    gone = project.spec("one")
+    project.spec("two")
+    project.build()
+    gone.unlink()
+    assert project.kinds() == [("extra", f"one/{name}") for name in FILES]
+    assert project.kinds("specs/two.toml") == []
+    assert project.build("specs/two.toml").removed == ()
+    assert len(project.build("specs").removed) == 3
+    assert not (project.out / "one").exists()
+    assert project.build() == Built(1)
+
+
+def test_renamed(project: Project) -> None:
+    project.spec("one", file="spec")
+    project.build()
+    project.spec("other", file="spec")
+    built = project.build("specs/spec.toml")
+    assert (len(built.written), len(built.removed)) == (3, 3)
+    assert [path.name for path in project.out.iterdir()] == ["other"]
+
+
+def test_an_edited_orphan_is_kept(project: Project) -> None:
+    gone = project.spec("one")
+    project.spec("two")
+    project.build()
+    gone.unlink()
+    edit(project.out / "one" / "kernel.py", "x * 2", "x + x")
+    assert [one.code for one in project.build().refused] == ["TG704"]
+    assert (project.out / "one" / "configs.py").exists()
+    assert len(project.build(force=True).removed) == 3
+
+
+def test_an_extra_file_of_ours(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    extra = project.out / "one" / "old.py"
+    extra.write_text((project.out / "one" / "kernel.py").read_text())
+    assert project.kinds() == [("extra", "one/old.py")]
+    assert project.build().removed == ("generated/one/old.py",)
+
+
+def test_all_mistakes_and_nothing_written(project: Project) -> None:
+    project.spec("one")
+    project.spec("two", "wrong")
+    project.spec("three", "wrong")
+    (project.root / "specs" / "four.toml").write_bytes(b"\xff")
+    (project.root / "specs" / "five.toml").write_text("[op")
+    with pytest.raises(Rejected) as raised:
+        project.build()
+    found = [(one.path, one.line, one.code) for one in raised.value.diagnostics]
+    assert found == [
+        ("specs/five.toml", 1, "TG101"),
+        ("specs/four.toml", 0, "TG102"),
+        ("specs/three.toml", 6, "TG201"),
+        ("specs/two.toml", 6, "TG201"),
+    ]
+    assert project.state() == {}
+
+
+def test_two_specs_for_one_folder(project: Project) -> None:
+    project.spec("one", file="a")
+    project.spec("ONE", file="b")
+    with pytest.raises(Rejected, match=r"b\.toml:2:9: error TG706"):
+        project.build()
+    (project.root / "specs" / "b.toml").unlink()
+    project.build()
+    project.spec("one", file="b")
+    with pytest.raises(Rejected, match="TG707"):
+        project.build("specs/b.toml")
+    with pytest.raises(Rejected, match="TG706"):
+        project.build()
+
+
+def test_a_spec_that_moved(project: Project) -> None:
+    project.spec("one").rename(project.root / "specs" / "moved.toml")
+    project.build()
+    assert "specs/moved.toml" in (project.out / "one" / "kernel.py").read_text()
+
+
+def test_wrong_settings(project: Project) -> None:
+    project.spec("one")
+    (project.root / "tritongen.toml").write_text('uot = "x"\nline-length = "88"\n')
+    with pytest.raises(Rejected, match=r"tritongen\.toml:1:1: error TG802(.|\n)*2:16: error TG802"):
+        project.build()
+    (project.root / "tritongen.toml").write_text("out =")
+    with pytest.raises(Rejected, match="TG801"):
+        project.build()
+    (project.root / "tritongen.toml").unlink()
+    settings = '[tool.tritongen]\nout = "kernels"\nspecs = ["specs/one.toml"]\n'
+    (project.root / "pyproject.toml").write_text(settings)
+    assert project.build().written[0] == "kernels/one/__init__.py"
+    with pytest.raises(Rejected, match="TG803"):
+        project.build("specs/two.toml")
+
+
+def test_settings_are_found_from_the_spec(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = project.spec("one")
+    (project.root / "elsewhere").mkdir()
+    monkeypatch.chdir(project.root / "elsewhere")
+    project.build(str(spec))
+    monkeypatch.chdir(project.root / "specs")
+    assert project.build("one.toml") == Built(1)
+    assert "from specs/one.toml:" in (project.out / "one" / "kernel.py").read_text()
+
+
+def test_line_length(project: Project) -> None:
+    project.spec("one", "x" + " * 2" * 16)
+    project.build()
+    (project.root / "tritongen.toml").write_text("line-length = 40\n")
+    assert project.build().written
+
+
+def test_windows_line_ends_are_no_edit(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    for path in [*project.out.rglob("*.py"), *project.root.rglob("specs/*.toml")]:
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert project.kinds() == []
+    assert project.build() == Built(1)
+
+
+def test_an_empty_file_is_nobodys(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    (project.out / "one" / "kernel.py").write_text("")
+    assert project.build().written == ("generated/one/kernel.py",)
+
+
+def test_left_over_temporaries(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    left = project.out / "one" / f"{TEMPORARY}1-ab.tmp"
+    left.write_text("half")
+    project.build()
+    assert not left.exists()
+    assert project.build() == Built(1)
+
+
+def script(project: Project, body: str, seed: str = "random") -> subprocess.Popen[str]:
+    """Another process that builds, with a generator of its own."""
+    text = "import os, sys, time\nfrom tritongen import build, tree\n" + textwrap.dedent(body)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+    return subprocess.Popen(
+        [sys.executable, "-c", "from test_tree import fake\n" + text],
+        cwd=project.root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_while_writing(project: Project) -> None:
+    """Every file is the old or the new one, and a second build completes."""
+    names = [f"op{number}" for number in range(6)]
+    for name in names:
+        project.spec(name, "x * 2")
+    project.build()
+    old = {path.read_text() for path in project.out.rglob("*.py")}
+    for name in names:
+        project.spec(name, "x * 3")
+    killed = script(
+        project,
+        """
+        writes, replace = 0, os.replace
+        def replaced(*paths):
+            global writes
+            writes += 1
+            if writes == 8:
+                os.kill(os.getpid(), 9)
+            replace(*paths)
+        os.replace = replaced
+        build.build((), generate=fake)
+        """,
+    )
+    assert killed.wait(60) == -9
+    assert list(project.out.rglob("*.tmp"))
+    found = {path.read_text() for path in project.out.rglob("*.py")}
+    built = project.build()
+    new = {path.read_text() for path in project.out.rglob("*.py")}
+    assert found <= old | new
+    assert found & old
+    assert found & new
+    assert built.written
+    assert not list(project.out.rglob("*.tmp"))
+    assert project.kinds() == []
+
+
+def test_killed_while_rendering(project: Project) -> None:
+    """Workers do not outlive their parent: they would hold its lock."""
+    for name in ("one", "two", "three"):
+        project.spec(name)
+    killed = script(
+        project,
+        """
+        def slow(spec):
+            print(os.getpid(), flush=True)
+            time.sleep(30)
+            return fake(spec)
+        build.build((), generate=slow)
+        """,
+    )
+    assert killed.stdout
+    killed.stdout.readline()
+    killed.kill()
+    killed.wait(60)
+    started = time.monotonic()
+    assert project.build().specs == 3
+    assert time.monotonic() - started < 20
+
+
+def test_two_builds_at_once(project: Project) -> None:
+    names = [f"op{number}" for number in range(8)]
+    for name in names:
+        project.spec(name)
+    both = [script(project, "print(build.build((), generate=fake))") for _ in range(2)]
+    told = [process.communicate(timeout=60)[0] for process in both]
+    assert all(process.returncode == 0 for process in both)
+    assert sorted("op7/kernel.py" in one for one in told) == [False, True]
+    assert project.kinds() == []
+    assert not list(project.out.rglob("*.tmp"))
+
+
+def test_bytes_do_not_depend_on_where_and_how(project: Project) -> None:
+    trees = []
+    for seed, names in (("0", "abc"), ("1", "cab")):
+        other = Project(project.root / seed)
+        for name in names:
+            other.spec(name)
+        assert script(other, "build.build((), generate=fake)", seed).wait(60) == 0
+        trees.append(
+            {path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.py")}
+        )
+    assert trees[0] == trees[1]
+    assert len(trees[0]) == 9

@@ -1,0 +1,501 @@
+"""What emitted tests and benchmarks compare a kernel with: a torch function, as source text.
+
+It is the spec's own reference expression, let through an allow-list of syntax, or else the spec's
+math printed line by line in torch. The math is printed from the expressions as the user wrote
+them and not from the IR, so that a test shares as little as possible with the kernel it tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .diagnostics import Mistake
+from .functions import FUNCTIONS, OPERATORS
+from .ir import Op, Result
+from .lower import substitute
+from .reductions import REDUCTIONS
+from .spec import BATCH, AxisTerm, Spec
+
+# Parts of torch that are pure functions, and what is next to them and is not.
+_NAMESPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft")
+_FORBIDDEN = frozenset(
+    "apply_along_axis asarray classes compile cpp_extension export from_file from_numpy frombuffer"
+    " hub import_ir_module jit library load manual_seed map multiprocessing numpy ops package save"
+    " seed share_memory storage to_dlpack tofile tolist untyped_storage utils vmap".split()
+)
+_SYNTAX = (
+    ast.Expression,
+    ast.Constant,
+    ast.Name,
+    ast.Attribute,
+    ast.Call,
+    ast.keyword,
+    ast.Subscript,
+    ast.Slice,
+    ast.Tuple,
+    ast.List,
+    ast.Starred,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
+_KEY = ("reference", "torch")
+
+
+def reference_mistakes(spec: Spec) -> Iterator[Mistake]:
+    """What of the reference expression may not go into a generated file."""
+    if not spec.reference:
+        return
+    try:
+        tree = ast.parse(spec.reference.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield Mistake("TG201", "the reference is not an expression", _KEY, 0)
+        return
+    names = {tensor.name for tensor in spec.inputs} | {param.name for param in spec.params}
+    shift = len(spec.reference) - len(spec.reference.lstrip())
+    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        told = _wrong(node, names, id(node) in inside)
+        if told:
+            code, message, hint = told
+            start = shift + getattr(node, "col_offset", 0)
+            length = max(1, getattr(node, "end_col_offset", 1) - getattr(node, "col_offset", 0))
+            yield Mistake(code, message, _KEY, start, length, hint)
+
+
+def _wrong(node: ast.AST, names: set[str], inside: bool) -> tuple[str, str, str] | None:
+    if isinstance(node, ast.Name):
+        if node.id not in names | {"torch"}:
+            close = difflib.get_close_matches(node.id, sorted(names | {"torch"}), 1)
+            hint = f"did you mean {close[0]}?" if close else "it sees the inputs, the params and torch"
+            return "TG203", f"{node.id} is not defined", hint
+    elif isinstance(node, ast.Attribute):
+        if not _is_allowed(node, inside):
+            message = f"`{ast.unparse(node)}` is not a function of torch that a reference may use"
+            return "TG202", message, "it may use functions of torch and methods of its tensors"
+    elif not isinstance(node, _SYNTAX):
+        message = f"`{ast.unparse(node)}` is not part of the language"
+        return "TG202", message, "a reference is made of calls, operators and literals"
+    return None
+
+
+def _is_allowed(node: ast.Attribute, inside: bool) -> bool:
+    """Whether an attribute is a torch function or a tensor's method, and works on values only."""
+    if node.attr.startswith("_") or node.attr.endswith("_") or node.attr in _FORBIDDEN:
+        return False
+    path = ast.unparse(node)
+    if not path.startswith("torch."):
+        return True
+    if inside and any(name == path or name.startswith(f"{path}.") for name in _NAMESPACES):
+        return True
+    return path.rpartition(".")[0] in _NAMESPACES or "(" in path or "[" in path
+
+
+def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
+    """The body of a function of the inputs and params that returns the outputs, in torch."""
+    if spec.reference:
+        return (f"return {ast.unparse(ast.parse(spec.reference.strip(), mode='eval'))}",)
+    return _Printer(spec, op).lines()
+
+
+def signature(op: Op) -> str:
+    """The arguments of such a function: every tensor is there."""
+    kinds = {"enum": "str"}
+    tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs]
+    params = [
+        f"{param.name}: {kinds.get(param.kind, param.kind)}"
+        + ("" if param.default is None else f" = {param.default!r}")
+        for param in op.params
+    ]
+    return ", ".join([*tensors, *(["*", *params] if params else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A torch expression: its axes, whether it is a tensor or a Python number, and what of."""
+
+    tree: ast.expr
+    axes: tuple[str, ...]
+    tensor: bool
+    kind: str = ""  # "bool" and "float" where that is known
+
+
+@dataclass
+class _Printer:
+    """Prints [compute] as torch. Tensors keep their axes in the operator's order throughout."""
+
+    spec: Spec
+    op: Op
+    terms: dict[str, _Term] = field(default_factory=dict)
+    sized: set[str] = field(default_factory=set)
+
+    def lines(self) -> tuple[str, ...]:
+        before: list[str] = []
+        for tensor in self.op.inputs:
+            kind = "bool" if tensor.type.dtypes == ("bool",) else ""
+            axes = self.ordered(tensor.type.axes)
+            self.terms[tensor.name] = _Term(ast.Name(tensor.name), axes, True, kind)
+            text = _ungrouped(tensor.name, tensor.type.shape) + _moved(tensor.type.axes, axes)
+            if text != tensor.name:
+                before.append(f"{tensor.name} = {text}")
+        for param in self.op.params:
+            kind = {"enum": "bool"}.get(param.kind, param.kind)
+            self.terms[param.name] = _Term(ast.Name(param.name), (), False, kind)
+        math: list[str] = []
+        for statement in self.spec.compute:
+            term = self.visit(ast.parse(f"({statement.expression})", mode="eval").body)
+            math.append(f"{statement.name} = {ast.unparse(term.tree)}")
+            self.terms[statement.name] = _Term(
+                ast.Name(statement.name), term.axes, term.tensor, term.kind
+            )
+        results = ", ".join(self.result(result) for result in self.op.results)
+        return (*before, *self.lengths(), *math, f"return {results}")
+
+    def lengths(self) -> Iterator[str]:
+        """The axes whose length the math uses, as variables."""
+        for axis in sorted(self.sized):
+            tensor = next(t for t in self.op.inputs if axis in t.type.axes)
+            axes = self.terms[tensor.name].axes
+            position = axes.index(axis) - len(axes)
+            if axis == BATCH:
+                named = f"[:{position + 1}]" if len(axes) > 1 else ""
+                yield f"batch = {tensor.name}.shape{named}"
+            else:
+                yield f"{axis} = {tensor.name}.shape[{position}]"
+
+    def result(self, result: Result) -> str:
+        term = self.terms[result.output.name]
+        text = result.output.name if term.tensor else ast.unparse(_tensor(term))
+        shape = result.output.shape or self.grouping(result)
+        return text + _moved(term.axes, result.axes) + _regrouped(shape)
+
+    def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
+        shapes = (t.type.shape for t in self.op.inputs if t.type.axes == result.axes)
+        return next(shapes, ())
+
+    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
+        found = set(axes)
+        return tuple(axis for axis in self.op.axes if axis in found)
+
+    # Expressions
+
+    def visit(self, tree: ast.expr) -> _Term:
+        match tree:
+            case ast.Constant(value=value):
+                kind = {bool: "bool", int: "int", float: "float"}.get(type(value), "")
+                return _Term(tree, (), False, kind)
+            case ast.Name(id=name) if name in self.terms:
+                return self.terms[name]
+            case ast.Name(id=name):
+                return _Term(_attribute(name), (), False, "float")
+            case ast.UnaryOp(op=op, operand=operand):
+                term = self.visit(operand)
+                if isinstance(op, ast.Not) and term.tensor:
+                    return self.call("logical_not", [term])
+                return _Term(ast.UnaryOp(op, term.tree), term.axes, term.tensor, term.kind)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary(op, self.visit(left), self.visit(right))
+            case ast.BoolOp(op=op, values=values):
+                return self.logic(op, [self.visit(value) for value in values])
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                terms = [self.visit(part) for part in (left, *rights)]
+                pairs = [self.compare(a, op, b) for a, op, b in zip(terms, ops, terms[1:])]
+                return self.logic(ast.And(), pairs)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                then, other = self.visit(body), self.visit(orelse)
+                choice = ast.IfExp(self.visit(test).tree, then.tree, other.tree)
+                axes = self.ordered(then.axes + other.axes)
+                kind = then.kind if then.kind == other.kind else ""
+                return _Term(choice, axes, then.tensor or other.tensor, kind)
+            case ast.Call(func=ast.Name(id=name)):
+                return self.function(name, tree)
+        raise AssertionError(f"the type check lets {ast.dump(tree)} through")
+
+    def align(self, term: _Term, axes: tuple[str, ...]) -> ast.expr:
+        """The term with dimensions of one where it lacks an axis, for torch to broadcast."""
+        if not term.tensor or not term.axes:
+            return term.tree
+        inner = axes[axes.index(term.axes[0]) :]
+        missing = next((n for n, axis in enumerate(inner) if axis not in term.axes), None)
+        if missing is None:
+            return term.tree
+        parts: list[ast.expr] = [ast.Constant(...)]
+        for axis in inner[missing:]:
+            parts.append(ast.Slice() if axis in term.axes else ast.Constant(None))
+        return ast.Subscript(term.tree, ast.Tuple(parts))
+
+    def aligned(self, terms: list[_Term]) -> tuple[list[ast.expr], tuple[str, ...]]:
+        axes = self.ordered(axis for term in terms for axis in term.axes)
+        return [self.align(term, axes) for term in terms], axes
+
+    def binary(self, op: ast.operator, left: _Term, right: _Term) -> _Term:
+        (a, b), axes = self.aligned([left, right])
+        kind = left.kind if left.kind == right.kind else ""
+        return _Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind)
+
+    def compare(self, left: _Term, op: ast.cmpop, right: _Term) -> _Term:
+        (a, b), axes = self.aligned([left, right])
+        return _Term(ast.Compare(a, [op], [b]), axes, left.tensor or right.tensor, "bool")
+
+    def logic(self, op: ast.boolop, terms: list[_Term]) -> _Term:
+        if len(terms) == 1:
+            return terms[0]
+        if not any(term.tensor for term in terms):
+            return _Term(ast.BoolOp(op, [term.tree for term in terms]), (), False, "bool")
+        result = terms[0]
+        for term in terms[1:]:
+            name = "logical_and" if isinstance(op, ast.And) else "logical_or"
+            result = self.call(name, [result, term])
+        return result
+
+    # Functions
+
+    def function(self, name: str, tree: ast.Call) -> _Term:
+        special: dict[str, Callable[[ast.Call], _Term]] = {
+            "index": self.index,
+            "size": self.size,
+            "take": self.take,
+            "cast": self.cast,
+        }
+        if name in special:
+            return special[name](tree)
+        if name in REDUCTIONS:
+            return self.reduction(name, tree)
+        row = FUNCTIONS[name]
+        given = dict(zip((arg.name for arg in row.args), map(self.visit, tree.args)))
+        given |= {str(keyword.arg): self.visit(keyword.value) for keyword in tree.keywords}
+        defaults = (_Term(ast.Constant(arg.default), (), False) for arg in row.args)
+        terms = [given.get(a.name, default) for a, default in zip(row.args, defaults, strict=True)]
+        return self.call(name, terms)
+
+    def call(self, name: str, terms: list[_Term]) -> _Term:
+        row = FUNCTIONS[name]
+        if name == "where" and terms[0].kind != "bool":
+            terms = [self.compare(terms[0], ast.NotEq(), _zero()), *terms[1:]]
+        trees, axes = self.aligned(terms)
+        arguments = {}
+        for arg, term, tree in zip(row.args, terms, trees, strict=True):
+            number = not arg.required or f"{name}.{arg.name}" in _NUMBERS
+            arguments[arg.name] = tree if term.tensor or number else _tensor(term)
+        template = ast.parse(row.torch, mode="eval").body
+        kind = {"bool": "bool", "float": "float"}.get(row.result, "")
+        return _Term(substitute(template, arguments), axes, True, kind)
+
+    def index(self, tree: ast.Call) -> _Term:
+        axis = ast.unparse(tree.args[0])
+        first = next(t.name for t in self.op.inputs)
+        text = f"torch.arange({self.length(axis)}, device={first}.device)"
+        return _Term(ast.parse(text, mode="eval").body, (axis,), True, "int")
+
+    def size(self, tree: ast.Call) -> _Term:
+        text = " * ".join(self.length(_axis(axis)) for axis in tree.args)
+        return _Term(ast.parse(text, mode="eval").body, (), False, "int")
+
+    def length(self, axis: str) -> str:
+        fixed = dict(self.op.sizes)
+        if axis in fixed:
+            return str(fixed[axis])
+        self.sized.add(axis)
+        return "batch.numel()" if axis == BATCH else axis
+
+    def cast(self, tree: ast.Call) -> _Term:
+        term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
+        value = term.tree if term.tensor else _tensor(term)
+        dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
+        cast = ast.Call(ast.Attribute(value, "to"), [ast.parse(dtype, mode="eval").body], [])
+        return _Term(cast, term.axes, True, "bool" if name == "bool" else "")
+
+    def take(self, tree: ast.Call) -> _Term:
+        source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
+        axis = ast.unparse(tree.args[2])
+        rest = tuple(a for a in source.axes if a != axis)
+        axes = self.ordered(rest + index.axes)
+        position = source.axes.index(axis) - len(source.axes)
+        if not index.tensor:
+            return _Term(_method(source.tree, "select", position, index.tree), rest, True, source.kind)
+        chosen = _method(index.tree, "long")
+        if not set(index.axes) & set(rest):  # The index stands where the axis stood.
+            moved, order = source.tree, _replaced(source.axes, axis, index.axes)
+            if BATCH in index.axes and position != -len(source.axes):
+                moved, order = _method(moved, "movedim", position, 0), index.axes + rest
+                position = -len(source.axes)
+            parts: list[ast.expr] = [ast.Constant(...)] if BATCH in source.axes else []
+            before = 0 if parts else len(source.axes) + position
+            parts += [ast.Slice()] * before + [chosen]
+            parts += [ast.Slice()] * (-position - 1 if BATCH in source.axes else 0)
+            taken = ast.Subscript(moved, parts[0] if len(parts) == 1 else ast.Tuple(parts))
+            text = ast.unparse(taken) + _moved(order, axes)
+            return _Term(ast.parse(text, mode="eval").body, axes, True, source.kind)
+        target = self.ordered((*source.axes, *index.axes))
+        aligned = self.align(_Term(chosen, index.axes, True), target)
+        if axis not in index.axes:
+            aligned = self.align(_Term(chosen, index.axes, True), target)
+        if BATCH in source.axes and BATCH not in index.axes or len(target) != len(source.axes):
+            sizes = ast.parse(f"({ast.unparse(self.align(source, target))}).shape", mode="eval").body
+            aligned = _method(aligned, "expand_as", self.narrow(source, target, axis))
+            del sizes
+        taken = _call("torch.take_along_dim", self.align(source, target), aligned, target.index(axis) - len(target))
+        if axis in index.axes:
+            return _Term(taken, target, True, source.kind)
+        return _Term(_method(taken, "squeeze", target.index(axis) - len(target)), axes, True, source.kind)
+
+    def narrow(self, source: _Term, target: tuple[str, ...], axis: str) -> ast.expr:
+        """The source with a length of one along an axis."""
+        position = target.index(axis) - len(target)
+        return _method(self.align(source, target), "narrow", position, 0, 1)
+
+    # Reductions
+
+    def reduction(self, name: str, tree: ast.Call) -> _Term:
+        term = self.visit(tree.args[0])
+        over = self.ordered(_axis(axis) for axis in tree.args[1:]) or term.axes
+        rest = tuple(axis for axis in term.axes if axis not in over)
+        options = {str(keyword.arg): ast.unparse(keyword.value) for keyword in tree.keywords}
+        x = term.tree
+        name = {"max": "amax", "min": "amin"}.get(name, name)
+        if BATCH in over and rest:  # The leading axes become one.
+            count = len(term.axes) - 1
+            self.sized.add(BATCH)
+            x = ast.parse(
+                f"({ast.unparse(x)}).reshape(batch.numel(), *({ast.unparse(x)}).shape[-{count}:])",
+                mode="eval",
+            ).body
+        dims = tuple(term.axes.index(axis) - len(term.axes) for axis in over)
+        maps = name in ("softmax", "log_softmax", "cumsum", "cumprod")
+        if name in ("softmax", "log_softmax") and len(dims) > 1 or maps and BATCH in over:
+            return _Term(_normalised(name, term.tree, dims, not rest), term.axes, True, "float")
+        if name in _ONE_DIM and (len(dims) > 1 or BATCH in over and not rest):
+            x, dims = _flattened(x, dims, not rest)
+        kind = {"any": "bool", "all": "bool"}.get(name, "")
+        call = _reduced(name, x, dims, not rest, options)
+        return _Term(call, term.axes if maps else rest, True, kind)
+
+
+_CONSTANTS = ("inf", "nan", "pi", "e")
+
+# Arguments that torch wants, or takes, as Python numbers; others must be tensors.
+_NUMBERS = frozenset(
+    "clamp.min clamp.max clamp_min.min clamp_max.max pow.exponent where.x where.other fmod.other"
+    " remainder.other floor_divide.other lerp.weight xlogy.other copysign.other threshold.threshold"
+    " threshold.value add.other sub.other mul.other div.other eq.other ne.other lt.other le.other"
+    " gt.other ge.other bitwise_and.other bitwise_or.other bitwise_xor.other"
+    " bitwise_left_shift.other bitwise_right_shift.other".split()
+)
+# Reductions that torch does along one dimension at a time.
+_ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod", "logsumexp"))
+
+
+def _attribute(name: str) -> ast.expr:
+    assert name in _CONSTANTS, name
+    return ast.Attribute(ast.Name("torch"), name)
+
+
+def _zero() -> _Term:
+    return _Term(ast.Constant(0), (), False, "int")
+
+
+def _tensor(term: _Term) -> ast.expr:
+    """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
+    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
+    return ast.parse(f"torch.tensor({ast.unparse(term.tree)}{dtype})", mode="eval").body
+
+
+def _call(function: str, *args: ast.expr | int) -> ast.expr:
+    return ast.Call(ast.parse(function, mode="eval").body, [_node(arg) for arg in args], [])
+
+
+def _method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
+    return ast.Call(ast.Attribute(value, name), [_node(arg) for arg in args], [])
+
+
+def _node(value: ast.expr | int) -> ast.expr:
+    return ast.parse(repr(value), mode="eval").body if isinstance(value, int) else value
+
+
+def _axis(tree: ast.expr) -> str:
+    return BATCH if isinstance(tree, ast.Constant) else ast.unparse(tree)
+
+
+def _replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str, ...]:
+    position = axes.index(axis)
+    return (*axes[:position], *by, *axes[position + 1 :])
+
+
+def _moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
+    """The method call that brings dimensions into another order; `...` comes first in both."""
+    if has == wants:
+        return ""
+    if BATCH not in has:
+        return f".permute({', '.join(str(has.index(axis)) for axis in wants)})"
+    named = [axis for axis in wants if axis != BATCH]
+    source = tuple(has.index(axis) - len(has) for axis in named)
+    return f".movedim({source}, {tuple(range(-len(named), 0))})"
+
+
+def _ungrouped(name: str, shape: tuple[AxisTerm, ...]) -> str:
+    text = name
+    for position, term in reversed(list(enumerate(shape))):
+        if len(term.names) > 1:
+            sizes = ", ".join("-1" if size is None else str(size) for size in term.sizes)
+            text += f".unflatten({position - len(shape)}, ({sizes}))"
+    # From the last dimension on, so that what was split does not move those before it.
+    return text
+
+
+def _regrouped(shape: tuple[AxisTerm, ...]) -> str:
+    text, position = "", -1
+    for term in reversed(shape):
+        if len(term.names) > 1:
+            text += f".flatten({position - len(term.names) + 1}, {position})"
+        position -= 1
+    return text
+
+
+def _dims(dims: tuple[int, ...]) -> str:
+    return str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
+
+
+def _reduced(
+    name: str, x: ast.expr, dims: tuple[int, ...], everything: bool, options: dict[str, str]
+) -> ast.expr:
+    text = ast.unparse(x)
+    dim = "" if everything and name not in ("softmax", "log_softmax", "cumsum", "cumprod", "logsumexp") else f", {_dims(dims)}"
+    if name == "norm":
+        ord_ = f", {options['p']}" if "p" in options else ""
+        named = f", dim={_dims(dims)}" if not everything else ""
+        call = f"torch.linalg.vector_norm({text}{ord_}{named})"
+    elif name in ("var", "std") and "correction" in options:
+        call = f"torch.{name}({text}{dim}, correction={options['correction']})"
+    else:
+        call = f"torch.{name}({text}{dim})"
+    return ast.parse(call.replace("inf", "torch.inf") if name == "norm" else call, mode="eval").body
+
+
+def _flattened(x: ast.expr, dims: tuple[int, ...], everything: bool) -> tuple[ast.expr, tuple[int, ...]]:
+    """Several dimensions as one, for what torch reduces one at a time."""
+    if everything:
+        return _method(x, "flatten"), (0,)
+    if dims != tuple(range(dims[0], dims[-1] + 1)):
+        last = tuple(range(-len(dims), 0))
+        x = ast.parse(f"({ast.unparse(x)}).movedim({dims}, {last})", mode="eval").body
+        dims = last
+    merged = dims[-1]
+    return _method(x, "flatten", dims[0], dims[-1]), (merged,)
+
+
+def _normalised(name: str, x: ast.expr, dims: tuple[int, ...], everything: bool) -> ast.expr:
+    text = ast.unparse(x)
+    if everything:
+        return ast.parse(f"torch.{name}(({text}).flatten(), 0).view_as({text})", mode="eval").body
+    shifted = f"{text} - torch.logsumexp({text}, {_dims(dims)}, keepdim=True)"
+    return ast.parse(shifted if name == "log_softmax" else f"torch.exp({shifted})", mode="eval").body
