@@ -17,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import black
+from black import format_str
+from black.mode import Mode, TargetVersion
 
 from tritongen.starters import STARTERS, starter
 
@@ -105,11 +106,11 @@ def interleaved(commands: list[list[str]], folder: Path, rounds: int = 21) -> li
 
 def black_alone(out: Path) -> tuple[float, int]:
     """How long black takes over all generated files in one process, and the cores here."""
-    mode = black.Mode(target_versions={black.TargetVersion.PY310})
+    mode = Mode(target_versions={TargetVersion.PY310})
     texts = [path.read_text() for path in sorted(out.rglob("*.py"))]
     started = time.perf_counter()
     for text in texts:
-        assert black.format_str(text, mode=mode) == text
+        assert format_str(text, mode=mode) == text
     taken = time.perf_counter() - started
     return taken, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 

@@ -31,7 +31,7 @@ def _fold(
     for size, *step in zip(shape, *strides, strict=True):
         if size == 1:
             continue
-        if sizes and all(outer == inner * size for outer, inner in zip(steps[-1], step, strict=True)):
+        if sizes and steps[-1] == tuple(inner * size for inner in step):
             sizes[-1] *= size
             steps[-1] = tuple(step)
         else:
@@ -58,10 +58,11 @@ def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     for tensor in tensors:
         if tensor is None:
             continue
-        if tensor.is_contiguous():
-            span = tensor.numel()
-        else:
-            span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        span = tensor.numel()
+        if not tensor.is_contiguous():
+            span = 1
+            for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+                span += (size - 1) * step
         if span > 2**31 - 2**20:
             return tl.int64
     return tl.int32

@@ -30,7 +30,7 @@ def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     """The configuration for rows by columns: square tiles where some tensor steps along its rows."""
     if not contiguous:
         return TILE[0]
-    return min(TILE[1:] or TILE, key=lambda config: abs(config.kwargs["BLOCK_N"] - _power_of_two(n_cols)))
+    return next((config for config in TILE[1:] if config.kwargs["BLOCK_N"] < 2 * n_cols), TILE[-1])
 
 
 def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:

@@ -26,7 +26,6 @@ from .tree import (
     locked,
     orphans,
     our_files,
-    read_header,
     remove,
     sweep,
     write,
@@ -45,7 +44,6 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "edited": ("TG704", "edited by hand since it was generated from {source}"),
     "foreign": ("TG705", "not generated, but where {source} puts a file"),
 }
-_BUILD_HINT = "run `tritongen build`"
 _FORCE_HINT = "move the change into the spec or the file elsewhere, or build with --force"
 
 
@@ -217,14 +215,10 @@ def _conflicts(work: _Work) -> Iterator[Diagnostic]:
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
-        for name in one.files:
-            path = os.path.join(work.folder(one), name)
-            header = read_header(read_text(path)) if os.path.isfile(path) else None
-            if header is None or header.source in names:
-                continue
-            if os.path.lexists(os.path.join(settings.root, header.source)):
-                yield _conflict(one, "TG707", f"'{one.op}' was made from {header.source}")
-                break
+        owners = {header.source for _, _, header in our_files(work.folder(one))} - names
+        for owner in sorted(owners):
+            if os.path.lexists(os.path.join(settings.root, owner)):
+                yield _conflict(one, "TG707", f"'{one.op}' was made from {owner}")
 
 
 def _conflict(one: Rendered, code: str, message: str) -> Diagnostic:
@@ -266,7 +260,7 @@ def _told(changes: Sequence[Change]) -> tuple[Diagnostic, ...]:
             0,
             _FINDINGS[change.kind][0],
             _FINDINGS[change.kind][1].format(source=change.source),
-            _FORCE_HINT if change.refused else _BUILD_HINT,
+            _FORCE_HINT if change.refused else "",
         )
         for change in changes
     )

@@ -124,8 +124,8 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     if diff:
         _show_diff(drift)
     found = len(drift.findings)
-    told = f"{_count(found, 'file')} not as the specs make them" if found else "as they should be"
-    click.echo(f"{_count(drift.specs, 'spec')}: {told}")
+    wrong = f"{_count(found, 'file')} not as they should be; run `tritongen build`"
+    click.echo(f"{_count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
     return FINDINGS if drift.findings else CLEAN
 
 

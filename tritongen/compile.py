@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .emitted_tests import tests_view
 from .launch import configs_view
 from .modules import kernel_module
 from .resources import templates_dir
@@ -34,6 +35,7 @@ def generate(spec: Spec) -> dict[str, str]:
         "__init__.py": render("init.py.jinja", kernel.view),
         "kernel.py": render(kernel.template, kernel.view),
         "configs.py": render("configs.py.jinja", configs),
+        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel)),
     }
 
 

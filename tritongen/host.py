@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .accumulate import exp_pairs
 from .ir import Dtype, Op, Reduce, Result, walk
 from .lower import Compute, literal
 from .space import Dim, Space
@@ -173,7 +174,9 @@ class Host:
         known = 1
         for size in term.sizes:
             known *= size or 1
-        sizes = ", ".join(str(size) if size is not None else "-1" for size in term.sizes)
+        whole = f"{tensor.name}.shape[{position}]"
+        rest = f"{whole} // {known}" if known > 1 else "-1"
+        sizes = ", ".join(str(size) if size is not None else rest for size in term.sizes)
         lines = []
         if known > 1:
             lines = [
@@ -440,10 +443,10 @@ class Host:
     def empty_errors(self) -> list[str]:
         """Refusals of reductions that have no value over no elements."""
         lines = []
+        paired = set(exp_pairs(self.op).values())
         for value in self.op.values:
             for node in walk(value.node):
-                sugar = not value.source and node.__class__ is Reduce
-                if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and not sugar:
+                if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and value not in paired:
                     lines.append(
                         f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
                     )

@@ -27,9 +27,10 @@ FLAT = (Config(8, block=2048), Config(4, block=1024), Config(4, block=256))
 TILE = (
     Config(4, block_m=64, block_n=64),
     Config(8, block_m=1, block_n=2048),
-    Config(4, block_m=4, block_n=512),
-    Config(4, block_m=64, block_n=64),
-    Config(4, block_m=256, block_n=16),
+    Config(4, block_m=2, block_n=512),
+    Config(4, block_m=8, block_n=128),
+    Config(4, block_m=32, block_n=32),
+    Config(4, block_m=128, block_n=8),
 )
 REGISTERS = (Config(8, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
 LOOP = (

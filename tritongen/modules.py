@@ -225,13 +225,14 @@ class _Rows(_Common):
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
+        maps_all = all(set(r.axes) & set(cols) for r in self.op.results)
         extra: dict[str, Any] = {
             "registers": None,
             "partial": None,
             "n_rows": _product(rows),
             "n_cols": _product(cols),
-            "also_empty": " or n_cols == 0" if all(set(r.axes) & set(cols) for r in self.op.results) else "",
-            "empty_errors": host.empty_errors(),
+            "also_empty": " or n_cols == 0" if maps_all else "",
+            "empty_errors": [] if maps_all else host.empty_errors(),
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "contiguous_cols": self.contiguous_cols(),
         }

@@ -85,8 +85,7 @@ class Tile:
         arguments = [self.address(mine)]
         if mask:
             arguments += [f"mask={mask}"]
-            if mask != "row_mask" or True:
-                arguments += [f"other={self.fill(tensor)}"]
+            arguments += [f"other={self.fill(tensor)}"]
         if policy and mask == "mask":
             arguments += [f'eviction_policy="{policy}"']
         text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
@@ -164,7 +163,7 @@ class Tile:
         address = self.address(mine) if axes else f"{mine.pointer} + rows"
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
-        mask = "mask" if self.moves(axes)[1] else "row_mask"
+        mask = self.mask(axes) or "row_mask"
         return Line(f"tl.store({address}, {value}{cast}, mask={mask}{policy})")
 
     # What the lowering asks

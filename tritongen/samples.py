@@ -1,0 +1,252 @@
+"""What emitted tests and benchmarks feed an operator: shapes, dtypes, ranges and params."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .ir import Op
+from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec
+from .structure import Program
+
+# Functions and operators that integers have no value of everywhere.
+_PARTIAL = frozenset(
+    "floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split()
+)
+_PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
+# Reductions that have no value over no elements.
+_VALUELESS = frozenset("max min amax amin argmax argmin".split())
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Shapes to test with: the lengths of all axes that are not of a fixed size, in one tuple."""
+
+    spec: Spec
+    program: Program
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        sizes = dict(self.program.op.sizes)
+        return tuple(axis for axis in self.program.op.axes if axis not in sizes)
+
+    @property
+    def batch(self) -> bool:
+        return BATCH in self.axes
+
+    @property
+    def named(self) -> int:
+        return len(self.axes) - self.batch
+
+    def of(self, batch: tuple[int, ...], *lengths: int) -> tuple[int, ...]:
+        """Batch axes and named ones, as many as there are: the last length is the last axis'."""
+        if self.named == 0:
+            return (*batch, lengths[-1])
+        named = ((3,) * self.named + lengths)[-self.named :]
+        return (*(batch if self.batch else ()), *named)
+
+    @property
+    def ragged(self) -> tuple[int, ...]:
+        return self.of((3,), 5, 37)
+
+    def small(self) -> list[tuple[int, ...]]:
+        cases = [
+            self.ragged,
+            self.of((2, 3), 4, 64),
+            self.of((1,), 1, 1),
+            self.of((4,), 6, 1),
+            self.of((1,), 1, 17),
+            self.of((), 7, 130),
+        ]
+        if self.batch:
+            cases.append(self.of((2, 1, 3, 2), 2, 5))
+        if not self.named:
+            cases += [(), (1030,)]
+        return list(dict.fromkeys(cases))
+
+    def large(self) -> list[tuple[int, ...]]:
+        """For a GPU: every kernel of the module by its own rule, full tiles and ragged ones."""
+        if len(self.axes) == 1 and not self.program.over:
+            return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
+        shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
+        return [*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes
+
+    def empty(self) -> list[tuple[int, ...]]:
+        return [shape for axis, shape in self._empty() if not self._is_valueless(axis)]
+
+    def valueless(self) -> list[tuple[int, ...]]:
+        return [shape for axis, shape in self._empty() if self._is_valueless(axis)]
+
+    def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Axes and shapes in which they have no length; an axis that bounds values must have one."""
+        ranges = (range_of(tensor, self.spec) for tensor in self.program.op.inputs)
+        bounds = {bound for found in ranges if found for bound in (found.low, found.high)}
+        for position, axis in enumerate(self.axes):
+            if axis not in bounds:
+                shape = list(self.ragged)
+                shape[position] = 0
+                yield axis, tuple(shape)
+
+    def _is_valueless(self, axis: str) -> bool:
+        """Whether a result that is not empty itself would have no value if this axis were."""
+        op = self.program.op
+        calls = {
+            node.func.id
+            for statement in self.spec.compute
+            for node in ast.walk(parse(statement.expression))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        lacks = any(axis not in result.axes for result in op.results)
+        return axis in self.program.over and lacks and bool(calls & _VALUELESS)
+
+    def deep(self) -> tuple[int, ...]:
+        """Five dimensions and more, where there may be any number."""
+        return self.of((2, 3, 2, 3), 2, 5) if self.batch else self.ragged
+
+    def wide(self) -> tuple[int, ...]:
+        """Enough for several steps of a loop and several programs, with a tail."""
+        return self.of((5,), 3, 100)
+
+    def special(self) -> tuple[int, ...]:
+        return self.of((24,), 3, 21)
+
+
+def parse(expression: str) -> ast.expr:
+    return ast.parse(f"({expression})", mode="eval").body
+
+
+# Values
+
+
+def range_of(tensor: Input, spec: Spec) -> Range | None:
+    """Where the values of an input must lie: as [test] says, else as far as the math tells."""
+    said = dict(spec.ranges).get(tensor.name)
+    return said or _range_by_math(tensor, spec)
+
+
+def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
+    ints = bool(set(tensor.type.dtypes) & set(INTS))
+    for statement in spec.compute:
+        for node in ast.walk(parse(statement.expression)):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "take" and tensor.name in _names(node.args[1]):  # type: ignore[attr-defined]
+                return Range(0, ast.unparse(node.args[2]))  # type: ignore[attr-defined]
+            divides = isinstance(node, ast.BinOp) and isinstance(node.op, _PARTIAL_OPERATORS)
+            if ints and (divides or called in _PARTIAL):
+                return Range(1, 5)
+    return None
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+# Dtypes
+
+
+def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
+    """The dtypes that a caller chooses, by shared type or input: what each may be."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for tensor in op.inputs:
+        if len(tensor.type.dtypes) > 1:
+            columns.setdefault(tensor.type.variable or tensor.name, tensor.type.dtypes)
+    return columns
+
+
+def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Each dtype on all inputs that have it, then mixtures of them."""
+    sets = list(columns.values())
+    every = dict.fromkeys(dtype for dtypes in sets for dtype in dtypes)
+    same = [
+        tuple(dtype if dtype in dtypes else dtypes[n % len(dtypes)] for dtypes in sets)
+        for n, dtype in enumerate(every)
+    ]
+    mixed = [
+        tuple(dtypes[(n + shift) % len(dtypes)] for shift, dtypes in enumerate(sets))
+        for n in range(max(map(len, sets), default=0))
+    ]
+    return list(dict.fromkeys(same + mixed))
+
+
+# Params
+
+
+def required_values(op: Op) -> dict[str, ParamValue]:
+    """A value for each param that has none: whole numbers, each larger than the one before."""
+    needed = [param for param in op.params if param.default is None]
+    return {param.name: _value(param, n + 1) for n, param in enumerate(needed)}
+
+
+def _value(param: Param, position: int) -> ParamValue:
+    if param.kind == "enum":
+        return param.choices[0]
+    return False if param.kind == "bool" else next(_admitted(param, (position, 0)))
+
+
+def other_values(op: Op) -> list[dict[str, ParamValue]]:
+    """Keyword arguments to try: every word and flag, and for numbers others than the default."""
+    return [
+        {param.name: value}
+        for param in op.params
+        for value in _candidates(param)
+        if value != param.default
+    ]
+
+
+def _candidates(param: Param) -> list[ParamValue]:
+    if param.kind == "enum":
+        return list(param.choices)
+    if param.kind == "bool":
+        return [False, True]
+    wanted = (0.25,) if param.kind == "float" else (1, -1)
+    return list(_admitted(param, wanted))[: len(wanted)]
+
+
+def _admitted(param: Param, wanted: tuple[float, ...]) -> Iterator[ParamValue]:
+    """Those of some values that a param admits, then what its bounds offer."""
+    low, high = param.minimum, param.maximum
+    if low is not None and high is not None:
+        wanted = (*wanted, (low + high) / 2)
+    for value in (*wanted, *(bound for bound in (low, high) if bound is not None)):
+        if (low is None or value >= low) and (high is None or value <= high):
+            yield float(value) if param.kind == "float" else int(value)
+
+
+def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
+    for param in op.params:
+        if param.kind == "enum":
+            yield param.name, "no such choice"
+        elif param.minimum is not None:
+            yield param.name, param.minimum - 1
+        elif param.maximum is not None:
+            yield param.name, param.maximum + 1
+
+
+# Shapes that an operator refuses
+
+
+def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Inputs and a shape of theirs that does not fit the ragged one of the others."""
+    lengths = dict(zip(shapes.axes, shapes.ragged, strict=True)) | dict(op.sizes)
+    seen: set[str] = set()
+    for tensor in op.inputs:
+        shape = []
+        for term in tensor.type.shape:
+            size = 1
+            for name in term.names:
+                size *= lengths[name]
+            shape.append(size)
+        ranked = [term for term in tensor.type.shape if term.names != (BATCH,)]
+        if BATCH not in tensor.type.axes:
+            yield tensor.name, (2, *shape)
+        elif ranked:
+            yield tensor.name, tuple(shape[-len(ranked) :][1:])
+        shared = [n for n, t in enumerate(tensor.type.shape) if set(t.names) & seen]
+        fixed = [n for n, t in enumerate(tensor.type.shape) if any(t.sizes)]
+        for position in {*shared, *fixed}:
+            if tensor.type.shape[position].names != (BATCH,):
+                wrong = list(shape)
+                wrong[position] += 1
+                yield tensor.name, tuple(wrong)
+        seen |= {*tensor.type.axes} - {BATCH}
