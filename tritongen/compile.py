@@ -30,7 +30,7 @@ def generate(spec: Spec) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header."""
     program = program_of(spec)
     kernel = kernel_module(program, spec.schedule.autotune)
-    configs = configs_view(spec.name, kernel.kinds, spec.schedule, kernel.rules)
+    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
     return {
         "__init__.py": render("init.py.jinja", kernel.view),
         "kernel.py": render(kernel.template, kernel.view),

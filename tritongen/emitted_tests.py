@@ -38,7 +38,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module) -> dict[str, Any]:
         **shapes_view(op, shapes),
         **inputs_view(op),
         **far_view(op, shapes),
-        **{kind: kind in kernel.kinds for kind in ("flat", "tile", "registers", "loop")},
+        **{kind: kind in kernel.traffic.kinds for kind in ("flat", "tile", "registers", "loop")},
         "splits": bool(kernel.view.get("partial")),
         "params": other_values(op),
         "bad_params": [{name: bad} for name, bad in refused_values(op)],

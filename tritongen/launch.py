@@ -22,17 +22,29 @@ class Config:
     block_n: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop"), the
+    inputs that a row kernel reads whole, and those that it reads along the columns alone."""
+
+    kinds: frozenset[str]
+    streams: int = 1
+    vectors: int = 0
+
+
 # Measured: see docs/performance.md.
-FLAT = (Config(8, block=2048), Config(4, block=1024), Config(4, block=256))
+FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=256))
 TILE = (
     Config(4, block_m=64, block_n=64),
-    Config(8, block_m=1, block_n=2048),
-    Config(4, block_m=2, block_n=512),
-    Config(4, block_m=8, block_n=128),
+    Config(8, block_m=4, block_n=1024),
+    Config(4, block_m=4, block_n=512),
+    Config(4, block_m=16, block_n=128),
     Config(4, block_m=32, block_n=32),
     Config(4, block_m=128, block_n=8),
 )
-REGISTERS = (Config(8, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
+REGISTERS = (Config(4, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
+# Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
+REGISTERS_SHARED = (Config(4, block=8192), *REGISTERS[2:])
 LOOP = (
     Config(4, block_m=32, block_n=256),
     Config(8, block_m=4, block_n=1024),
@@ -40,11 +52,24 @@ LOOP = (
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
 )
+# Two or more streams are in flight at once, so that each needs less.
+LOOP_STREAMS = (
+    Config(4, block_m=16, block_n=256),
+    Config(4, block_m=1, block_n=1024),
+    Config(16, block_m=1, block_n=8192),
+    Config(8, block_m=64, block_n=64),
+)
 
 
-def configs_view(name: str, kinds: frozenset[str], schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
-    """What the template of configs.py sees. `kinds` are "flat", "tile", "registers" and "loop"."""
-    known = {"flat": FLAT, "tile": TILE, "registers": REGISTERS, "loop": LOOP}
+def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
+    """What the template of configs.py sees."""
+    kinds = traffic.kinds
+    known = {
+        "flat": FLAT,
+        "tile": TILE,
+        "registers": REGISTERS_SHARED if traffic.vectors > 1 else REGISTERS,
+        "loop": LOOP_STREAMS if traffic.streams > 1 else LOOP,
+    }
     view: dict[str, Any] = {"name": name}
     for kind, configs in known.items():
         view[kind] = explicit(kind, configs, schedule) if kind in kinds else None

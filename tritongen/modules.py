@@ -11,6 +11,7 @@ from .families.elementwise import MapKernels, plan_map
 from .families.rows import RowKernels, plan_rows
 from .host import Host, constants, tuple_text
 from .ir import Op
+from .launch import Traffic
 from .lower import Compute, Line
 from .resources import templates_dir
 from .space import Space
@@ -29,7 +30,7 @@ class Module:
 
     template: str
     view: dict[str, Any]
-    kinds: frozenset[str]  # of launch configurations that it needs
+    traffic: Traffic
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -158,7 +159,7 @@ class _Map(_Common):
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
         kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
-        return Module("elementwise.py.jinja", self.view(extra), frozenset(kinds))
+        return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
 
     def counts(self) -> list[str]:
         return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
@@ -263,7 +264,12 @@ class _Rows(_Common):
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
-        return Module("rows.py.jinja", self.view(extra), frozenset(kinds))
+        return Module("rows.py.jinja", self.view(extra), self.traffic(kinds))
+
+    def traffic(self, kinds: set[str]) -> Traffic:
+        moves = [(self.space.steps(t.type.axes, self.space.rows), self.space.steps(t.type.axes, self.space.cols)) for t in self.op.inputs]
+        streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
+        return Traffic(frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves))
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Shapes:
     def of(self, batch: tuple[int, ...], *lengths: int) -> tuple[int, ...]:
         """Batch axes and named ones, as many as there are: the last length is the last axis'."""
         if self.named == 0:
-            return (*batch, lengths[-1])
+            return (*batch, lengths[-1]) if self.batch else ()
         named = ((3,) * self.named + lengths)[-self.named :]
         return (*(batch if self.batch else ()), *named)
 
@@ -228,25 +229,21 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Inputs and a shape of theirs that does not fit the ragged one of the others."""
-    lengths = dict(zip(shapes.axes, shapes.ragged, strict=True)) | dict(op.sizes)
+    lengths = dict(zip(reversed(shapes.axes), reversed(shapes.ragged))) | dict(op.sizes)
+    batch = shapes.ragged[: len(shapes.ragged) - shapes.named]
     seen: set[str] = set()
     for tensor in op.inputs:
-        shape = []
-        for term in tensor.type.shape:
-            size = 1
-            for name in term.names:
-                size *= lengths[name]
-            shape.append(size)
-        ranked = [term for term in tensor.type.shape if term.names != (BATCH,)]
-        if BATCH not in tensor.type.axes:
-            yield tensor.name, (2, *shape)
-        elif ranked:
-            yield tensor.name, tuple(shape[-len(ranked) :][1:])
-        shared = [n for n, t in enumerate(tensor.type.shape) if set(t.names) & seen]
-        fixed = [n for n, t in enumerate(tensor.type.shape) if any(t.sizes)]
-        for position in {*shared, *fixed}:
-            if tensor.type.shape[position].names != (BATCH,):
-                wrong = list(shape)
-                wrong[position] += 1
-                yield tensor.name, tuple(wrong)
-        seen |= {*tensor.type.axes} - {BATCH}
+        terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
+        named = [math.prod(lengths[name] for name in term.names) for term in terms]
+        batched = BATCH in tensor.type.axes
+        if not batched:
+            yield tensor.name, (2, *named)
+        elif terms:
+            yield tensor.name, tuple(named[1:])
+        if batched and BATCH in seen:
+            yield tensor.name, (*(size + 1 for size in batch), *named)
+        for position, term in enumerate(terms):
+            if set(term.names) & seen or any(term.sizes):
+                wrong = [size + (n == position) for n, size in enumerate(named)]
+                yield tensor.name, (*(batch if batched else ()), *wrong)
+        seen |= set(tensor.type.axes)
