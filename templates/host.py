@@ -29,6 +29,8 @@ def _fold(
     sizes: list[int] = []
     steps: list[tuple[int, ...]] = []
     for size, *step in zip(shape, *strides, strict=True):
+        if size == 0:
+            return [0] * most, [(0,) * most] * len(strides)
         if size == 1:
             continue
         if sizes and steps[-1] == tuple(inner * size for inner in step):

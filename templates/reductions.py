@@ -85,24 +85,32 @@ def _welford_merge(mean, squares, count):
 
 
 @triton.jit
-def _finite(x):
-    """`x`, or 0 where it is infinite: what may be subtracted from an infinity."""
-    return tl.where(tl.abs(x) == float("inf"), 0.0, x)
+def _shift(largest, finite: tl.constexpr):
+    """What is subtracted before exp: the maximum, or 0 where that would give inf - inf.
+
+    With `finite` an infinite maximum does not count either, as in logsumexp; else it makes NaN of
+    the row, as in softmax.
+    """
+    if finite:
+        return tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
+    else:
+        return tl.where(largest == float("-inf"), 0.0, largest)
 
 
 @triton.jit
-def _online_exp(largest, total, x):
+def _online_exp(largest, total, x, finite: tl.constexpr):
     """Take `x` into a running maximum and sum of exp(x - maximum) (Milakov and Gimelshein, 2018)."""
-    larger = tl.maximum(largest, x)
-    shift = _finite(larger)
+    larger = _nan_max(largest, x)
+    shift = _shift(larger, finite)
     return larger, total * tl.exp(largest - shift) + tl.exp(x - shift)
 
 
 @triton.jit
-def _online_exp_merge(largest, total):
+def _online_exp_merge(largest, total, finite: tl.constexpr):
     """Merge a tile of running maxima and sums along its columns."""
-    larger = tl.max(largest, axis=1, keep_dims=True)
-    return larger, tl.sum(total * tl.exp(largest - _finite(larger)), axis=1, keep_dims=True)
+    larger = tl.reduce(largest, 1, _nan_max, keep_dims=True)
+    parts = total * tl.exp(largest - _shift(larger, finite))
+    return larger, tl.sum(parts, axis=1, keep_dims=True)
 
 
 @triton.jit

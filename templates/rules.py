@@ -52,7 +52,7 @@ def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Con
     """A loop along the row: wide steps where columns lie next to each other, else many rows at once."""
     if not contiguous:
         return LOOP[-1]
-    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"] * 2), LOOP[-2])
+    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"] * 4), LOOP[-2])
 
 
 def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:

@@ -124,10 +124,12 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
     less = f" - {node.correction:g}" if node.correction else ""
     count = f"({numbers.count}{less})" if less else numbers.count
+    flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
     def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
         final = (Line(f"{name} = {finish}"),) if finish else ()
-        state = State(name, identity, dtype)
+        start = {"False": "0", "True": "1"}.get(identity, identity)
+        state = State(name, start, dtype)
         return Running((state,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
 
     match kind:
@@ -142,9 +144,9 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             plain = numbers.kind == "int" or plain_max
             return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = _nan_{kind}({name}, §)", merge)
         case "any":
-            return one(f"{name} |= §", f"tl.max({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
+            return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
         case "all":
-            return one(f"{name} &= §", f"tl.min({name}.to(tl.int32), {rows}) != 0", dtype="tl.int1")
+            return one(f"{name} &= (§).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
         case "argmax" | "argmin":
             best = State(f"{name}_best", identity, numbers.dtype)
             lanes = "tl.zeros([BLOCK_M, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
@@ -163,7 +165,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             steps = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
             return Running(
                 (mean, squares, counts),
-                lambda x: (Line(f"{two} = _welford({two}, {x}, mask, start // BLOCK_N + 1)"),),
+                lambda x: (Line(f"{two} = _welford({two}, {x}, tile_mask, start // BLOCK_N + 1)"),),
                 (Line(f"{three} = _welford_merge({three})"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
@@ -172,8 +174,11 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     raise AssertionError(kind)
 
 
-def running_exp(largest: Value, total: Value, numbers: Numbers) -> Running:
-    """The states of a maximum and of the sum of exp(x - maximum), in one pass."""
+def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) -> Running:
+    """The states of a maximum and of the sum of exp(x - maximum), in one pass.
+
+    `finite` tells that the sum takes an infinite maximum for 0.
+    """
     both = f"{largest.name}, {total.name}"
     states = (
         State(largest.name, 'float("-inf")', numbers.dtype),
@@ -181,8 +186,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers) -> Running:
     )
     return Running(
         states,
-        lambda x: (Line(f"{both} = _online_exp({both}, {x})"),),
-        (Line(f"{both} = _online_exp_merge({both})"),),
+        lambda x: (Line(f"{both} = _online_exp({both}, {x}, {finite})"),),
+        (Line(f"{both} = _online_exp_merge({both}, {finite})"),),
     )
 
 
@@ -199,9 +204,17 @@ def exp_pairs(op: Op) -> dict[str, Value]:
         if not isinstance(difference, Call) or difference.function != "sub":
             continue
         largest = _maximum(op, difference.args[1])
-        if largest is not None and largest.node.arg == difference.args[0]:  # type: ignore[union-attr]
+        if largest is not None and largest not in pairs.values() and largest.node.arg == difference.args[0]:  # type: ignore[union-attr]
             pairs[value.name] = largest
     return pairs
+
+
+def takes_finite(op: Op, total: Value) -> bool:
+    """Whether a sum of exponentials subtracts its maximum with infinities replaced by 0."""
+    assert isinstance(total.node, Reduce)
+    power = resolve(op, total.node.arg)
+    difference = resolve(op, power.args[0]) if isinstance(power, Call) else power
+    return isinstance(difference, Call) and not isinstance(resolve(op, difference.args[1]), Reduce)
 
 
 def resolve(op: Op, node: Node) -> Node:

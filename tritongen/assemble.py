@@ -76,7 +76,6 @@ class Assembler:
         arguments += self.param_arguments(every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
         devices = functions_in(tuple(lines)) | {d for d in lowering.devices if mentions(lines, d)}
-        mask = any(mentions([line], "mask") and "mask=mask" in line.text or ", mask)" in line.text for line in lines)
         col = any(mentions([line], "col_mask") for line in lines)
         uses_mask = any(_uses_mask(line) for line in lines)
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
@@ -91,9 +90,9 @@ class Assembler:
             passes=passes,
             stores=tuple(stores),
             fixed=fixed,
-            use_mask=uses_mask or mask,
-            use_col_mask=col or uses_mask or mask,
-            use_row_mask=mentions(lines, "row_mask") or uses_mask or mask,
+            use_mask=uses_mask,
+            use_col_mask=col or uses_mask,
+            use_row_mask=mentions(lines, "row_mask") or uses_mask,
             devices=frozenset(devices),
         )
 
@@ -113,7 +112,7 @@ class Assembler:
             if name not in ("n_cols", *names) and mentions(lines, name):
                 names.append(name)
         for name in names:
-            if mentions(lines, name):
+            if name.isidentifier() and mentions(lines, name):
                 found.append(Argument(name, self.size_value(name)))
         return found
 
@@ -154,7 +153,7 @@ def _is_base(line: Line) -> bool:
 
 
 def _uses_mask(line: Line) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == "mask" for n in ast.walk(_parse(line.text)))
+    return any(isinstance(n, ast.Name) and n.id == "tile_mask" for n in ast.walk(_parse(line.text)))
 
 
 def _parse(text: str) -> ast.AST:

@@ -24,7 +24,7 @@ from .structure import Program
 # What the emitted files call things; an operator of such a name goes by another in them.
 HELPERS = frozenset(
     "backwards check compare configs copy_rate draw gpu kernel main make math measure misaligned"
-    " oracle os pytest reference same_columns same_rows scattered torch triton".split()
+    " oracle os overlapping pytest reference same_columns same_rows scattered torch triton".split()
 )
 
 
@@ -37,6 +37,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module) -> dict[str, Any]:
         **draws_view(spec, op, shapes),
         **shapes_view(op, shapes),
         **inputs_view(op),
+        **layouts_view(program),
         **far_view(op, shapes),
         **{kind: kind in kernel.traffic.kinds for kind in ("flat", "tile", "registers", "loop")},
         "splits": bool(kernel.view.get("partial")),
@@ -53,8 +54,9 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
     return {
         "name": op.name,
         "call": local_name(op),
-        "imported": op.name if local_name(op) == op.name else f"{op.name} as {local_name(op)}",
+        "imports": imports(op, "configs"),
         "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
+        "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
         "returns": f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor",
         "lines": torch_lines(spec, op),
@@ -65,6 +67,20 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "result_names": ", ".join(names),
         "result_tuple": tuple_text(names) if several else names[0],
     }
+
+
+def in_own_dtype(spec: Spec) -> bool:
+    """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
+    texts = [spec.reference, *(statement.expression for statement in spec.compute)]
+    return any("nan_to_num" in text for text in texts)
+
+
+def imports(op: Op, *modules: str) -> str:
+    """The import of an operator and modules next to it, as isort has it."""
+    if local_name(op) == op.name:
+        return f"from . import {', '.join(sorted([*modules, op.name]))}"
+    lines = [f"from . import {', '.join(modules)}"] if modules else []
+    return "\n".join([*lines, f"from . import {op.name} as {local_name(op)}"])
 
 
 def local_name(op: Op) -> str:
@@ -144,6 +160,16 @@ def inputs_view(op: Op) -> dict[str, Any]:
         "optional": repr(optional) if optional else "",
         "absent": [(name,) for name in optional] + ([tuple(optional)] if len(optional) > 1 else []),
     }
+
+
+def layouts_view(program: Program) -> dict[str, Any]:
+    """Which layouts to try; what is constant along a reduced axis leaves nothing but rounding."""
+    tensor = max(program.op.inputs, key=lambda tensor: len(tensor.type.axes))
+    ends = [set(term.names) & set(program.over) for term in tensor.type.shape] or [set()]
+    names = ["backwards", "scattered", "misaligned", "overlapping"]
+    expands = {"same_rows": not ends[0], "same_columns": not ends[-1]}
+    names += [name for name, fits in expands.items() if fits]
+    return {**expands, "layouts": ", ".join(names)}
 
 
 def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Traffic:
     kinds: frozenset[str]
     streams: int = 1
     vectors: int = 0
+    flags: bool = False  # whether all it reduces are flags, which come as bytes
 
 
 # Measured: see docs/performance.md.
@@ -38,8 +39,9 @@ TILE = (
     Config(4, block_m=64, block_n=64),
     Config(8, block_m=4, block_n=1024),
     Config(4, block_m=4, block_n=512),
-    Config(4, block_m=16, block_n=128),
-    Config(4, block_m=32, block_n=32),
+    Config(2, block_m=8, block_n=128),
+    Config(2, block_m=16, block_n=64),
+    Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )
 REGISTERS = (Config(4, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
@@ -47,7 +49,6 @@ REGISTERS = (Config(4, block=4096), Config(8, block=8192), Config(16, block=1638
 REGISTERS_SHARED = (Config(4, block=8192), *REGISTERS[2:])
 LOOP = (
     Config(4, block_m=32, block_n=256),
-    Config(8, block_m=4, block_n=1024),
     Config(8, block_m=1, block_n=2048),
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
@@ -61,6 +62,15 @@ LOOP_STREAMS = (
 )
 
 
+# Flags come as bytes: more rows at once.
+LOOP_FLAGS = (
+    Config(4, block_m=32, block_n=256),
+    Config(4, block_m=4, block_n=1024),
+    Config(16, block_m=1, block_n=8192),
+    Config(8, block_m=64, block_n=64),
+)
+
+
 def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
     """What the template of configs.py sees."""
     kinds = traffic.kinds
@@ -68,7 +78,7 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
         "flat": FLAT,
         "tile": TILE,
         "registers": REGISTERS_SHARED if traffic.vectors > 1 else REGISTERS,
-        "loop": LOOP_STREAMS if traffic.streams > 1 else LOOP,
+        "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
     }
     view: dict[str, Any] = {"name": name}
     for kind, configs in known.items():

@@ -10,7 +10,7 @@ from .extract import extract, mentioned
 from .families.elementwise import MapKernels, plan_map
 from .families.rows import RowKernels, plan_rows
 from .host import Host, constants, tuple_text
-from .ir import Op
+from .ir import Op, Reduce
 from .launch import Traffic
 from .lower import Compute, Line
 from .resources import templates_dir
@@ -197,7 +197,7 @@ class _Map(_Common):
         steps = [f"{name}_cols == (1,)" for name in [*inputs, *results]]
         inner = [a.spelling.split(":")[0] for a in body.arguments]
         constexprs = list(body.constexprs)
-        signature = ", ".join([*inner, "offsets", "mask", *(f"{name}: tl.constexpr" for name in constexprs)])
+        signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
         arguments = ", ".join(inner)
         rest = "".join(f", {name}" for name in constexprs)
         flat = self.searched(flat, "FLAT") or flat
@@ -269,14 +269,15 @@ class _Rows(_Common):
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [(self.space.steps(t.type.axes, self.space.rows), self.space.steps(t.type.axes, self.space.cols)) for t in self.op.inputs]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
-        return Traffic(frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves))
+        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
+        return Traffic(frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves), flags)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":
             return "torch.int64"
         if dtype == "COMPUTE":
             return "_torch_dtype(compute)"
-        return {"tl.float32": "torch.float32", "tl.int64": "torch.int64", "tl.int1": "torch.bool"}[dtype]
+        return {"tl.float32": "torch.float32", "tl.int64": "torch.int64", "tl.int32": "torch.int32"}[dtype]
 
     def contiguous_cols(self) -> str:
         """Whether the columns of the largest input are next to each other in memory."""

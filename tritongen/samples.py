@@ -103,7 +103,7 @@ class Shapes:
 
     def deep(self) -> tuple[int, ...]:
         """Five dimensions and more, where there may be any number."""
-        return self.of((2, 3, 2, 3), 2, 5) if self.batch else self.ragged
+        return self.of((2, 3, 2, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail."""
@@ -156,7 +156,7 @@ def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
 
 
 def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Each dtype on all inputs that have it, then mixtures of them."""
+    """Each dtype on all inputs that have it, then mixtures of two of them."""
     sets = list(columns.values())
     every = dict.fromkeys(dtype for dtypes in sets for dtype in dtypes)
     same = [
@@ -164,7 +164,7 @@ def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
         for n, dtype in enumerate(every)
     ]
     mixed = [
-        tuple(dtypes[(n + shift) % len(dtypes)] for shift, dtypes in enumerate(sets))
+        tuple(dtypes[(n + shift % 2) % len(dtypes)] for shift, dtypes in enumerate(sets))
         for n in range(max(map(len, sets), default=0))
     ]
     return list(dict.fromkeys(same + mixed))

@@ -58,12 +58,13 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
     """The space of a kernel that reduces, or works along, `cols`: one row for each other index."""
     pinned = pinned_axes(nodes)
     rows = tuple(axis for axis in op.axes if axis not in cols)
-    row_dims = _dims(rows, pinned, FREE_ROWS, "")
+    sizes = {axis: str(size) for axis, size in op.sizes}
+    row_dims = _dims(rows, pinned, sizes, FREE_ROWS, "")
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
         col_dims = (Dim(cols, "cols", "n_cols", _suffix(cols[0]), True),)
     else:
-        col_dims = _dims(cols, pinned, FREE_COLS, "c")
+        col_dims = _dims(cols, pinned, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     return Space(row_dims, col_dims)
@@ -96,14 +97,16 @@ def _all(nodes: tuple[Node, ...]) -> list[Node]:
     return [part for node in nodes for part in walk(node)]
 
 
-def _dims(axes: tuple[str, ...], pinned: set[str], most: int, prefix: str) -> tuple[Dim, ...]:
+def _dims(
+    axes: tuple[str, ...], pinned: set[str], sizes: dict[str, str], most: int, prefix: str
+) -> tuple[Dim, ...]:
     free = tuple(axis for axis in axes if axis not in pinned)
     slots = most if BATCH in free else min(len(free), most)
     dims = [
         Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)
     ]
     dims += [
-        Dim((axis,), f"i_{axis.lower()}", f"size_{axis.lower()}", _suffix(axis), True)
+        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), _suffix(axis), True)
         for axis in axes
         if axis in pinned
     ]

@@ -48,7 +48,7 @@ class Tile:
         return rows, bool(self.space.steps(axes, self.space.cols))
 
     def mask(self, axes: tuple[str, ...]) -> str:
-        names = {(True, True): "mask", (True, False): "row_mask", (False, True): "col_mask"}
+        names = {(True, True): "tile_mask", (True, False): "row_mask", (False, True): "col_mask"}
         return names.get(self.moves(axes), "")
 
     def tensor(self, tensor: Input) -> Tensor:
@@ -86,7 +86,7 @@ class Tile:
         if mask:
             arguments += [f"mask={mask}"]
             arguments += [f"other={self.fill(tensor)}"]
-        if policy and mask == "mask":
+        if policy and mask == "tile_mask":
             arguments += [f'eviction_policy="{policy}"']
         text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
         if tensor.default is None:

@@ -74,7 +74,7 @@ def _unit_stride(kernel: Kernel, name: str) -> Kernel:
         for argument in kernel.names:
             if argument.startswith("stride_"):
                 text = text.replace(f" * {argument}", "")
-        text = text.replace("col_mask", "mask").replace("mask=row_mask", "mask=mask")
+        text = text.replace("col_mask", "tile_mask").replace("mask=row_mask", "mask=tile_mask")
         text = text.replace(", other=0.0", "").replace(", other=0)", ")")
         return Line(text, line.comment)
 

@@ -17,6 +17,7 @@ from ..accumulate import (
     lane,
     running,
     running_exp,
+    takes_finite,
     whole,
 )
 from ..assemble import Assembler
@@ -247,7 +248,8 @@ class _Builder:
         states = []
         for value in reductions:
             if value.name in paired:
-                states.append((value, running_exp(value, paired[value.name], self.numbers)))
+                total = paired[value.name]
+                states.append((value, running_exp(value, total, self.numbers, takes_finite(self.op, total))))
             elif value.name not in self.pairs and value.name not in shared:
                 states.append((value, running(value, self.numbers, self.plain_max(value))))
         return states
@@ -324,7 +326,7 @@ class _Builder:
         running_ = self.running(reductions)
         states = [state for _, run in running_ for state in run.states]
         reads = [
-            Line(f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=mask, other={s.identity})")
+            Line(f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=tile_mask, other={s.identity})")
             for s in states
         ]
         known = {value.name for value in reductions}
