@@ -1,49 +1,51 @@
-"""Splits the lines that are too long as black splits them, so that it finds nothing to do.
+"""Splits the statements that are too long as black does, so that it finds nothing to do.
 
 black takes twice as long over text that it must change, and it is nearly all of a cold build. This
-follows its algorithm (black/linegen.py, right_hand_split and delimiter_split) for what templates
-emit: statements on one line, without comments or trailing commas. black has the last word, so that
-what this does not know costs time and nothing else.
+follows its algorithm (`right_hand_split` and `delimiter_split` of black/linegen.py) for what our
+templates emit: statements on one line, without comments and trailing commas. black still has the
+last word, so that what is not known here costs time and nothing else.
 """
 
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 WIDTH = 88
-STEP = "    "
-COMPREHENSION, COMMA, TERNARY, LOGIC, COMPARATOR, DOT = 20, 18, 16, 14, 10, 1
-PRIORITIES = {"|": 9, "^": 8, "&": 7, "<<": 6, ">>": 6, "+": 5, "-": 5} | {
+INDENT = "    "
+COMPREHENSION, COMMA, TERNARY, COMPARATOR, DOT = 20, 18, 16, 10, 1
+# How readily a line is broken before an operator.
+PRIORITIES = {"|": 9, "^": 8, "&": 7, "<<": 6, ">>": 6, "+": 5, "-": 5, "**": 2} | {
     **dict.fromkeys(("*", "/", "//", "%", "@"), 4),
     **dict.fromkeys(("<", ">", "==", "!=", "<=", ">=", "in", "is"), COMPARATOR),
-    **dict.fromkeys(("and", "or"), LOGIC),
-    **dict.fromkeys(("if", "else"), TERNARY),
-    **{"for": COMPREHENSION, "**": 2},
+    **{"and": 14, "or": 14, "if": TERNARY, "else": TERNARY, "for": COMPREHENSION},
 }
-WORDS = frozenset("and or not if else in is for return lambda raise assert".split())
+KEYWORDS = frozenset("and assert else for from if in is lambda not or raise return".split())
+TOKEN = re.compile(
+    r"\s*([a-z]{0,2}\"(?:[^\"\\]|\\.)*\"|[a-z]{0,2}'(?:[^'\\]|\\.)*'"
+    r"|\d[\d_]*\.?\d*(?:e[+-]?\d+)?|not\s+in\b|is\s+not\b|\w+"
+    r"|\*\*|//|<<|>>|->|:=|[-+*/%=!<>&|^]=|\S)"
+)
 
 
 class CannotSplit(Exception):
-    """Another way must be tried."""
+    """This way leads nowhere."""
 
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A token. `opener` is what a closing bracket closes; invisible brackets have no text."""
+    """A token. A closing bracket knows its `opener`; brackets without text could be written."""
 
     text: str
     space: str = ""
     opens: bool = False
     opener: Leaf | None = None
-    literal: bool = False  # opens a tuple, list or parentheses rather than arguments or an index
-    before: int = 0  # how well a line may be broken before it
+    literal: bool = False  # opens a tuple or list, rather than arguments or an index
+    before: int = 0  # the priority of a break before it
 
-    @property
-    def width(self) -> int:
+    def __len__(self) -> int:
         return len(self.space) + len(self.text)
 
 
@@ -51,19 +53,19 @@ class Leaf:
 class Line:
     leaves: list[Leaf]
     indent: str
-    inside: bool = False  # of brackets
+    inside: bool = False  # of brackets, where lines can break at operators
     definition: bool = False
     explode: bool = False
     delimiters: dict[int, int] = field(default_factory=dict)  # position of a leaf -> priority
 
     def __post_init__(self) -> None:
-        if self.inside:
-            self.delimiters = dict(_delimiters(self.leaves))
+        self.delimiters = dict(_delimiters(self.leaves)) if self.inside else {}
 
     def __str__(self) -> str:
         return self.indent + "".join(leaf.space + leaf.text for leaf in self.leaves).lstrip()
 
     def priority(self) -> int:
+        """The highest priority of a break, but for one at the end."""
         last = len(self.leaves) - 1
         return max((rank for at, rank in self.delimiters.items() if at != last), default=0)
 
@@ -79,63 +81,141 @@ class Split:
     opening: Leaf
     closing: Leaf
 
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return tuple(line for line in (self.head, self.body, self.tail) if line.leaves)
+
 
 def laid_out(text: str, width: int = WIDTH) -> str:
-    """The text of a module with its long statements on several lines."""
+    """The text of a module, with its long statements on several lines."""
     lines: list[str] = []
     quoted = False
     for line in text.split("\n"):
-        plain = not quoted and '"""' not in line
-        quoted ^= line.count('"""') % 2 == 1
-        lines += statement(line, width) if plain and len(line) > width else [line]
+        quotes = line.count('"""')
+        lines += [line] if quoted or quotes or len(line) <= width else statement(line, width)
+        quoted ^= quotes % 2 == 1
     return "\n".join(lines)
 
 
 def statement(text: str, width: int = WIDTH) -> list[str]:
-    """A statement, or the head of a compound one, on as many lines as it needs."""
+    """A statement, or the first line of a compound one, on as many lines as it needs."""
     code = text.lstrip()
     try:
-        tree = ast.parse(f"{code} pass" if code.endswith(":") else code).body[0]
-        leaves = _leaves(code, tree)
-    except (SyntaxError, tokenize.TokenError):
+        tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
+    except SyntaxError:
         return [text]
-    if leaves is None:
+    if not tree.body or "#" in re.sub(r"\"[^\"]*\"", "", code):
         return [text]
-    line = Line(leaves, text[: len(text) - len(code)], definition=isinstance(tree, ast.FunctionDef))
-    return [str(part) for part in _Splitter(width).transform(line)]
+    definition = isinstance(tree.body[0], ast.FunctionDef)
+    line = Line(_leaves(code, tree.body[0]), text[: -len(code)], definition=definition)
+    return _Splitter(width).transform(line)
 
 
-def _leaves(code: str, tree: ast.stmt) -> list[Leaf] | None:
-    """The tokens of a statement; None where it has a comment."""
-    filters = {id(test) for n in ast.walk(tree) if isinstance(n, ast.comprehension) for test in n.ifs}
-    values = [v for v in (getattr(tree, name, None) for name in ("value", "test", "iter")) if v]
-    values = [] if isinstance(tree, ast.Expr) else values
-    values += [n for n in ast.walk(tree) if isinstance(n, ast.IfExp) and n not in values]
-    opening = {node.col_offset: node for node in reversed(values)}
-    closing = {node.end_col_offset: node for node in values}
-    wheres = {n.col_offset for n in ast.walk(tree) if id(n) in filters}
-    found: list[Leaf] = []
-    stack: list[Leaf] = []
-    hidden: dict[int, Leaf] = {}
-    end = 0
-    for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        if token.type == tokenize.COMMENT:
-            return None
-        if not token.string.strip() or token.type in (tokenize.INDENT, tokenize.DEDENT):
-            continue
-        start = token.start[1]
-        space = code[end:start]
-        if start in opening:
-            node = opening[start]
-            enclosed = bool(found) and found[-1].text == "(" and code[node.end_col_offset :][:1] == ")"
-            if not enclosed:
-                hidden[id(node)] = Leaf("", space, opens=True)
-                found.append(hidden[id(node)])
+def _leaves(code: str, tree: ast.stmt) -> list[Leaf]:
+    """The tokens of a statement, with brackets without text where black may put some."""
+    hidden = [getattr(tree, name, None) for name in ("value", "test", "iter")]
+    places = [] if isinstance(tree, ast.Expr) else [node for node in hidden if node is not None]
+    filters = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp) and node not in places:
+            places.append(node)
+        if isinstance(node, ast.comprehension):
+            filters |= {code.rindex("if", 0, test.col_offset) for test in node.ifs}
+    extents = sorted((n.col_offset, -(n.end_col_offset or 0)) for n in places)
+    leaves: list[Leaf] = []
+    opened: list[Leaf] = []
+    ends: list[tuple[int, Leaf]] = []
+    for match in TOKEN.finditer(code):
+        start, end, text = match.start(1), match.end(1), match[1]
+        space = code[match.start() : start]
+        while extents and extents[0][0] <= start:
+            stop = -extents.pop(0)[1]
+            if not (leaves and leaves[-1].text == "(" and code[stop : stop + 1] == ")"):
+                ends.append((stop, Leaf("", space, opens=True)))
+                leaves.append(ends[-1][1])
                 space = ""
-        found.append(_leaf(token.string, space, found, stack))
-        if token.string == "if" and any(code[token.end[1] :].lstrip() and at > start and not code[token.end[1] : at].strip() for at in wheres):
-            found[-1].before = COMPREHENSION
-        end = token.end[1]
-        if end in closing and id(closing[end]) in hidden:
-            found.append(Leaf("", opener=hidden[id(closing[end])]))
-    return found
+        leaf = Leaf(text, space, before=_before(text, leaves))
+        if text in ("(", "[", "{"):
+            leaf.opens, leaf.literal = True, not _operand(leaves)
+            opened.append(leaf)
+        elif text in (")", "]", "}"):
+            leaf.opener = opened.pop()
+        elif start in filters:
+            leaf.before = COMPREHENSION
+        leaves.append(leaf)
+        while ends and ends[-1][0] <= end:
+            leaves.append(Leaf("", opener=ends.pop()[1]))
+    return leaves
+
+
+def _operand(leaves: list[Leaf]) -> bool:
+    """Whether these end in something that an operator or a call can follow."""
+    last = leaves[-1] if leaves else None
+    if last is None or not last.text:
+        return last is not None and last.opener is not None
+    return bool(last.opener) or last.text not in KEYWORDS and last.text[-1] in "\"'_" or (
+        last.text not in KEYWORDS and last.text[-1].isalnum()
+    )
+
+
+def _before(text: str, leaves: list[Leaf]) -> int:
+    if text == ".":
+        return DOT if leaves and leaves[-1].opener else 0
+    if text.startswith(("not ", "is ")):
+        return COMPARATOR
+    looping = [leaf.text for leaf in leaves if leaf.text in ("for", "in")][-1:] == ["for"]
+    if text == "in" and looping or not _operand(leaves):
+        return 0
+    return PRIORITIES.get(text, 0)
+
+
+def _delimiters(leaves: list[Leaf]) -> Iterator[tuple[int, int]]:
+    depth = 0
+    for at, leaf in enumerate(leaves):
+        depth -= leaf.opener is not None
+        if depth == 0 and at and leaf.before:
+            yield at - 1, leaf.before
+        if depth == 0 and leaf.text == ",":
+            yield at, COMMA
+        depth += leaf.opens
+
+
+@dataclass(frozen=True, slots=True)
+class _Splitter:
+    """The names are those of black's functions, which say why."""
+
+    width: int
+
+    def short(self, line: Line, less: int = 0) -> bool:
+        return len(str(line)) <= self.width - less
+
+    def transform(self, line: Line, force: bool = False) -> list[str]:
+        if not line.explode and self.short(line):
+            return [str(line)]
+        ways: list[Callable[[Line, bool], list[Line]]] = [self.right_hand_split_with_omits]
+        if line.definition:
+            ways = [self.left_hand_split]
+        elif line.inside:
+            ways = [self.delimiter_split, self.right_hand_split_with_omits]
+        for way in ways:
+            try:
+                return self.run(line, way, force)
+            except CannotSplit:
+                continue
+        return [str(line)]
+
+    def run(self, line: Line, way: Callable[[Line, bool], list[Line]], force: bool) -> list[str]:
+        before, result = str(line), []
+        for part in way(line, force):
+            if str(part) == before:
+                raise CannotSplit
+            result += self.transform(part, force)
+        hidden = [leaf for leaf in line.leaves if leaf.opens and not leaf.literal]
+        invisible = any(not leaf.text for leaf in hidden)
+        last = way == self.delimiter_split or way == self.left_hand_split
+        if force or last or not invisible or len(result[0]) <= self.width:
+            return result
+        if any(leaf.text and not leaf.literal and leaf in self.outer(line) for leaf in hidden):
+            return result
+        second = self.run(line, way, True)
+        return second if all(len(text) <= self.width for text in second) else result
