@@ -48,13 +48,17 @@ def _heaviside(x, values):
 @triton.jit
 def _maximum(x, other):
     """The larger, NaN if either is; a Python number first takes the dtype of the tensor."""
-    return tl.maximum(_like(x, other), _like(other, x), propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(
+        _like(x, other), _like(other, x), propagate_nan=tl.PropagateNan.ALL
+    )
 
 
 @triton.jit
 def _minimum(x, other):
     """The smaller, NaN if either is; a Python number first takes the dtype of the tensor."""
-    return tl.minimum(_like(x, other), _like(other, x), propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(
+        _like(x, other), _like(other, x), propagate_nan=tl.PropagateNan.ALL
+    )
 
 
 @triton.jit
@@ -428,7 +432,9 @@ def _half_exp(x):
         y = tl.exp(x)
     else:
         high = x * 1.4426950408889634
-        y = _exp2_sum(high, tl.fma(x, 1.4426950408889634, -1.0 * high) + x * 1.925963e-08)
+        y = _exp2_sum(
+            high, tl.fma(x, 1.4426950408889634, -1.0 * high) + x * 1.925963e-08
+        )
     return y * 1.0585000083063374  # exp(0.75) / 2
 
 
@@ -437,7 +443,9 @@ def _sinh(x):
     """The hyperbolic sine, 3 ulp; near 0 from expm1, where exponentials would cancel."""
     e = _expm1(x)
     half = _half_exp(tl.abs(x))
-    return tl.where(tl.abs(x) < 1, 0.5 * (e + e / (e + 1)), _copysign(half - 0.25 / half, x))
+    return tl.where(
+        tl.abs(x) < 1, 0.5 * (e + e / (e + 1)), _copysign(half - 0.25 / half, x)
+    )
 
 
 @triton.jit
@@ -498,7 +506,9 @@ def _erfc(x):
     a = tl.minimum(x, 30.0, propagate_nan=tl.PropagateNan.ALL)
     t = 1 - 6 / (a + 3)
     if x.dtype == tl.float64:
-        p = (-4.1450035652126114e-07 * t + 1.3107844427545226e-07) * t + 3.2862445179585165e-06
+        p = (
+            -4.1450035652126114e-07 * t + 1.3107844427545226e-07
+        ) * t + 3.2862445179585165e-06
         p = (p * t - 5.409118911356153e-07) * t - 2.0006792895787257e-05
         p = (p * t + 4.856593239898452e-06) * t + 1.2507242101952707e-04
         p = (p * t - 1.0513281517702131e-04) * t - 7.798280392697312e-04
@@ -534,7 +544,9 @@ def _erfinv(x):
     if x.dtype == tl.float64:
         b = 4.330746750799873 + 0.5 * log
         y = tl.sqrt(tl.sqrt(b * b - log / 0.147) - b)
-        y = tl.where(size < 0.25, size * (0.886226925452758 + 0.232013666534654 * size * size), y)
+        y = tl.where(
+            size < 0.25, size * (0.886226925452758 + 0.232013666534654 * size * size), y
+        )
         for _ in tl.static_range(3):
             off = tl.where(size < 0.5, tl.erf(y) - size, (1 - size) - _erfc(y))
             step = off * 0.886226925452758 * tl.exp(y * y)
@@ -563,7 +575,9 @@ def _lgamma(x):
     w = tl.where(z < 3, z + 3, z)
     s = 1 / (w * w)
     if x.dtype == tl.float64:
-        p = (-4.880263138745836e-03 * s + 3.700375394820536e-03) * s - 1.7174074866606365e-03
+        p = (
+            -4.880263138745836e-03 * s + 3.700375394820536e-03
+        ) * s - 1.7174074866606365e-03
         p = (p * s + 8.326101535475611e-04) * s - 5.949985453807092e-04
         p = (p * s + 7.93647610824745e-04) * s - 2.7777777613134805e-03
         p = p * s + 8.33333333333191e-02
@@ -589,7 +603,9 @@ def _digamma(x):
     w = tl.where(z < 3, z + 3, z)
     s = 1 / (w * w)
     if x.dtype == tl.float64:
-        p = (2.1708035399145625e-01 * s - 1.575276605485407e-01) * s + 6.111954781502217e-02
+        p = (
+            2.1708035399145625e-01 * s - 1.575276605485407e-01
+        ) * s + 6.111954781502217e-02
         p = (p * s - 1.9905394305932675e-02) * s + 7.535250429675628e-03
         p = (p * s - 4.1658535277135375e-03) * s + 3.9682455481728504e-03
         p = (p * s - 8.333333299043224e-03) * s + 8.333333333330992e-02
@@ -608,14 +624,18 @@ def _digamma(x):
 @triton.jit
 def _logsigmoid(x):
     """log(sigmoid(x)), which neither overflows nor cancels in either tail."""
-    return tl.minimum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - _log1p_exp(-1.0 * tl.abs(x))
+    return tl.minimum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - _log1p_exp(
+        -1.0 * tl.abs(x)
+    )
 
 
 @triton.jit
 def _softplus(x, beta, threshold):
     """log(1 + exp(beta * x)) / beta, and x where beta * x is above threshold."""
     z = x * beta
-    y = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL) + _log1p_exp(-1.0 * tl.abs(z))
+    y = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL) + _log1p_exp(
+        -1.0 * tl.abs(z)
+    )
     return tl.where(z > threshold, x, y * (1.0 / beta))
 
 

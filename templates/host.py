@@ -9,7 +9,12 @@ import triton.language as tl
 
 
 def _check(
-    name: str, tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], axes: str, ndim: int, leading: bool
+    name: str,
+    tensor: torch.Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    axes: str,
+    ndim: int,
+    leading: bool,
 ) -> None:
     """Refuse a tensor of another dtype or rank than the operator is written for."""
     if tensor.dtype not in dtypes:
@@ -52,7 +57,11 @@ def _fold_by_stride(
 ) -> tuple[list[int], list[tuple[int, ...]]] | None:
     """`_fold`, with the dimensions in the order of the last tensor's strides, the result's."""
     order = sorted(range(len(shape)), key=lambda dim: -strides[-1][dim])
-    return _fold(most, [shape[dim] for dim in order], [[step[dim] for dim in order] for step in strides])
+    return _fold(
+        most,
+        [shape[dim] for dim in order],
+        [[step[dim] for dim in order] for step in strides],
+    )
 
 
 def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
@@ -117,4 +126,8 @@ def _wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
 
 def _torch_dtype(dtype: tl.dtype) -> torch.dtype:
     """The torch dtype of a Triton one."""
-    return {tl.float32: torch.float32, tl.float64: torch.float64, tl.int64: torch.int64}[dtype]
+    return {
+        tl.float32: torch.float32,
+        tl.float64: torch.float64,
+        tl.int64: torch.int64,
+    }[dtype]

@@ -30,7 +30,10 @@ def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     """The configuration for rows by columns: square tiles where some tensor steps along its rows."""
     if not contiguous:
         return TILE[0]
-    return next((config for config in TILE[1:] if config.kwargs["BLOCK_N"] < 2 * n_cols), TILE[-1])
+    return next(
+        (config for config in TILE[1:] if config.kwargs["BLOCK_N"] < 2 * n_cols),
+        TILE[-1],
+    )
 
 
 def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
@@ -41,7 +44,9 @@ def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
 def choose_registers(n_rows: int, n_cols: int) -> triton.Config:
     """Whole rows: several short ones to a program, warps by the row's length."""
     block_n = _power_of_two(n_cols)
-    elements, num_warps = next((config for config in REGISTERS if block_n <= config[0]), REGISTERS[-1])
+    elements, num_warps = next(
+        (config for config in REGISTERS if block_n <= config[0]), REGISTERS[-1]
+    )
     rows = max(1, elements // block_n)
     while rows > 1 and _cdiv(n_rows, rows) < 256:
         rows //= 2
@@ -52,7 +57,10 @@ def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Con
     """A loop along the row: wide steps where columns lie next to each other, else many rows at once."""
     if not contiguous:
         return LOOP[-1]
-    return next((config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"] * 4), LOOP[-2])
+    return next(
+        (config for config in LOOP[:-1] if n_cols <= config.kwargs["BLOCK_N"] * 4),
+        LOOP[-2],
+    )
 
 
 def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:

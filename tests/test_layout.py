@@ -1,34 +1,74 @@
-"""`bracketed` gives what black gives."""
+"""Text is laid out as black lays it out, so that a build does not wait for black's changes."""
+
+from pathlib import Path
 
 import pytest
 
+from tritongen.compile import generate
 from tritongen.format import format_python
-from tritongen.layout import bracketed
+from tritongen.layout import laid_out
+from tritongen.read import read_spec
+
+ROOT = Path(__file__).parent.parent
+SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
+SOURCES = sorted((ROOT / "templates").glob("*.py"))
+STATEMENTS = """\
+{t} = {a}({b}, {c} + {d} * {b})
+{t} = {a} + {b} * {c} + {d}
+{t} = {a} * {b} + {c}({d})
+{t} = {a}({b}) + {c}
+{t} = {a}({b}).to({c})
+{t} = {a}({b}).flatten({c}).to({d})
+{t} = {a} if {b} == {c} else {d}
+{t} = {a}({b} if {c} else {d}, -{b}, **{c})
+{t} = {a} and {b} in (0, 1) and {c} not in ({d}, 1)
+{t} = ({a}, {b}, {c}, {d})
+{t} = ({a} * {b} * {c}({d}),)
+{t} = [{a}, *{b}, {c}[{d}]]
+{t} = {{{a}: {b}, {c}: {d}}}[{a}]
+{t} = {a}({b} for {c} in {d} if {a} < {b})
+{t} = lambda meta: ({a}({b}, {c}), {d})
+{t}, {a} = {b}({c}), {d}
+{t}[0] = {a}({b}, {c}) + {d}
+{t} += {a} | ({b} < {c}) & ~{d}
+return {a}({b}, None if {c} is None else {d})
+return {a}, {b}, {c}, {d}
+raise ValueError(f"{a}: {b} must be {{{c}}}, not {{{d}}}")
+{a}[grid]({b}, {c}, {d}, num_warps=4)
+{a}[grid]({b}({c}), {d})
+if {a}.shape != ({b}, {c}) and not {d}:
+for {t} in {a}({b}, {c}, {d}):
+"""
 
 
-@pytest.mark.parametrize("count", [*range(1, 14), 20, 40])
-@pytest.mark.parametrize("length", [1, 5, 11])
-@pytest.mark.parametrize(
-    ("before", "head", "tail", "after", "indent"),
-    [
-        ("", "def kernel(", "):", "    pass\n", 0),
-        ("", "def wrapper(x, *, ", ") -> torch.Tensor:", "    pass\n", 0),
-        ("", "NAMES = (", ")", "", 0),
-        ("", "NAMES = [", "]", "", 0),
-        ("", "result = function(", ")", "", 0),
-        ("def f():\n    ", "kernel[grid](", ")", "", 4),
-        ("def f():\n    if x:\n        ", "y = tl.load(", ")", "", 8),
-    ],
-)
-def test_black_agrees(
-    count: int, length: int, before: str, head: str, tail: str, after: str, indent: int
-) -> None:
-    if head.endswith("*, "):
-        head, first = "def wrapper(", ["x", "*"]
-    else:
-        first = []
-    items = first + [f"{'argument'[:length]}_{number}" for number in range(count)]
-    if head.endswith("= (") and len(items) == 1:
-        return  # (x) is no tuple
-    text = before + bracketed(head, items, tail, indent) + "\n" + after
+@pytest.mark.parametrize("length", [3, 11, 15, 17, 18, 19, 20, 21, 23, 26, 30, 34, 42, 60, 90])
+@pytest.mark.parametrize("statement", STATEMENTS.splitlines())
+def test_statements(statement: str, length: int) -> None:
+    names = {name: (name * length)[: length + place] for place, name in enumerate("abcd")}
+    code = statement.format(t="target", **names)
+    body = "\n        pass" if code.endswith(":") else ""
+    text = laid_out(f"def f():\n    {code}{body}\n")
+    assert text == format_python(text)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 9, 20])
+@pytest.mark.parametrize("result", ["", " -> torch.Tensor", " -> tuple[torch.Tensor, torch.Tensor]"])
+def test_definitions(count: int, result: str) -> None:
+    arguments = ", ".join(["*", *(f"name_{at}: float = {at}e-06" for at in range(count))])
+    text = laid_out(f"def definition({arguments}){result}:\n    pass\n")
+    assert text == format_python(text)
+
+
+@pytest.mark.parametrize("name", SPECS.split())
+def test_generated_modules(name: str) -> None:
+    path = ROOT / "specs" / f"{name}.toml"
+    files = generate(read_spec(path.name, path.read_text()))
+    for file in ("__init__.py", "kernel.py", "configs.py"):
+        text = laid_out(files[file])
+        assert text == format_python(text), file
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_sources_of_functions(path: Path) -> None:
+    text = path.read_text()
     assert text == format_python(text)

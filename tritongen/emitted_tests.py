@@ -58,7 +58,9 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
-        "returns": f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor",
+        "returns": (
+            f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor"
+        ),
         "lines": torch_lines(spec, op),
         "required": repr(required) if required else "",
         "star_params": ", **PARAMS" if required else "",
@@ -227,7 +229,9 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
         "wide": shapes.wide(),
         "two_batches": shapes.of((3, 4), 2, 5) if shapes.named else (3, 4),
         "special": shapes.special(),
-        "bad_shapes": [(names.index(name), name, shape) for name, shape in refused_shapes(op, shapes)],
+        "bad_shapes": [
+            (names.index(name), name, shape) for name, shape in refused_shapes(op, shapes)
+        ],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .diagnostics import Unavailable
+from .layout import laid_out
 
 # black promises that a calendar year's releases format stable code alike.
 BLACK_YEAR = "26"
@@ -31,4 +32,4 @@ def format_python(text: str, line_length: int = 88) -> str:
 
     versions = {black.mode.TargetVersion.PY310}
     mode = black.mode.Mode(target_versions=versions, line_length=line_length)
-    return str(black.format_str(text, mode=mode))
+    return str(black.format_str(laid_out(text, line_length), mode=mode))

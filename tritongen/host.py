@@ -30,7 +30,7 @@ def constants(op: Op) -> tuple[Constant, ...]:
     for tensor in op.inputs:
         dtypes = tensor.type.dtypes
         name = dtype_constant(tensor)
-        found[name] = Constant(name, f"({', '.join(f'torch.{dtype}' for dtype in dtypes)},)")
+        found[name] = Constant(name, tuple_text([f"torch.{dtype}" for dtype in dtypes]))
     return tuple(found[name] for name in sorted(found))
 
 
@@ -155,9 +155,9 @@ class Host:
             names = ", ".join(["*batch", *targets])
             line = f"{names} = {tensor.name}.shape"
         elif batch:
-            line = f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {tensor.name}.shape[{-len(named)}:]"
+            line = f"{', '.join(targets) if len(targets) > 1 else tuple_text(targets)} = {tensor.name}.shape[{-len(named)}:]"
         else:
-            line = f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {tensor.name}.shape"
+            line = f"{', '.join(targets) if len(targets) > 1 else tuple_text(targets)} = {tensor.name}.shape"
         lines = [line]
         for axis, target in zip(named, targets, strict=True):
             if axis != target:

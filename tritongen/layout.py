@@ -28,6 +28,7 @@ TOKEN = re.compile(
     r"|\d[\d_]*\.?\d*(?:e[+-]?\d+)?|not\s+in\b|is\s+not\b|\w+"
     r"|\*\*|//|<<|>>|->|:=|[-+*/%=!<>&|^]=|\S)"
 )
+QUOTED = re.compile(r"(\"(?:[^\"\\]|\\.)*\")|'([^'\"\\]*)'")
 
 
 class CannotSplit(Exception):
@@ -45,7 +46,8 @@ class Leaf:
     literal: bool = False  # opens a tuple or list, rather than arguments or an index
     before: int = 0  # the priority of a break before it
 
-    def __len__(self) -> int:
+    @property
+    def width(self) -> int:
         return len(self.space) + len(self.text)
 
 
@@ -54,6 +56,7 @@ class Line:
     leaves: list[Leaf]
     indent: str
     inside: bool = False  # of brackets, where lines can break at operators
+    whole: bool = False  # a statement, not a part of one
     definition: bool = False
     explode: bool = False
     delimiters: dict[int, int] = field(default_factory=dict)  # position of a leaf -> priority
@@ -87,14 +90,20 @@ class Split:
 
 
 def laid_out(text: str, width: int = WIDTH) -> str:
-    """The text of a module, with its long statements on several lines."""
+    """The text of a module with black's quotes, and its long statements on several lines."""
     lines: list[str] = []
     quoted = False
     for line in text.split("\n"):
         quotes = line.count('"""')
-        lines += [line] if quoted or quotes or len(line) <= width else statement(line, width)
+        plain = not (quoted or quotes or line.lstrip().startswith("#"))
+        line = QUOTED.sub(_requoted, line) if plain and "'" in line else line
+        lines += statement(line, width) if plain and len(line) > width else [line]
         quoted ^= quotes % 2 == 1
     return "\n".join(lines)
+
+
+def _requoted(match: re.Match[str]) -> str:
+    return match[1] or f'"{match[2]}"'
 
 
 def statement(text: str, width: int = WIDTH) -> list[str]:
@@ -107,7 +116,7 @@ def statement(text: str, width: int = WIDTH) -> list[str]:
     if not tree.body or "#" in re.sub(r"\"[^\"]*\"", "", code):
         return [text]
     definition = isinstance(tree.body[0], ast.FunctionDef)
-    line = Line(_leaves(code, tree.body[0]), text[: -len(code)], definition=definition)
+    line = Line(_leaves(code, tree.body[0]), text[: -len(code)], whole=True, definition=definition)
     return _Splitter(width).transform(line)
 
 
@@ -150,12 +159,10 @@ def _leaves(code: str, tree: ast.stmt) -> list[Leaf]:
 
 def _operand(leaves: list[Leaf]) -> bool:
     """Whether these end in something that an operator or a call can follow."""
-    last = leaves[-1] if leaves else None
-    if last is None or not last.text:
-        return last is not None and last.opener is not None
-    return bool(last.opener) or last.text not in KEYWORDS and last.text[-1] in "\"'_" or (
-        last.text not in KEYWORDS and last.text[-1].isalnum()
-    )
+    if not leaves or leaves[-1].opener:
+        return bool(leaves)
+    last = leaves[-1].text
+    return bool(re.search(r"[\w\"']$", last)) and last not in KEYWORDS
 
 
 def _before(text: str, leaves: list[Leaf]) -> int:
@@ -192,11 +199,11 @@ class _Splitter:
     def transform(self, line: Line, force: bool = False) -> list[str]:
         if not line.explode and self.short(line):
             return [str(line)]
-        ways: list[Callable[[Line, bool], list[Line]]] = [self.right_hand_split_with_omits]
+        ways: list[Way] = [_Splitter.right_hand_split_with_omits]
         if line.definition:
-            ways = [self.left_hand_split]
+            ways = [_Splitter.left_hand_split]
         elif line.inside:
-            ways = [self.delimiter_split, self.right_hand_split_with_omits]
+            ways.insert(0, _Splitter.delimiter_split)
         for way in ways:
             try:
                 return self.run(line, way, force)
@@ -204,18 +211,201 @@ class _Splitter:
                 continue
         return [str(line)]
 
-    def run(self, line: Line, way: Callable[[Line, bool], list[Line]], force: bool) -> list[str]:
+    def run(self, line: Line, way: Way, force: bool) -> list[str]:
         before, result = str(line), []
-        for part in way(line, force):
+        hidden = [leaf for leaf, depth in _depths(line.leaves) if leaf.opens and not leaf.text]
+        outer = [leaf for leaf, depth in _depths(line.leaves) if leaf in hidden and depth == 0]
+        for part in way(self, line, force):
             if str(part) == before:
                 raise CannotSplit
             result += self.transform(part, force)
-        hidden = [leaf for leaf in line.leaves if leaf.opens and not leaf.literal]
-        invisible = any(not leaf.text for leaf in hidden)
-        last = way == self.delimiter_split or way == self.left_hand_split
-        if force or last or not invisible or len(result[0]) <= self.width:
+        optional = way is _Splitter.right_hand_split_with_omits and hidden
+        if force or not optional or not (line.inside or line.whole):
             return result
-        if any(leaf.text and not leaf.literal and leaf in self.outer(line) for leaf in hidden):
+        if len(result[0]) <= self.width or any(leaf.text for leaf in outer):
             return result
         second = self.run(line, way, True)
         return second if all(len(text) <= self.width for text in second) else result
+
+    def left_hand_split(self, line: Line, force: bool) -> list[Line]:
+        opening = next((at for at, leaf in enumerate(line.leaves) if leaf.text == "("), 0)
+        closing = next(at for at, leaf in enumerate(line.leaves) if leaf.opener is line.leaves[opening])
+        head, tail = line.leaves[: opening + 1], line.leaves[closing:]
+        body = line.leaves[opening + 1 : closing]
+        if body and all(leaf.text != "," for leaf in body):
+            body.append(Leaf(","))
+        return list(self.parts(line, head, body, tail, line.leaves[opening]).lines)
+
+    def right_hand_split_with_omits(self, line: Line, force: bool) -> list[Line]:
+        first: list[Line] = []
+        for omit in self.trailers(line):
+            prefix = len(line.indent)
+            closing = next((leaf for leaf in reversed(line.leaves) if leaf.opener and leaf not in omit), None)
+            for leaf in line.leaves:
+                if closing and leaf is closing.opener:
+                    break
+                prefix += leaf.width
+            if omit and closing and closing.opener and closing.opener.text and prefix > self.width:
+                continue
+            lines = self.right_hand_split(line, omit, force)
+            first = first or lines
+            if self.short(lines[0]):
+                return lines
+        return first
+
+    def trailers(self, line: Line) -> Iterator[set[Leaf]]:
+        """Closing brackets to overlook, ever more of them, as long as what follows them fits."""
+        omit: set[Leaf] = set()
+        yield set()
+        length = len(line.indent)
+        opening: Leaf | None = None
+        closing: Leaf | None = None
+        inner: set[Leaf] = set()
+        for at in range(len(line.leaves) - 1, -1, -1):
+            leaf = line.leaves[at]
+            length += leaf.width
+            if length > self.width:
+                return
+            if opening:
+                if leaf is opening:
+                    opening = None
+                elif leaf.opener:
+                    inner.add(leaf)
+            elif leaf.opener:
+                if at and line.leaves[at - 1].opens:
+                    inner.add(leaf)
+                    continue
+                if closing:
+                    omit |= {closing, *inner}
+                    inner = set()
+                    yield set(omit)
+                if leaf.text:
+                    opening, closing = leaf.opener, leaf
+
+    def right_hand_split(self, line: Line, omit: set[Leaf], force: bool) -> list[Line]:
+        split = self.first_right_hand_split(line, omit)
+        if not force and not split.opening.text and self.can_omit_parens(split):
+            try:
+                omit = {split.closing, *omit}
+                if self.prefer(self.first_right_hand_split(line, omit), split):
+                    return self.right_hand_split(line, omit, force)
+            except CannotSplit:
+                if len(split.body.leaves) < 2 and not self.short(split.body):
+                    raise
+        if not split.opening.text:
+            split.opening.text, split.closing.text = "(", ")"
+        return list(split.lines)
+
+    def first_right_hand_split(self, line: Line, omit: set[Leaf]) -> Split:
+        head: list[Leaf] = []
+        body: list[Leaf] = []
+        tail: list[Leaf] = []
+        current = tail
+        opening: Leaf | None = None
+        closing: Leaf | None = None
+        for leaf in reversed(line.leaves):
+            if current is body and leaf is opening:
+                current = head if body else tail
+            current.append(leaf)
+            if current is tail and leaf.opener and leaf not in omit:
+                opening, closing, current = leaf.opener, leaf, body
+        if not (opening and closing and head):
+            raise CannotSplit
+        return self.parts(line, head[::-1], body[::-1], tail[::-1], opening, closing)
+
+    def parts(
+        self,
+        line: Line,
+        head: list[Leaf],
+        body: list[Leaf],
+        tail: list[Leaf],
+        opening: Leaf,
+        closing: Leaf | None = None,
+    ) -> Split:
+        if not body and len("".join(leaf.space + leaf.text for leaf in tail).strip()) < 3:
+            raise CannotSplit
+        inner = Line(body, line.indent + INDENT, inside=True)
+        inner.explode = opening.literal and inner.priority() == COMMA
+        return Split(
+            Line(head, line.indent), inner, Line(tail, line.indent), opening, closing or tail[0]
+        )
+
+    def prefer(self, without: Split, split: Split) -> bool:
+        """Whether a split without the optional parentheses is better."""
+        leaves = split.head.leaves
+        if len(leaves) < 2 or leaves[-2].text != "=":
+            return True
+        if not any(leaf.opens or leaf.opener for leaf in leaves[:-1]):
+            return True
+        if not self.short(split.head, less=1):
+            return True
+        texts = [leaf.text for leaf in without.head.leaves]
+        if "=" not in texts:
+            return any(leaf.opener for leaf in without.head.leaves)
+        last = len(texts) - 1 - texts[::-1].index("=")
+        return any(leaf.opener for leaf in without.head.leaves[last:]) or self.short(without.head)
+
+    def can_omit_parens(self, split: Split) -> bool:
+        line = split.body
+        if not line.delimiters:
+            return True
+        priority = max(line.delimiters.values())
+        if line.count(priority) > 1:
+            return False
+        if priority == DOT:
+            return True
+        first, second, last = line.leaves[0], line.leaves[1], line.leaves[-1]
+        if first.opens and not second.opener and self.can_omit_opening(line, first):
+            return True
+        index = last.text == "]" and last.opener is not None and not last.opener.literal
+        if last.opener and not index and not line.leaves[-2].opens:
+            return self.can_omit_closing(line, last)
+        return False
+
+    def can_omit_opening(self, line: Line, first: Leaf) -> bool:
+        length, rest = len(line.indent), False
+        for leaf in line.leaves:
+            rest = rest or leaf.opener is first
+            if rest:
+                length += leaf.width
+                if length > self.width:
+                    return False
+                rest = not leaf.opens
+        return True
+
+    def can_omit_closing(self, line: Line, last: Leaf) -> bool:
+        length, others = len(line.indent), False
+        for leaf in line.leaves:
+            length += leaf.width
+            if leaf is last.opener:
+                return others or length <= self.width
+            others = others or leaf.opens
+        return False
+
+    def delimiter_split(self, line: Line, force: bool) -> list[Line]:
+        priority = line.priority()
+        if not priority or (priority == DOT and line.count(DOT) == 1):
+            raise CannotSplit
+        lines: list[Line] = []
+        current: list[Leaf] = []
+        for at, leaf in enumerate(line.leaves):
+            current.append(leaf)
+            if line.delimiters.get(at) == priority:
+                lines.append(Line(current, line.indent, inside=True))
+                current = []
+        if current:
+            if priority == COMMA:
+                current.append(Leaf(","))
+            lines.append(Line(current, line.indent, inside=True))
+        return lines
+
+
+Way = Callable[[_Splitter, Line, bool], list[Line]]
+
+
+def _depths(leaves: list[Leaf]) -> Iterator[tuple[Leaf, int]]:
+    depth = 0
+    for leaf in leaves:
+        depth -= leaf.opener is not None
+        yield leaf, depth
+        depth += leaf.opens

@@ -113,10 +113,9 @@ class _Common:
 
     def specialised(self, kernel: Kernel) -> str:
         """The compile-time arguments of a launch, but for tiles."""
-        parts = []
-        for name in kernel.constexprs:
-            parts.append("COMPUTE=compute" if name == "COMPUTE" else f"{name}={name}")
-        return ", ".join([*parts, "INDEX=index", ""])
+        values = {"COMPUTE": "compute"}
+        parts = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
+        return ", ".join([*parts, "INDEX=index"])
 
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return _view(kernel, self.space)
@@ -124,10 +123,8 @@ class _Common:
     def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN) -> list[str]:
         if kernel.search and tiles == CHOSEN:
             grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
-        return [
-            f"grid = {grid}",
-            f"{kernel.name}[grid]({_starred(kernel.passed, self.space)}, {self.specialised(kernel)}{tiles})",
-        ]
+        passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
+        return [f"grid = {grid}", f"{kernel.name}[grid]({', '.join(filter(None, passed))})"]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""

@@ -77,7 +77,9 @@ def _wrong(node: ast.AST, names: set[str], inside: bool) -> tuple[str, str, str]
     if isinstance(node, ast.Name):
         if node.id not in names | {"torch"}:
             close = difflib.get_close_matches(node.id, sorted(names | {"torch"}), 1)
-            hint = f"did you mean {close[0]}?" if close else "it sees the inputs, the params and torch"
+            hint = (
+                f"did you mean {close[0]}?" if close else "it sees the inputs, the params and torch"
+            )
             return "TG203", f"{node.id} is not defined", hint
     elif isinstance(node, ast.Attribute):
         if not _is_allowed(node, inside):
@@ -153,7 +155,7 @@ class _Printer:
             self.terms[param.name] = _Term(ast.Name(param.name), (), False, kind)
         math: list[str] = []
         for statement in self.spec.compute:
-            term = self.visit(ast.parse(f"({statement.expression})", mode="eval").body)
+            term = self.visit(_parsed(f"({statement.expression})"))
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             self.terms[statement.name] = _Term(
                 ast.Name(statement.name), term.axes, term.tensor, term.kind
@@ -287,7 +289,7 @@ class _Printer:
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
             number = not arg.required or f"{name}.{arg.name}" in _NUMBERS
             arguments[arg.name] = tree if term.tensor or number else _tensor(term)
-        template = ast.parse(row.torch, mode="eval").body
+        template = _parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
         return _Term(substitute(template, arguments), axes, True, kind)
 
@@ -295,64 +297,69 @@ class _Printer:
         axis = ast.unparse(tree.args[0])
         first = next(t.name for t in self.op.inputs)
         text = f"torch.arange({self.length(axis)}, device={first}.device)"
-        return _Term(ast.parse(text, mode="eval").body, (axis,), True, "int")
+        return _Term(_parsed(text), (axis,), True, "int")
 
     def size(self, tree: ast.Call) -> _Term:
         text = " * ".join(self.length(_axis(axis)) for axis in tree.args)
-        return _Term(ast.parse(text, mode="eval").body, (), False, "int")
+        return _Term(_parsed(text), (), False, "int")
 
     def length(self, axis: str) -> str:
         fixed = dict(self.op.sizes)
         if axis in fixed:
             return str(fixed[axis])
         self.sized.add(axis)
-        return "batch.numel()" if axis == BATCH else axis
+        return "math.prod(batch)" if axis == BATCH else axis
 
     def cast(self, tree: ast.Call) -> _Term:
         term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
         value = term.tree if term.tensor else _tensor(term)
         dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
-        cast = ast.Call(ast.Attribute(value, "to"), [ast.parse(dtype, mode="eval").body], [])
+        cast = ast.Call(ast.Attribute(value, "to"), [_parsed(dtype)], [])
         return _Term(cast, term.axes, True, "bool" if name == "bool" else "")
 
     def take(self, tree: ast.Call) -> _Term:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
         axis = ast.unparse(tree.args[2])
-        rest = tuple(a for a in source.axes if a != axis)
-        axes = self.ordered(rest + index.axes)
+        rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
         if not index.tensor:
-            return _Term(_method(source.tree, "select", position, index.tree), rest, True, source.kind)
-        chosen = _method(index.tree, "long")
-        if not set(index.axes) & set(rest):  # The index stands where the axis stood.
-            moved, order = source.tree, _replaced(source.axes, axis, index.axes)
-            if BATCH in index.axes and position != -len(source.axes):
-                moved, order = _method(moved, "movedim", position, 0), index.axes + rest
-                position = -len(source.axes)
-            parts: list[ast.expr] = [ast.Constant(...)] if BATCH in source.axes else []
-            before = 0 if parts else len(source.axes) + position
-            parts += [ast.Slice()] * before + [chosen]
-            parts += [ast.Slice()] * (-position - 1 if BATCH in source.axes else 0)
-            taken = ast.Subscript(moved, parts[0] if len(parts) == 1 else ast.Tuple(parts))
-            text = ast.unparse(taken) + _moved(order, axes)
-            return _Term(ast.parse(text, mode="eval").body, axes, True, source.kind)
-        target = self.ordered((*source.axes, *index.axes))
-        aligned = self.align(_Term(chosen, index.axes, True), target)
-        if axis not in index.axes:
-            aligned = self.align(_Term(chosen, index.axes, True), target)
-        if BATCH in source.axes and BATCH not in index.axes or len(target) != len(source.axes):
-            sizes = ast.parse(f"({ast.unparse(self.align(source, target))}).shape", mode="eval").body
-            aligned = _method(aligned, "expand_as", self.narrow(source, target, axis))
-            del sizes
-        taken = _call("torch.take_along_dim", self.align(source, target), aligned, target.index(axis) - len(target))
-        if axis in index.axes:
-            return _Term(taken, target, True, source.kind)
-        return _Term(_method(taken, "squeeze", target.index(axis) - len(target)), axes, True, source.kind)
+            chosen = _method(source.tree, "select", position, index.tree)
+            return _Term(chosen, rest, True, source.kind)
+        index = _Term(_method(index.tree, "long"), index.axes, True)
+        if set(index.axes) & set(rest):
+            return self.gather(source, index, axis)
+        axes = self.ordered(rest + index.axes)
+        if BATCH in index.axes and rest:
+            first = _method(source.tree, "movedim", position, 0)
+            chosen, order = ast.Subscript(first, index.tree), index.axes + rest
+        else:
+            chosen, order = _indexed(source, position, index), _replaced(
+                source.axes, axis, index.axes
+            )
+        return _Term(_permuted(chosen, order, axes), axes, True, source.kind)
 
-    def narrow(self, source: _Term, target: tuple[str, ...], axis: str) -> ast.expr:
-        """The source with a length of one along an axis."""
-        position = target.index(axis) - len(target)
-        return _method(self.align(source, target), "narrow", position, 0, 1)
+    def gather(self, source: _Term, index: _Term, axis: str) -> _Term:
+        """What an index that varies along other axes of the source picks."""
+        axes = self.ordered(source.axes + index.axes)
+        position = axes.index(axis) - len(axes)
+        spread = self.spread(source, axes), self.spread(index, axes)
+        chosen = _call("torch.take_along_dim", *spread, position)
+        if axis in index.axes:
+            return _Term(chosen, axes, True, source.kind)
+        rest = tuple(name for name in axes if name != axis)
+        return _Term(_method(chosen, "squeeze", position), rest, True, source.kind)
+
+    def spread(self, term: _Term, axes: tuple[str, ...]) -> ast.expr:
+        """The term with a dimension for each axis, where torch does not broadcast by itself."""
+        tree, named = term.tree, [axis for axis in axes if axis != BATCH]
+        if any(axis not in term.axes for axis in named):
+            parts: list[ast.expr] = [ast.Constant(...)] if BATCH in term.axes else []
+            parts += [ast.Slice() if axis in term.axes else ast.Constant(None) for axis in named]
+            tree = ast.Subscript(tree, ast.Tuple(parts))
+        if BATCH in axes and BATCH not in term.axes:
+            self.sized.add(BATCH)
+            tree = _method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
+        return tree
 
     # Reductions
 
@@ -360,25 +367,35 @@ class _Printer:
         term = self.visit(tree.args[0])
         over = self.ordered(_axis(axis) for axis in tree.args[1:]) or term.axes
         rest = tuple(axis for axis in term.axes if axis not in over)
-        options = {str(keyword.arg): ast.unparse(keyword.value) for keyword in tree.keywords}
-        x = term.tree
         name = {"max": "amax", "min": "amin"}.get(name, name)
-        if BATCH in over and rest:  # The leading axes become one.
-            count = len(term.axes) - 1
-            self.sized.add(BATCH)
-            x = ast.parse(
-                f"({ast.unparse(x)}).reshape(batch.numel(), *({ast.unparse(x)}).shape[-{count}:])",
-                mode="eval",
-            ).body
+        options = {str(keyword.arg): self.visit(keyword.value).tree for keyword in tree.keywords}
+        x, dims = self.reduced_dims(name, term, over)
+        if name in ("softmax", "log_softmax"):
+            mapped = _normalised(name, x, dims)
+            if x is not term.tree:
+                mapped = _method(mapped, "view_as", term.tree)
+            return _Term(mapped, term.axes, True, "float")
+        axes = term.axes if name in ("cumsum", "cumprod") else rest
+        kind = "bool" if name in ("any", "all") else ""
+        return _Term(_reduced(name, x, dims, options), axes, True, kind)
+
+    def reduced_dims(
+        self, name: str, term: _Term, over: tuple[str, ...]
+    ) -> tuple[ast.expr, tuple[int, ...]]:
+        """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
+        if over == term.axes and (len(over) > 1 or BATCH in over):
+            if name in _ANY_DIMS:
+                return term.tree, ()
+            return _method(term.tree, "flatten"), (0,)
         dims = tuple(term.axes.index(axis) - len(term.axes) for axis in over)
-        maps = name in ("softmax", "log_softmax", "cumsum", "cumprod")
-        if name in ("softmax", "log_softmax") and len(dims) > 1 or maps and BATCH in over:
-            return _Term(_normalised(name, term.tree, dims, not rest), term.axes, True, "float")
-        if name in _ONE_DIM and (len(dims) > 1 or BATCH in over and not rest):
-            x, dims = _flattened(x, dims, not rest)
-        kind = {"any": "bool", "all": "bool"}.get(name, "")
-        call = _reduced(name, x, dims, not rest, options)
-        return _Term(call, term.axes if maps else rest, True, kind)
+        x = term.tree
+        if (
+            BATCH in over
+        ):  # The leading dimensions, and one more in case there are none, become one.
+            self.sized.add(BATCH)
+            first = ast.Subscript(x, ast.Constant(None))
+            x = _method(first, "flatten", 0, _parsed("len(batch)"))
+        return _merged(x, dims) if name in _ONE_DIM and len(dims) > 1 else (x, dims)
 
 
 _CONSTANTS = ("inf", "nan", "pi", "e")
@@ -391,8 +408,16 @@ _NUMBERS = frozenset(
     " gt.other ge.other bitwise_and.other bitwise_or.other bitwise_xor.other"
     " bitwise_left_shift.other bitwise_right_shift.other".split()
 )
-# Reductions that torch does along one dimension at a time.
-_ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod", "logsumexp"))
+# Reductions that torch does along one dimension at a time, and those that do all if told none.
+_ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod"))
+_ANY_DIMS = frozenset(REDUCTIONS) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"} | {
+    "amax",
+    "amin",
+}
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _attribute(name: str) -> ast.expr:
@@ -407,11 +432,11 @@ def _zero() -> _Term:
 def _tensor(term: _Term) -> ast.expr:
     """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
     dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
-    return ast.parse(f"torch.tensor({ast.unparse(term.tree)}{dtype})", mode="eval").body
+    return _parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
 
 
 def _call(function: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(ast.parse(function, mode="eval").body, [_node(arg) for arg in args], [])
+    return ast.Call(_parsed(function), [_node(arg) for arg in args], [])
 
 
 def _method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
@@ -419,7 +444,7 @@ def _method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
 
 
 def _node(value: ast.expr | int) -> ast.expr:
-    return ast.parse(repr(value), mode="eval").body if isinstance(value, int) else value
+    return _parsed(repr(value)) if isinstance(value, int) else value
 
 
 def _axis(tree: ast.expr) -> str:
@@ -429,6 +454,19 @@ def _axis(tree: ast.expr) -> str:
 def _replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str, ...]:
     position = axes.index(axis)
     return (*axes[:position], *by, *axes[position + 1 :])
+
+
+def _indexed(source: _Term, position: int, index: _Term) -> ast.expr:
+    """The source with an index in one place."""
+    if BATCH in source.axes:
+        parts = [ast.Constant(...), index.tree, *[ast.Slice()] * (-position - 1)]
+    else:
+        parts = [*[ast.Slice()] * (len(source.axes) + position), index.tree]
+    return ast.Subscript(source.tree, parts[0] if len(parts) == 1 else ast.Tuple(parts))
+
+
+def _permuted(tree: ast.expr, has: tuple[str, ...], wants: tuple[str, ...]) -> ast.expr:
+    return _parsed(ast.unparse(tree) + _moved(has, wants))
 
 
 def _moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
@@ -461,41 +499,33 @@ def _regrouped(shape: tuple[AxisTerm, ...]) -> str:
     return text
 
 
-def _dims(dims: tuple[int, ...]) -> str:
-    return str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
+def _dims(dims: tuple[int, ...]) -> ast.expr:
+    return _parsed(repr(dims[0] if len(dims) == 1 else dims))
 
 
 def _reduced(
-    name: str, x: ast.expr, dims: tuple[int, ...], everything: bool, options: dict[str, str]
+    name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]
 ) -> ast.expr:
-    text = ast.unparse(x)
-    dim = "" if everything and name not in ("softmax", "log_softmax", "cumsum", "cumprod", "logsumexp") else f", {_dims(dims)}"
-    if name == "norm":
-        ord_ = f", {options['p']}" if "p" in options else ""
-        named = f", dim={_dims(dims)}" if not everything else ""
-        call = f"torch.linalg.vector_norm({text}{ord_}{named})"
-    elif name in ("var", "std") and "correction" in options:
-        call = f"torch.{name}({text}{dim}, correction={options['correction']})"
-    else:
-        call = f"torch.{name}({text}{dim})"
-    return ast.parse(call.replace("inf", "torch.inf") if name == "norm" else call, mode="eval").body
+    function = "torch.linalg.vector_norm" if name == "norm" else f"torch.{name}"
+    names = {"p": "ord"}
+    keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]
+    if dims:
+        keywords.insert(0, ast.keyword("dim", _dims(dims)))
+    return ast.Call(_parsed(function), [x], keywords)
 
 
-def _flattened(x: ast.expr, dims: tuple[int, ...], everything: bool) -> tuple[ast.expr, tuple[int, ...]]:
+def _merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
     """Several dimensions as one, for what torch reduces one at a time."""
-    if everything:
-        return _method(x, "flatten"), (0,)
-    if dims != tuple(range(dims[0], dims[-1] + 1)):
-        last = tuple(range(-len(dims), 0))
-        x = ast.parse(f"({ast.unparse(x)}).movedim({dims}, {last})", mode="eval").body
+    last = tuple(range(-len(dims), 0))
+    if dims != tuple(range(dims[0], dims[0] + len(dims))):
+        x = _parsed(f"({ast.unparse(x)}).movedim({dims}, {last})")
         dims = last
-    merged = dims[-1]
-    return _method(x, "flatten", dims[0], dims[-1]), (merged,)
+    return _method(x, "flatten", dims[0], dims[-1]), (dims[-1],)
 
 
-def _normalised(name: str, x: ast.expr, dims: tuple[int, ...], everything: bool) -> ast.expr:
+def _normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
+    if len(dims) == 1:
+        return _call(f"torch.{name}", x, dims[0])
     text = ast.unparse(x)
-    if everything:
-        return ast.parse(f"torch.{name}(({text}).flatten(), 0).view_as({text})", mode="eval").body
-    shifted = f"{text} - torch.logsumexp({text}, {_dims(dims)}, keepdim=True)"
-    return ast.parse(shifted if name == "log_softmax" else f"torch.exp({shifted})", mode="eval").body
+    shifted = f"{text} - torch.logsumexp({text}, {dims}, keepdim=True)"
+    return _parsed(shifted if name == "log_softmax" else f"torch.exp({shifted})")

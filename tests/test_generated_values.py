@@ -1,0 +1,239 @@
+"""Specs that stress the language, tests/specs/*.toml, against torch in float64.
+
+Every spec is generated, imported and run on shapes, layouts and dtypes that its types admit: in
+Triton's interpreter, or on a GPU where there is one. The oracle is the spec's own reference.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from tritongen.compile import generate  # noqa: E402
+from tritongen.read import read_spec  # noqa: E402
+from tritongen.spec import BATCH, FLOATS, Input, Param, Spec  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
+SPECS = sorted((Path(__file__).parent / "specs").glob("*.toml"))
+# Lengths by axis: a number of its own for each, so that a mistaken axis shows.
+AXES = "N M K H W S D V A B C E F G".split()
+SMALL = {axis: 2 + place for place, axis in enumerate(AXES)}
+RAGGED = SMALL | {"N": 67, "M": 5, "H": 9, "W": 33, "K": 17, "V": 19, "D": 35, "B": 2}
+ONES = dict.fromkeys(AXES, 1) | {"W": 2}  # torch wants two values for a variance by channel
+# The interpreter cuts off what does not fit bfloat16 where a GPU rounds: one unit in the last place.
+TOLERANCE = {
+    torch.float16: 2**-10,
+    torch.bfloat16: 2**-7,
+    torch.float32: 4e-6,
+    torch.float64: 1e-12,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How to draw the inputs of a call."""
+
+    dtype: str = "float32"
+    sizes: str = "small"
+    batch: tuple[int, ...] = (2, 3)
+    layout: str = "contiguous"
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.sizes} {list(self.batch)} {self.layout}"
+
+
+@cache
+def spec_of(path: Path) -> Spec:
+    return read_spec(path.name, path.read_text(encoding="utf-8"))
+
+
+def build(spec: Spec, folder: Path) -> ModuleType:
+    """The generated package, imported."""
+    home = folder / spec.name
+    home.mkdir()
+    for name, text in generate(spec).items():
+        (home / name).write_text(text, encoding="utf-8")
+    name = f"generated_{spec.name}"
+    found = importlib.util.spec_from_file_location(
+        name, home / "__init__.py", submodule_search_locations=[str(home)]
+    )
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def cases(spec: Spec) -> Iterator[Case]:
+    """Shapes and layouts in one dtype, then the other dtypes in one shape and layout."""
+    has_batch = any(BATCH in tensor.type.axes for tensor in spec.inputs)
+    for sizes, layout in itertools.product(("small", "ragged"), ("contiguous", "turned", "sliced")):
+        yield Case(sizes=sizes, layout=layout)
+    yield Case(sizes="ones")
+    if has_batch:
+        yield Case(batch=())
+        yield Case(batch=(3, 1, 2, 1, 2), layout="turned")
+    admitted = dict.fromkeys(dtype for tensor in spec.inputs for dtype in tensor.type.dtypes)
+    for dtype in admitted:
+        yield Case(dtype=dtype, batch=(3,))
+
+
+def draw(spec: Spec, case: Case) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"small": SMALL, "ragged": RAGGED, "ones": ONES}[case.sizes]
+    ranges = dict(spec.ranges)
+    tensors = []
+    for place, tensor in enumerate(spec.inputs):
+        dtype = case.dtype if case.dtype in tensor.type.dtypes else default_dtype(tensor)
+        shape = shape_of(tensor, sizes, batch_of(case, place))
+        low, high = -4.0, 4.0
+        if tensor.name in ranges:
+            low, high = (
+                float(sizes[bound] if isinstance(bound, str) else bound)
+                for bound in (ranges[tensor.name].low, ranges[tensor.name].high)
+            )
+        elif dtype == "uint8":
+            low, high = 0.0, 9.0
+        values = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
+        values = values > 0 if dtype == "bool" else values.floor() if "int" in dtype else values
+        tensors.append(lay_out(values.to(getattr(torch, dtype)), case.layout).to(DEVICE))
+    return tensors
+
+
+def default_dtype(tensor: Input) -> str:
+    preferred = ("float32", "int64", "bool")
+    return next((one for one in preferred if one in tensor.type.dtypes), tensor.type.dtypes[0])
+
+
+def batch_of(case: Case, place: int) -> tuple[int, ...]:
+    """The first input has all leading axes, the second broadcasts in one, the third lacks one."""
+    if place == 1 and len(case.batch) > 1:
+        return (1, *case.batch[1:])
+    return case.batch[1:] if place == 2 else case.batch
+
+
+def shape_of(tensor: Input, sizes: dict[str, int], batch: tuple[int, ...]) -> list[int]:
+    shape: list[int] = []
+    for term in tensor.type.shape:
+        if term.names == (BATCH,):
+            shape += batch
+            continue
+        length = 1
+        for name, size in zip(term.names, term.sizes, strict=True):
+            length *= size or sizes[name]
+        shape.append(length)
+    return shape
+
+
+def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same values at other places in memory."""
+    if layout == "turned" and values.ndim:
+        return values.permute(*range(values.ndim)[::-1]).contiguous().permute(*range(values.ndim)[::-1])
+    if layout == "sliced":
+        room = torch.zeros([2 * size + 1 for size in values.shape], dtype=values.dtype)
+        view = room[tuple(slice(1, None, 2) for _ in values.shape)]
+        return view.copy_(values)
+    return values
+
+
+def param_sets(spec: Spec) -> list[dict[str, Any]]:
+    def values(param: Param) -> tuple[Any, ...]:
+        given = {"float": 0.75, "int": 3, "bool": True, "enum": ""}[param.kind]
+        first = given if param.default is None else param.default
+        if param.kind == "bool":
+            return (first, not first)
+        return param.choices if param.kind == "enum" else (first,)
+
+    named = [[(param.name, value) for value in values(param)] for param in spec.params]
+    return [dict(chosen) for chosen in itertools.product(*named)]
+
+
+def expected(spec: Spec, tensors: list[Any], params: dict[str, Any], exact: bool) -> list[Any]:
+    """The reference's results, in float64 throughout or in the dtypes of the inputs."""
+    scope = {"torch": torch, **params}
+    for tensor, value in zip(spec.inputs, tensors, strict=True):
+        if value is None:
+            value = tensor.default
+        elif exact and value.is_floating_point():
+            value = value.double()
+        scope[tensor.name] = value
+    with torch.device(DEVICE):
+        result = eval(spec.reference, scope)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def check(spec: Spec, function: Any, tensors: list[Any], params: dict[str, Any]) -> None:
+    got = function(*tensors, **params)
+    got = list(got) if isinstance(got, tuple) else [got]
+    exact = expected(spec, tensors, params, exact=True)
+    assert len(got) == len(exact)
+    dtypes = output_dtypes(spec, tensors, params)
+    for output, result, wanted, dtype in zip(spec.outputs, got, exact, dtypes, strict=True):
+        assert result.shape == wanted.shape, output.name
+        assert result.dtype == dtype, output.name
+        if result.numel() == 0:
+            continue
+        if not result.is_floating_point():
+            assert torch.equal(result.cpu(), wanted.to(dtype).cpu()), output.name
+            continue
+        coarsest = max(TOLERANCE[dtype], max((TOLERANCE[one.dtype] for one in tensors
+                       if one is not None and one.dtype in (torch.float32, torch.float64)), default=0))
+        scale = max(1.0, wanted[wanted.isfinite()].abs().max().item()) if wanted.isfinite().any() else 1.0
+        torch.testing.assert_close(
+            result.double(), wanted.double(), rtol=coarsest, atol=coarsest * scale, equal_nan=True,
+            msg=lambda text: f"{output.name}: {text}",
+        )
+
+
+def output_dtypes(spec: Spec, tensors: list[Any], params: dict[str, Any]) -> list[torch.dtype]:
+    """A dtype that is spelled, an input's, or torch's own."""
+    inputs = {one.name: tensor for one, tensor in zip(spec.inputs, tensors, strict=True)}
+    own = None
+    dtypes = []
+    for place, output in enumerate(spec.outputs):
+        if output.dtype in inputs:
+            dtypes.append(inputs[output.dtype].dtype)
+        elif output.dtype == "auto":
+            own = own or expected(spec, tensors, params, exact=False)
+            dtypes.append(own[place].dtype)
+        else:
+            dtypes.append(getattr(torch, output.dtype))
+    return dtypes
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_values(path: Path, tmp_path: Path) -> None:
+    spec = spec_of(path)
+    function = getattr(build(spec, tmp_path), spec.name)
+    first, *others = param_sets(spec)
+    for case in cases(spec):
+        try:
+            check(spec, function, draw(spec, case), first)
+        except Exception as error:
+            error.add_note(f"{spec.name}: {case}, {first}")
+            raise
+    for params in others:
+        check(spec, function, draw(spec, Case()), params)
+    optional = [place for place, one in enumerate(spec.inputs) if one.default is not None]
+    for count in range(1, len(optional) + 1):
+        for absent in itertools.combinations(optional, count):
+            tensors: list[Any] = list(draw(spec, Case()))
+            for place in absent:
+                tensors[place] = None
+            check(spec, function, tensors, first)
