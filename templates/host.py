@@ -64,6 +64,15 @@ def _fold_by_stride(
     )
 
 
+def _broadcast(name: str, *shapes: Sequence[int]) -> torch.Size:
+    """The leading axes that several tensors have together."""
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError as error:
+        together = " and ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(f"{name}: the leading axes {together} do not broadcast") from error
+
+
 def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
     for tensor in tensors:

@@ -31,10 +31,11 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-DEVICE_FUNCTIONS = ROOT / "templates" / "functions.py"
+DEVICE_FUNCTIONS = [ROOT / "templates" / name for name in ("functions.py", "special.py")]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from tritongen.extract import extract  # noqa: E402
 from tritongen.functions import FUNCTIONS, OPERATORS, POWERS, Function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
@@ -179,7 +180,9 @@ def kernel(name: str, cases: list[Case], kind: str) -> str:
 
 
 def source(kernels: list[str]) -> str:
-    return DEVICE_FUNCTIONS.read_text() + "\n\n" + "".join(kernels)
+    functions = extract(DEVICE_FUNCTIONS, device_functions())
+    parts = ["import triton", "import triton.language as tl", *functions, *kernels]
+    return "\n\n\n".join(parts)
 
 
 def load(path: Path) -> ModuleType:
@@ -456,8 +459,8 @@ def test_derivative(row: Function) -> None:
 
 @cache
 def device_functions() -> dict[str, ast.FunctionDef]:
-    tree = ast.parse(DEVICE_FUNCTIONS.read_text())
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    nodes = [node for path in DEVICE_FUNCTIONS for node in ast.parse(path.read_text()).body]
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def names(tree: ast.AST) -> set[str]:

@@ -217,23 +217,59 @@ def output_dtypes(spec: Spec, tensors: list[Any], params: dict[str, Any]) -> lis
     return dtypes
 
 
+def ways(configs: Any) -> list[dict[str, Any]]:
+    """What to put in place of a module's choices, so that each of its kernels runs in small blocks."""
+    import triton
+
+    def always(**blocks: int) -> Any:
+        return lambda *_: triton.Config(blocks, num_warps=4)
+
+    if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
+        return [{"choose_flat": always(BLOCK=16), "choose_tile": always(BLOCK_M=4, BLOCK_N=16)}]
+    found = []
+    if hasattr(configs, "choose_registers"):
+        found.append({"in_registers": lambda *_: True, "choose_registers": whole_rows})
+    if hasattr(configs, "choose_loop"):
+        loop = {"in_registers": lambda *_: False, "choose_loop": always(BLOCK_M=4, BLOCK_N=16)}
+        found.append(loop | {"choose_splits": lambda *_: 1})
+        if hasattr(configs, "choose_splits"):
+            found.append(loop | {"choose_splits": lambda *_: 3})
+    return found
+
+
+def whole_rows(_: int, n_cols: int) -> Any:
+    import triton
+
+    return triton.Config({"BLOCK_M": 4, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_values(path: Path, tmp_path: Path) -> None:
+def test_values(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(path)
-    function = getattr(build(spec, tmp_path), spec.name)
+    module = build(spec, tmp_path)
+    function = getattr(module, spec.name)
     first, *others = param_sets(spec)
-    for case in cases(spec):
-        try:
-            check(spec, function, draw(spec, case), first)
-        except Exception as error:
-            error.add_note(f"{spec.name}: {case}, {first}")
-            raise
-    for params in others:
-        check(spec, function, draw(spec, Case()), params)
+    check(spec, function, draw(spec, Case()), first)
+    configs = sys.modules[f"{module.__name__}.configs"]
+    for way in ways(configs):
+        for name, choice in way.items():
+            monkeypatch.setattr(configs, name, choice, raising=False)
+        for case in cases(spec):
+            try:
+                check(spec, function, draw(spec, case), first)
+            except Exception as error:
+                error.add_note(f"{spec.name}: {case}, {first}, {list(way)}")
+                raise
+        for params in others:
+            check(spec, function, draw(spec, Case()), params)
+        for tensors in with_absent(spec):
+            check(spec, function, tensors, first)
+
+
+def with_absent(spec: Spec) -> Iterator[list[Any]]:
+    """Inputs with each set of the optional ones left out."""
     optional = [place for place, one in enumerate(spec.inputs) if one.default is not None]
     for count in range(1, len(optional) + 1):
         for absent in itertools.combinations(optional, count):
-            tensors: list[Any] = list(draw(spec, Case()))
-            for place in absent:
-                tensors[place] = None
-            check(spec, function, tensors, first)
+            drawn = draw(spec, Case())
+            yield [None if place in absent else one for place, one in enumerate(drawn)]

@@ -94,14 +94,14 @@ class Numbers:
 def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
     """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
     rows = "axis=1, keep_dims=True"
-    less = f" - {node.correction:g}" if node.correction else ""
+    count = _degrees(node, numbers)
     match node.kind:
         case "sum":
             return f"tl.sum(x, {rows})"
         case "mean":
             return f"tl.sum(x, {rows}) / {numbers.count}"
         case "var":
-            return f"tl.sum(x, {rows}) / {f'({numbers.count}{less})' if less else numbers.count}"
+            return f"tl.sum(x, {rows}) / {count}"
         case "prod":
             return "tl.reduce(x, 1, _product, keep_dims=True)"
         case "max" | "min" if plain_max or numbers.kind == "int":
@@ -122,8 +122,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
     identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
-    less = f" - {node.correction:g}" if node.correction else ""
-    count = f"({numbers.count}{less})" if less else numbers.count
+    count = _degrees(node, numbers)
     flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
     def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
@@ -172,6 +171,13 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
                 lanes=(Line(f"{counts.name} = {steps}.to({numbers.dtype})"),),
             )
     raise AssertionError(kind)
+
+
+def _degrees(node: Reduce, numbers: Numbers) -> str:
+    """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
+    if not node.correction:
+        return numbers.count
+    return f"tl.maximum({numbers.count} - {node.correction:g}, 0)"
 
 
 def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) -> Running:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .diagnostics import Mistakes
 from .emitted_tests import tests_view
 from .launch import configs_view
 from .modules import kernel_module
+from .reference import reference_mistakes
 from .resources import templates_dir
 from .spec import Spec
 from .structure import Program, recognise
@@ -23,7 +25,14 @@ def check(spec: Spec) -> None:
 
 
 def program_of(spec: Spec) -> Program:
-    return recognise(typecheck(spec))
+    mistakes = reference_mistakes(spec)
+    try:
+        program = recognise(typecheck(spec))
+    except Mistakes as found:
+        raise Mistakes(*found.mistakes, *mistakes) from None
+    if mistakes:
+        raise Mistakes(*mistakes)
+    return program
 
 
 def generate(spec: Spec) -> dict[str, str]:
@@ -35,7 +44,7 @@ def generate(spec: Spec) -> dict[str, str]:
         "__init__.py": render("init.py.jinja", kernel.view),
         "kernel.py": render(kernel.template, kernel.view),
         "configs.py": render("configs.py.jinja", configs),
-        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel)),
+        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
 from typing import Any
 
 from .ir import Op, Result
@@ -28,7 +29,9 @@ HELPERS = frozenset(
 )
 
 
-def tests_view(spec: Spec, program: Program, kernel: Module) -> dict[str, Any]:
+def tests_view(
+    spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any]
+) -> dict[str, Any]:
     op = program.op
     shapes = Shapes(spec, program)
     return {
@@ -51,6 +54,7 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
     names = [result.output.name for result in op.results]
     required = required_values(op)
     several = len(names) > 1
+    lines = torch_lines(spec, op)
     return {
         "name": op.name,
         "call": local_name(op),
@@ -61,7 +65,8 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "returns": (
             f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor"
         ),
-        "lines": torch_lines(spec, op),
+        "lines": lines,
+        "imports_math": bool(common_floats(op)) or any("math." in line for line in lines),
         "required": repr(required) if required else "",
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
@@ -81,8 +86,9 @@ def imports(op: Op, *modules: str) -> str:
     """The import of an operator and modules next to it, as isort has it."""
     if local_name(op) == op.name:
         return f"from . import {', '.join(sorted([*modules, op.name]))}"
-    lines = [f"from . import {', '.join(modules)}"] if modules else []
-    return "\n".join([*lines, f"from . import {op.name} as {local_name(op)}"])
+    lines = [f"from . import {op.name} as {local_name(op)}"]
+    lines += [f"from . import {', '.join(modules)}"] if modules else []
+    return "\n".join(sorted(lines))
 
 
 def local_name(op: Op) -> str:
@@ -98,7 +104,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
     several = len(columns) > 1
     argument = "dtypes" if several else "dtype"
     typed = f"{argument}: {'tuple[torch.dtype, ...]' if several else 'torch.dtype'}"
-    floats = [d for d in FLOATS if columns and all(d in dtypes for dtypes in columns.values())]
+    floats = common_floats(op)
     float_results = all(result.dtype.kind == "float" for result in op.results)
     cases = dtype_cases(columns) if columns else []
     usual = next((case for case in cases if set(case) == {"float32"}), cases[0] if cases else ())
@@ -114,6 +120,12 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "expected": [(result.output.name, result_dtype(op, result)) for result in op.results],
         "compares_errors": bool(floats) and float_results and len(op.results) == 1,
     }
+
+
+def common_floats(op: Op) -> list[str]:
+    """The float dtypes that all inputs of more than one dtype may have."""
+    columns = dtype_columns(op).values()
+    return [dtype for dtype in FLOATS if columns and all(dtype in dtypes for dtypes in columns)]
 
 
 def torch_dtypes(case: tuple[str, ...]) -> str:
@@ -241,7 +253,7 @@ def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
     columns = dtype_columns(op)
     smallest = [min(dtypes, key=_BYTES.__getitem__) for dtypes in columns.values()]
     own = tensor.type.variable or tensor.name
-    dtype = dict(zip(columns, smallest)).get(own, tensor.type.dtypes[0])
+    dtype = dict(zip(columns, smallest, strict=True)).get(own, tensor.type.dtypes[0])
     outer = dict.fromkeys(tensor.type.shape[0].names, 2) if tensor.type.shape else {}
     lengths = zip(shapes.axes, shapes.of((2,), 3, 37) if shapes.named else (2,), strict=True)
     return {

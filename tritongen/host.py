@@ -210,7 +210,7 @@ class Host:
             text = self.batch_shape(tensor)
             block = [
                 f"if {text} != batch:",
-                f"    batch = torch.broadcast_shapes(batch, {text})",
+                f'    batch = _broadcast("{self.op.name}: {tensor.name}", batch, {text})',
             ]
             lines += self.guarded(tensor, block)
         for tensor in inputs:

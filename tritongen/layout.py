@@ -107,15 +107,16 @@ def _requoted(match: re.Match[str]) -> str:
 
 
 def statement(text: str, width: int = WIDTH) -> list[str]:
-    """A statement, or the first line of a compound one, on as many lines as it needs."""
+    """A statement, a decorator or the head of a compound one, on as many lines as it needs."""
     code = text.lstrip()
+    rest = " pass" if code.endswith(":") else "\ndef _(): pass" if code.startswith("@") else ""
     try:
-        tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
+        tree = ast.parse(code + rest)
     except SyntaxError:
         return [text]
     if not tree.body or "#" in re.sub(r"\"[^\"]*\"", "", code):
         return [text]
-    definition = isinstance(tree.body[0], ast.FunctionDef)
+    definition = code.startswith("def ")
     line = Line(_leaves(code, tree.body[0]), text[: -len(code)], whole=True, definition=definition)
     return _Splitter(width).transform(line)
 
@@ -140,7 +141,7 @@ def _leaves(code: str, tree: ast.stmt) -> list[Leaf]:
         while extents and extents[0][0] <= start:
             stop = -extents.pop(0)[1]
             if not (leaves and leaves[-1].text == "(" and code[stop : stop + 1] == ")"):
-                ends.append((stop, Leaf("", space, opens=True)))
+                ends.append((stop, Leaf("", space, opens=True, literal=True)))
                 leaves.append(ends[-1][1])
                 space = ""
         leaf = Leaf(text, space, before=_before(text, leaves))

@@ -168,7 +168,18 @@ class Lowering:
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
-        return substitute(template, arguments)
+        tree = substitute(template, arguments)
+        if node.function == "nan_to_num" and kind == "float" and isinstance(tree, ast.Call):
+            tree.args += self.element_types(node.args[0].dtype)
+        return tree
+
+    def element_types(self, dtype: Dtype) -> list[ast.expr]:
+        """The dtype in which the tensors that a value is made of came, if it is the same for all."""
+        inputs = [self.op.input(name) for name in dtype.of if name in map(_name, self.op.inputs)]
+        kinds = {tensor.type.variable or tensor.name for tensor in inputs}
+        if len(kinds) != 1 or len(inputs) != len(dtype.of):
+            return []
+        return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":
@@ -208,6 +219,10 @@ class Lowering:
             wanted += "_"
         self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
         return ast.Name(wanted)
+
+
+def _name(tensor: Input) -> str:
+    return tensor.name
 
 
 def parse(text: str) -> ast.expr:

@@ -18,7 +18,7 @@ from .space import Space
 from .structure import Program
 from .views import Argument, Kernel
 
-DEVICE_SOURCES = ("functions.py", "reductions.py")
+DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py")
 HOST_SOURCES = ("host.py",)
 RULES = ("choose_flat", "choose_tile", "in_registers", "choose_registers", "choose_loop", "choose_splits")
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked

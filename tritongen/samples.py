@@ -51,6 +51,17 @@ class Shapes:
     def ragged(self) -> tuple[int, ...]:
         return self.of((3,), 5, 37)
 
+    @property
+    def ragged_batch(self) -> tuple[int, ...]:
+        return self.ragged[: len(self.ragged) - self.named]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How long each named axis is in the ragged shape."""
+        named = (axis for axis in self.axes if axis != BATCH)
+        ragged = self.ragged[len(self.ragged_batch) :]
+        return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
+
     def small(self) -> list[tuple[int, ...]]:
         cases = [
             self.ragged,
@@ -80,7 +91,7 @@ class Shapes:
         return [shape for axis, shape in self._empty() if self._is_valueless(axis)]
 
     def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Axes and shapes in which they have no length; an axis that bounds values must have one."""
+        """Axes, and shapes in which they have no length; one that bounds values must have some."""
         ranges = (range_of(tensor, self.spec) for tensor in self.program.op.inputs)
         bounds = {bound for found in ranges if found for bound in (found.low, found.high)}
         for position, axis in enumerate(self.axes):
@@ -229,13 +240,12 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Inputs and a shape of theirs that does not fit the ragged one of the others."""
-    lengths = dict(zip(reversed(shapes.axes), reversed(shapes.ragged))) | dict(op.sizes)
-    batch = shapes.ragged[: len(shapes.ragged) - shapes.named]
     seen: set[str] = set()
     for tensor in op.inputs:
         terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
-        named = [math.prod(lengths[name] for name in term.names) for term in terms]
+        named = [math.prod(shapes.lengths[name] for name in term.names) for term in terms]
         batched = BATCH in tensor.type.axes
+        batch = shapes.ragged_batch if batched else ()
         if not batched:
             yield tensor.name, (2, *named)
         elif terms:
@@ -245,5 +255,5 @@ def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...
         for position, term in enumerate(terms):
             if set(term.names) & seen or any(term.sizes):
                 wrong = [size + (n == position) for n, size in enumerate(named)]
-                yield tensor.name, (*(batch if batched else ()), *wrong)
+                yield tensor.name, (*batch, *wrong)
         seen |= set(tensor.type.axes)

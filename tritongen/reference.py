@@ -1,0 +1,105 @@
+"""What a spec's reference expression may say, since it goes into generated files as it is."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator
+
+from .diagnostics import Mistake
+from .spec import DTYPE_CLASSES, Spec
+
+# Where torch keeps functions of tensors. What else it holds, a reference has no use for.
+_NAMESPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft")
+_VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
+# Functions and methods that reach files, modules or memory.
+_FORBIDDEN = frozenset(
+    "compile data_ptr from_file frombuffer get_device_module import_ir_module load manual_seed"
+    " numpy save seed share_memory storage tolist untyped_storage vmap".split()
+)
+_SYNTAX = (
+    ast.Expression,
+    ast.Constant,
+    ast.Name,
+    ast.Attribute,
+    ast.Call,
+    ast.keyword,
+    ast.Subscript,
+    ast.Slice,
+    ast.Tuple,
+    ast.List,
+    ast.Starred,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
+_KEY = ("reference", "torch")
+
+
+def reference_mistakes(spec: Spec) -> list[Mistake]:
+    """What of the reference expression may not go into a generated file."""
+    if not spec.reference:
+        return []
+    try:
+        tree = ast.parse(spec.reference.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [Mistake("TG201", "the reference is not an expression", _KEY, 0)]
+    names = {tensor.name for tensor in spec.inputs} | {param.name for param in spec.params}
+    return list(_mistakes(tree.body, names, len(spec.reference) - len(spec.reference.lstrip())))
+
+
+def _mistakes(node: ast.AST, names: set[str], shift: int) -> Iterator[Mistake]:
+    """The outermost mistakes at and below a node."""
+    told = _wrong(node, names)
+    if told:
+        code, message, hint = told
+        start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 1)
+        yield Mistake(code, message, _KEY, shift + start, max(1, end - start), hint)
+        return
+    for part in ast.iter_child_nodes(node):
+        is_called = isinstance(node, ast.Call) and part is node.func
+        if not _path(node) and not (is_called and _path(part)):  # Those were looked at just now.
+            yield from _mistakes(part, names, shift)
+
+
+def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
+    """What is wrong with a node itself: code, message and hint."""
+    if isinstance(node, ast.Name) and node.id not in names:
+        close = difflib.get_close_matches(node.id, sorted(names), 1)
+        known = "it sees the inputs, the params and functions of torch"
+        return "TG203", f"{node.id} is not defined", f"did you mean {close[0]}?" if close else known
+    called = node.func if isinstance(node, ast.Call) else node
+    path = _path(called)
+    if isinstance(called, ast.Attribute) and not _is_allowed(called, path, called is not node):
+        message = f"`{ast.unparse(called)}` is not for references"
+        return "TG202", message, "they are made of functions of torch and methods of its tensors"
+    if not isinstance(node, _SYNTAX):
+        message = f"`{ast.unparse(node)}` is not part of the language"
+        return "TG202", message, "a reference is made of calls, operators and literals"
+    return None
+
+
+def _is_allowed(node: ast.Attribute, path: str | None, called: bool) -> bool:
+    """Whether an attribute is a tensor's, or a function that torch is asked to call, or a dtype."""
+    if node.attr.startswith("_") or node.attr.endswith("_") or node.attr in _FORBIDDEN:
+        return False
+    if path is None:
+        return True
+    return path in _NAMESPACES if called else path == "torch" and node.attr in _VALUES
+
+
+def _path(node: ast.AST) -> str | None:
+    """Where in torch an attribute is looked up, None for one of anything else."""
+    if not isinstance(node, ast.Attribute):
+        return None
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return ast.unparse(node.value) if isinstance(root, ast.Name) and root.id == "torch" else None
