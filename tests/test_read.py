@@ -39,7 +39,7 @@ shift = 3
 flag = true
 mode = { choices = ["none", "tanh"], default = "none" }
 p = { default = 0, type = "float", min = 0, max = 1 }
-n = { type = "int" }
+k = { type = "int" }
 
 [compute]
 rstd = "rsqrt(mean(x * x, N) + eps)"
@@ -87,7 +87,7 @@ def mistakes_in(text: str) -> tuple[Mistake, ...]:
 
 
 def test_everything() -> None:
-    with pytest.raises(Mistakes, match="'index' is a function"):
+    with pytest.raises(Mistakes, match="'index' cannot be a name"):
         read_spec("specs/norm.toml", EVERYTHING)
     spec = read_spec("specs/norm.toml", EVERYTHING.replace("index =", "at ="))
     t = ("float16", "float32")
@@ -111,7 +111,7 @@ def test_everything() -> None:
         Param("flag", "bool", True),
         Param("mode", "enum", "none", ("none", "tanh")),
         Param("p", "float", 0.0, (), 0, 1),
-        Param("n", "int"),
+        Param("k", "int"),
     )
     assert isinstance(spec.params[4].default, float)
     assert [(one.name, one.expression) for one in spec.compute] == [

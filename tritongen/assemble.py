@@ -137,6 +137,10 @@ class Assembler:
                     name = tensor.stride(dim)
                     if dim in self.tile.space.steps(tensor.axes, dims) and mentions(lines, name):
                         found.append(Argument(name, f"{tensor.name}_{group}[{position}]"))
+            for dim in self.tile.space.steps(tensor.axes, self.tile.space.taken):
+                if mentions(lines, tensor.stride(dim)):
+                    position = tensor.axes.index(dim.axes[0]) - len(tensor.axes)
+                    found.append(Argument(tensor.stride(dim), f"{tensor.name}.stride({position})"))
         return found
 
     def param_arguments(self, lines: list[Line]) -> list[Argument]:

@@ -135,20 +135,11 @@ _STRUCTURE = (
         "TG111",
         "a name that generated code needs",
         """
-        Keywords of Python, and names such as torch, tl and int, have a meaning in generated code.
+        Keywords of Python, and names such as torch, int, n_rows and x_ptr, have a meaning in
+        generated code.
 
             lambda = 0.5       # wrong
             lambda_ = 0.5
-        """,
-    ),
-    _code(
-        "TG112",
-        "a name of the language's own functions",
-        """
-        A value cannot be called like a function, or expressions would be hard to read.
-
-            mean = "mean(x, N)"    # wrong
-            mu = "mean(x, N)"
         """,
     ),
     _code(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 from .accumulate import exp_pairs
@@ -10,7 +11,6 @@ from .lower import Compute, literal
 from .space import Dim, Space
 from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
 from .views import Field
-import ast
 
 CLASS_NAMES = {dtypes: f"_{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
 CLASS_NAMES[DTYPE_CLASSES["any"]] = "_DTYPES"

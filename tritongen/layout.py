@@ -17,11 +17,12 @@ WIDTH = 88
 INDENT = "    "
 COMPREHENSION, COMMA, TERNARY, COMPARATOR, DOT = 20, 18, 16, 10, 1
 # How readily a line is broken before an operator.
-PRIORITIES = {"|": 9, "^": 8, "&": 7, "<<": 6, ">>": 6, "+": 5, "-": 5, "**": 2} | {
-    **dict.fromkeys(("*", "/", "//", "%", "@"), 4),
-    **dict.fromkeys(("<", ">", "==", "!=", "<=", ">=", "in", "is"), COMPARATOR),
-    **{"and": 14, "or": 14, "if": TERNARY, "else": TERNARY, "for": COMPREHENSION},
-}
+PRIORITIES = (
+    {"for": COMPREHENSION, "if": TERNARY, "else": TERNARY, "and": 14, "or": 14}
+    | dict.fromkeys(("<", ">", "==", "!=", "<=", ">=", "in", "is"), COMPARATOR)
+    | {"|": 9, "^": 8, "&": 7, "<<": 6, ">>": 6, "+": 5, "-": 5, "**": 2}
+    | dict.fromkeys(("*", "/", "//", "%", "@"), 4)
+)
 KEYWORDS = frozenset("and assert else for from if in is lambda not or raise return".split())
 TOKEN = re.compile(
     r"\s*([a-z]{0,2}\"(?:[^\"\\]|\\.)*\"|[a-z]{0,2}'(?:[^'\\]|\\.)*'"
@@ -172,7 +173,7 @@ def _before(text: str, leaves: list[Leaf]) -> int:
     if text.startswith(("not ", "is ")):
         return COMPARATOR
     looping = [leaf.text for leaf in leaves if leaf.text in ("for", "in")][-1:] == ["for"]
-    if text == "in" and looping or not _operand(leaves):
+    if (text == "in" and looping) or not _operand(leaves):
         return 0
     return PRIORITIES.get(text, 0)
 
@@ -230,7 +231,9 @@ class _Splitter:
 
     def left_hand_split(self, line: Line, force: bool) -> list[Line]:
         opening = next((at for at, leaf in enumerate(line.leaves) if leaf.text == "("), 0)
-        closing = next(at for at, leaf in enumerate(line.leaves) if leaf.opener is line.leaves[opening])
+        closing = next(
+            at for at, leaf in enumerate(line.leaves) if leaf.opener is line.leaves[opening]
+        )
         head, tail = line.leaves[: opening + 1], line.leaves[closing:]
         body = line.leaves[opening + 1 : closing]
         if body and all(leaf.text != "," for leaf in body):
@@ -241,7 +244,9 @@ class _Splitter:
         first: list[Line] = []
         for omit in self.trailers(line):
             prefix = len(line.indent)
-            closing = next((leaf for leaf in reversed(line.leaves) if leaf.opener and leaf not in omit), None)
+            closing = next(
+                (leaf for leaf in reversed(line.leaves) if leaf.opener and leaf not in omit), None
+            )
             for leaf in line.leaves:
                 if closing and leaf is closing.opener:
                     break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -61,7 +62,8 @@ class Compute:
 
 def compute_of(op: Op) -> Compute:
     nodes = [node for value in op.values for node in walk(value.node)]
-    data = {node.name for node in nodes if isinstance(node, Load)}
+    positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
+    data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
     inputs = [tensor for tensor in op.inputs if tensor.name in data]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
     reduces_ints = any(isinstance(n, Reduce) and n.arg.dtype.kind in ("int", "bool") for n in nodes)
@@ -149,12 +151,20 @@ class Lowering:
         inner = self.expression(arg)
         if dtype.kind == "bool":
             return inner if arg.dtype.kind == "bool" else _binary(inner, ast.NotEq(), ast.Constant(0))
+        if not arg.axes and isinstance(arg, Constant | Scalar):
+            return inner
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
         spelled = f"{leaf}_ptr.dtype.element_ty" if leaf in inputs else f"tl.{leaf}"
-        if not arg.axes and isinstance(arg, Constant | Scalar):
+        compute = self.compute.text
+        if dtype.kind != "float" or not compute:
+            return method(inner, "to", parse(spelled))
+        if arg.dtype.kind != "float":
+            inner = method(inner, "to", parse(compute))
+        if spelled == compute:
             return inner
-        return method(inner, "to", parse(spelled))
+        # Rounded to the dtype; arithmetic goes on in the computing one.
+        return method(method(inner, "to", parse(spelled)), "to", parse(compute))
 
     def call(self, node: Call) -> ast.expr:
         row = FUNCTIONS[node.function]
@@ -165,6 +175,8 @@ class Lowering:
         arguments: dict[str, ast.expr] = {}
         for arg, given in zip(row.args, node.args, strict=True):
             value = self.argument(row, given, kind, first=arg is row.args[0])
+            if self.rounds(given) and compares(template, arg.name):
+                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -180,6 +192,13 @@ class Lowering:
         if len(kinds) != 1 or len(inputs) != len(dtype.of):
             return []
         return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
+
+    def rounds(self, node: Node) -> bool:
+        """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
+        if not (isinstance(node, Constant) and isinstance(node.value, float)):
+            return False
+        double = self.compute.mode == "float" or self.compute.text == "tl.float64"
+        return double and math.isfinite(node.value) and _float32(node.value) != node.value
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":
@@ -219,6 +238,23 @@ class Lowering:
             wanted += "_"
         self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
         return ast.Name(wanted)
+
+
+def compares(template: ast.expr, name: str) -> bool:
+    """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
+    for node in ast.walk(template):
+        if isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where("):
+            if any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node)):
+                return True
+    return False
+
+
+def _float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.inf
+    return rounded
 
 
 def _name(tensor: Input) -> str:

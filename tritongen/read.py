@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .diagnostics import Mistake, Mistakes, did_you_mean
-from .functions import FUNCTIONS
 from .model import NAME_PATTERN, examine
-from .reductions import REDUCTIONS
 from .spec import (
     BATCH,
     DTYPE_CLASSES,
@@ -30,13 +28,18 @@ from .spec import (
 from .tables import SPEC
 from .types_grammar import ALL_DTYPES, parse_dtypes, parse_input, parse_output
 
-# Words of the language, and names that an emitted module needs for itself.
-LANGUAGE = frozenset((*FUNCTIONS, *REDUCTIONS, "index", "size", "take", "cast", "inf", "nan", "pi"))
-MODULES = frozenset("torch triton tl math functools typing contextlib self".split())
+# Names that an emitted module needs for itself: everywhere, and in kernels and wrappers.
+MODULES = frozenset("torch triton tl math functools typing contextlib configs self".split())
+LOCALS = frozenset(
+    "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
+    " config contiguous flat folded grid index meta n n_cols n_rows n_splits offsets row_mask"
+    " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
+)
+LOCAL_PATTERN = re.compile(r"(size|stride)_\w+|\w+_(cols|part|ptr|row|rows|steps)|i[a-z]?\d+")
 BUILTINS = frozenset(
-    "bool bytes dict enumerate float getattr hasattr hash id int isinstance len list map object"
-    " open print property range reversed set setattr slice sorted str super tuple type vars"
-    " zip".split()
+    "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
+    " len list map object open print property range reversed set setattr slice sorted str super"
+    " tuple type vars zip".split()
 )
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
 
@@ -111,6 +114,12 @@ class _Reader:
         params = tuple(self._params())
         compute = tuple(self._compute())
         self._check_axes(inputs)
+        if isinstance(name, str) and name in BUILTINS:
+            message = f"'{name}' cannot be a name: generated code uses Python's {name}"
+            self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
+        elif isinstance(name, str) and name in self.taken:
+            message = f"'{name}' is already the name of {self.taken[name]}"
+            self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
         return Spec(
             path=path,
             name=_text(name),
@@ -163,9 +172,9 @@ class _Reader:
         if name in BUILTINS:
             message = f"'{name}' cannot be a name: generated code uses Python's {name}"
             self._note("TG111", message, key, hint=f"try '{name}_'")
-        elif name in LANGUAGE:
-            message = f"'{name}' is a function of the language"
-            self._note("TG112", message, key, hint=f"try '{name}_'")
+        elif is_local(name) or (what == "a param" and name == "start"):
+            message = f"'{name}' cannot be a name: kernels and their launch use it themselves"
+            self._note("TG111", message, key, hint=f"try '{name}_'")
         elif name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"
             self._note("TG113", message, key, hint="every name means one thing")
@@ -226,12 +235,22 @@ class _Reader:
                 message = f"axis {axis} has the name of {self.taken[axis]}"
                 hint = "every name means one thing"
                 self._note("TG129", message, key, start, len(axis), hint)
+            elif axis in LOCALS:
+                message = f"axis {axis} has a name that kernels and their launch use themselves"
+                self._note("TG111", message, key, start, len(axis))
+            index = f"i_{axis.lower()}"
+            if index in self.taken:
+                message = f"'{index}' cannot be a name: kernels call the position along {axis} so"
+                self._note("TG111", message, (self._table_of(index), index), hint=f"try '{index}_'")
             if size is None or axis == BATCH:
                 continue
             known, by = self.sizes.setdefault(axis, (size, owner))
             if size != known:
                 message = f"axis {axis} has length {size} here and {known} in '{by}'"
                 self._note("TG127", message, key, start, len(axis))
+
+    def _table_of(self, name: str) -> str:
+        return next(t for t in ("inputs", "params", "compute") if name in self._table(t))
 
     def _offset_of(self, axis: str, owner: str) -> int:
         text = self._table("inputs")[owner]
@@ -386,6 +405,11 @@ class _Reader:
                 message = f"'low' of '{name}' is {least}, which is not less than 'high'"
                 self._note("TG141", message, (*key, "low"), 0)
             yield name, Range(low, high)
+
+
+def is_local(name: str) -> bool:
+    """Whether kernels or wrappers have a variable of this name, whatever the math."""
+    return name in LOCALS or LOCAL_PATTERN.fullmatch(name) is not None
 
 
 def _text(value: object) -> str:

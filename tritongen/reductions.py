@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from .diagnostics import did_you_mean
 from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan
 
 if TYPE_CHECKING:
@@ -75,19 +76,34 @@ def build_reduction(typer: _Typer, name: str, tree: ast.Call) -> Node:
     if not tree.args:
         raise typer.fail("TG205", f"{name} needs a value", tree, f"{name}(x, N)")
     arg = typer.visit(tree.args[0])
-    over = typer.natural_order(tuple(typer.axis(axis) for axis in tree.args[1:])) or arg.axes
-    for axis, at in zip((typer.axis(a) for a in tree.args[1:]), tree.args[1:], strict=True):
-        if axis not in arg.axes:
-            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to reduce"
-            hint = f"its axes are [{', '.join(arg.axes)}]"
-            raise typer.fail("TG302", message, at, hint)
-    if not over:
-        raise typer.fail("TG302", "there is no axis to reduce: this is a single number", tree.args[0])
-    if row.accepts == "float" and arg.dtype.kind in ("int", "bool", "any"):
-        message = f"{name} is for floats, as torch's is"
-        raise typer.fail("TG401", message, tree.args[0], f"{name}(cast({ast.unparse(tree.args[0])}, float32))")
+    over = _axes(typer, tree, arg)
+    if row.accepts == "float" and arg.dtype.kind != "float":
+        uncertain = arg.dtype.kind == "any"
+        message = f"{name} is for floats, and this {'may be' if uncertain else 'is'} none"
+        value, *axes = map(ast.unparse, tree.args)
+        cast = f"write {name}({', '.join([f'cast({value}, float32)', *axes])})"
+        hint = f"declare the input as float[...], or {cast}" if uncertain else cast
+        raise typer.fail("TG401", message, tree.args[0], hint)
     option = _keyword(typer, row, tree)
     return _BUILD.get(name, _primitive(name))(_Call(typer, tree, arg, over, option))
+
+
+def _axes(typer: _Typer, tree: ast.Call, arg: Node) -> tuple[str, ...]:
+    """The axes that a reduction names; all of them where it names none."""
+    named: list[str] = []
+    for at in tree.args[1:]:
+        axis = typer.axis(at)
+        if axis in named:
+            raise typer.fail("TG302", f"axis {axis} is named twice", at, "name it once")
+        if axis not in arg.axes:
+            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to reduce"
+            hint = f"its axes are [{', '.join(arg.axes)}]" if arg.axes else "it is a single number"
+            raise typer.fail("TG302", message, at, hint)
+        named.append(axis)
+    if not arg.axes:
+        message = "there is no axis to reduce: this is a single number"
+        raise typer.fail("TG302", message, tree.args[0], "reduce a tensor")
+    return typer.natural_order(tuple(named)) or arg.axes
 
 
 def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
@@ -95,15 +111,23 @@ def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
     option = next(iter(allowed.values()), 0)
     for keyword in tree.keywords:
         if keyword.arg not in allowed:
-            has = f"it has {', '.join(allowed)}" if allowed else "it takes axes only"
-            raise typer.fail("TG206", f"{row.name} has no argument {keyword.arg}", tree, has)
+            hint = did_you_mean(keyword.arg or "", allowed, _axes_follow(row.name, keyword.arg))
+            message = f"{row.name} has no argument {keyword.arg or '**'}"
+            raise typer.fail("TG206", message, keyword, hint)
         value = typer.visit(keyword.value)
-        if not isinstance(value, Constant) or not isinstance(
-            value.value, int | float
-        ):
-            raise typer.fail("TG205", f"{keyword.arg} must be a number", keyword.value)
-        option = value.value
+        number = value.value if isinstance(value, Constant) else None
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            message = f"{keyword.arg} is a number that the spec spells out"
+            hint = f"as in {row.name}(x, N, {keyword.arg}={allowed[keyword.arg]})"
+            raise typer.fail("TG205", message, keyword.value, hint)
+        option = number
     return option
+
+
+def _axes_follow(name: str, keyword: str | None) -> str:
+    if keyword == "keepdim":
+        return "there is no need: what was reduced broadcasts by the names of its axes"
+    return f"axes follow the value by name: {name}(x, N)"
 
 
 def _primitive(kind: str) -> Callable[[_Call], Node]:

@@ -35,9 +35,34 @@ def recognise(op: Op) -> Program:
     overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, tuple(overs)))
+    if overs:
+        mistakes += _clashes(op)
     if mistakes:
         raise Mistakes(*mistakes)
     return Program(op, next(iter(overs), ()))
+
+
+# What a loop along a row calls its own, and what follows a reduction's name in its further states.
+LOOP = frozenset("end first last split splits start".split())
+STATES = {"var": ("mean", "count", "distance"), "argmax": ("best",), "argmin": ("best",)}
+
+
+def _clashes(op: Op) -> list[Mistake]:
+    """Names of the spec that a loop along a row uses too."""
+    reductions = [(v.name, v.node.kind) for v in op.values if isinstance(v.node, Reduce)]
+    own = LOOP | {f"{name}_{state}" for name, kind in reductions for state in STATES.get(kind, ())}
+    names = [("inputs", t.name) for t in op.inputs] + [("params", p.name) for p in op.params]
+    names += [("compute", value.name) for value in op.values if value.source]
+    return [
+        Mistake(
+            "TG111",
+            f"'{key[1]}' cannot be a name: the loop along a row uses it itself",
+            key,
+            hint=f"try '{key[1]}_'",
+        )
+        for key in names
+        if key[1] in own
+    ]
 
 
 def name_reductions(op: Op) -> Op:
@@ -91,7 +116,9 @@ def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
         case Choose():
             return replace(node, then=parts[0], other=parts[1])
         case Load(at=at):
-            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts)))
+            return replace(
+                node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True))
+            )
         case _:
             return node
 
@@ -99,7 +126,9 @@ def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
 def _unsupported(op: Op, value: Value) -> Mistake | None:
     for node in walk(value.node):
         if isinstance(node, Scan):
-            return _mistake(op, value, "TG602", f"a running {node.kind[3:]} along {node.over} (a scan)")
+            return _mistake(
+                op, value, "TG602", f"a running {node.kind[3:]} along {node.over} (a scan)"
+            )
         if isinstance(node, Reduce) and node.kind == "sum" and is_contraction(op, node):
             over = ", ".join(node.over)
             return _mistake(op, value, "TG601", f"a sum of products over {over} (a contraction)")
@@ -120,14 +149,21 @@ def is_contraction(op: Op, node: Reduce) -> bool:
 
 def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
     message = f"{value.name} is {found}, which no kernel family of this version plans"
-    hint = "elementwise, reduction and row-wise math can be built; see `tritongen explain " + code + "`"
+    hint = (
+        "elementwise, reduction and row-wise math can be built; see `tritongen explain "
+        + code
+        + "`"
+    )
     return Mistake(code, message, ("compute", _line_of(op, value)), hint=hint)
 
 
 def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
     value = next(v for v in op.values if isinstance(v.node, Reduce) and v.node.over == overs[1])
     first, second = (", ".join(over) for over in overs[:2])
-    message = f"{value.name} reduces over {second}, and a line above over {first}: two reductions in one kernel"
+    message = (
+        f"{value.name} reduces over {second}, and a line above over {first}:"
+        " two reductions in one kernel"
+    )
     return Mistake(
         "TG603",
         message,

@@ -65,17 +65,18 @@ class Tile:
         return () if len(dims) == 1 else _decode("cols", dims)
 
     def base(self, tensor: Tensor) -> str:
-        """The name of the pointer to a tensor's row."""
-        return f"{tensor.name}_row" if self.space.steps(tensor.axes, self.space.rows) else tensor.pointer
+        """The name of the pointer to a tensor's row; one that may be None has none."""
+        return f"{tensor.name}_row" if not tensor.optional and self.space.steps(tensor.axes, self.space.rows) else tensor.pointer
 
     def base_line(self, tensor: Tensor) -> Line | None:
         dims = self.space.steps(tensor.axes, self.space.rows)
-        if not dims:
+        if not dims or tensor.optional:
             return None
         return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
 
     def address(self, tensor: Tensor) -> str:
-        return _sum(self.base(tensor), self.space.steps(tensor.axes, self.space.cols), tensor)
+        dims = self.space.dims if tensor.optional else self.space.cols
+        return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
 
     # Reading and writing
 
@@ -110,6 +111,8 @@ class Tile:
         if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
             return ""
         floats = any("float" in dtype for dtype in dtypes)
+        if tensor.name in indices(self.op):
+            return ""
         if floats or to == "tl.int64" or (self.compute.constexpr and tensor.name in self.compute.of):
             return f".to({to})"
         return ""
@@ -121,7 +124,7 @@ class Tile:
         checks: list[str] = []
         terms = [mine.pointer]
         at = dict(node.at)
-        for dim in self.space.steps(mine.axes, self.space.dims):
+        for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
             moved = next((axis for axis in dim.axes if axis in at), None)
             if moved is None:
                 terms.append(f"{dim.index} * {mine.stride(dim)}")
@@ -185,6 +188,12 @@ class Tile:
 
     def load(self, node: Load, lowering: Lowering) -> ast.expr:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+def indices(op: Op) -> set[str]:
+    """The inputs that are read as positions; they stay the integers that they are."""
+    nodes = [node for value in op.values for node in walk(value.node) if isinstance(node, Load)]
+    return {n.name for node in nodes for _, at in node.at for n in walk(at) if isinstance(n, Load)}
 
 
 def loads(values: Iterable[Node]) -> list[Load]:

@@ -7,22 +7,20 @@ an expression that has one is left out of what follows, so that one mistake is t
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from .diagnostics import Mistake, Mistakes
-from .functions import FUNCTIONS, OPERATORS
+from .diagnostics import Mistake, Mistakes, did_you_mean, listed
+from .function import Function
+from .functions import FUNCTIONS, OPERATORS, POWERS
 from .ir import (
     BOOL,
-    INT64,
     Call,
     Cast,
     Choose,
     Constant,
     Dtype,
     Index,
-    Kind,
     Load,
     Node,
     Op,
@@ -33,8 +31,10 @@ from .ir import (
     Value,
     walk,
 )
+from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
-from .spec import BATCH, BOOLS, DTYPE_CLASSES, FLOATS, INTS, Input, Output, Spec
+from .spec import BATCH, DTYPE_CLASSES, Input, Output, Spec
+from .syntax import SYMBOLS, NotAnExpression, Text, instead, symbol
 
 CONSTANTS = {
     "inf": float("inf"),
@@ -43,7 +43,6 @@ CONSTANTS = {
     "e": 2.718281828459045,
 }
 ALL_DTYPES = DTYPE_CLASSES["any"]
-_RANK: dict[Kind, int] = {"bool": 0, "int": 1, "any": 2, "float": 3}
 
 
 class _Abandoned(Exception):
@@ -51,38 +50,8 @@ class _Abandoned(Exception):
 
 
 def typecheck(spec: Spec) -> Op:
-    """The operator that a spec describes. Raises `Mistakes` with all that is wrong with its math."""
+    """The operator that a spec describes. Raises `Mistakes` with all that is wrong in its math."""
     return _Typer(spec).op()
-
-
-def kind_of(dtypes: Iterable[str]) -> Kind:
-    names = set(dtypes)
-    if names <= set(FLOATS):
-        return "float"
-    if names <= set(INTS):
-        return "int"
-    return "bool" if names <= set(BOOLS) else "any"
-
-
-def promote(*dtypes: Dtype) -> Dtype:
-    """torch's promotion: numbers give way to tensors unless they are of a higher kind."""
-    strong = [dtype for dtype in dtypes if not dtype.weak] or list(dtypes)
-    kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
-    of = tuple(dict.fromkeys(name for dtype in strong for name in dtype.of))
-    rule = "sum" if any(dtype.rule == "sum" for dtype in strong) else ""
-    if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in strong):
-        rule = "float"
-    number: Kind = max((d.kind for d in dtypes if d.weak), key=_RANK.__getitem__, default="bool")
-    if of and number == "float" and kind != "float":
-        return Dtype("float", of, "float")
-    if of and number == "int" and kind == "bool":
-        return INT64
-    return Dtype(kind, of, rule)  # type: ignore[arg-type]
-
-
-def as_float(dtype: Dtype) -> Dtype:
-    """What torch's float functions make of an argument: integers become the default float."""
-    return dtype if dtype.kind == "float" else Dtype("float", dtype.of, "float")
 
 
 @dataclass
@@ -91,6 +60,7 @@ class _Typer:
     mistakes: list[Mistake] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
@@ -98,26 +68,15 @@ class _Typer:
         axes = [axis for tensor in self.spec.inputs for axis in tensor.type.axes]
         batch = [BATCH] if BATCH in axes else []
         self.axes = tuple(dict.fromkeys(batch + _outer_first(self.spec.inputs, axes)))
-        self.sizes = self.fixed_sizes()
+        terms = [term for tensor in self.spec.inputs for term in tensor.type.shape]
+        lengths = [pair for term in terms for pair in zip(term.names, term.sizes, strict=True)]
+        self.sizes = {name: size for name, size in lengths if size is not None}
         # Where the expression in hand stands.
         self.key: tuple[str, ...] = ()
-        self.text = ""
+        self.text = Text("")
         self.target = ""
 
     # What can be said of a whole spec
-
-    def fixed_sizes(self) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        for tensor in self.spec.inputs:
-            for term in tensor.type.shape:
-                for name, size in zip(term.names, term.sizes, strict=True):
-                    if size is None:
-                        continue
-                    if sizes.setdefault(name, size) != size:
-                        message = f"axis {name} has size {sizes[name]} in one input and {size} in another"
-                        key = ("inputs", tensor.name)
-                        self.mistakes.append(Mistake("TG304", message, key, hint="give an axis one size"))
-        return sizes
 
     def op(self) -> Op:
         for statement in self.spec.compute:
@@ -139,16 +98,11 @@ class _Typer:
         )
 
     def statement(self, name: str, text: str) -> None:
-        self.key, self.text, self.target = ("compute", name), text, name
+        self.key, self.text, self.target = ("compute", name), Text(text), name
         try:
-            tree = ast.parse(f"({text}\n)", mode="eval").body
-            node = self.visit(tree)
-        except SyntaxError as error:
-            start = min(max((error.offset or 2) - 2, 0), max(len(text) - 1, 0))
-            self.report("TG201", f"this is not an expression: {error.msg}", start)
-            self.broken.add(name)
-        except RecursionError:
-            self.report("TG201", "this expression is nested too deeply", 0)
+            node = self.visit(self.text.parse())
+        except NotAnExpression as error:
+            self.report("TG201", error.message, error.start, hint=error.hint)
             self.broken.add(name)
         except _Abandoned:
             self.broken.add(name)
@@ -156,7 +110,7 @@ class _Typer:
             self.values[name] = Value(name, node, " ".join(text.split()))
 
     def result(self, output: Output) -> Result | None:
-        self.key, self.text = ("outputs", output.name), ""
+        self.key = ("outputs", output.name)
         if output.name not in self.values:
             return None
         node = self.values[output.name].node
@@ -184,11 +138,7 @@ class _Typer:
         return tuple(axis for axis in self.axes if axis in axes)
 
     def check_used(self) -> None:
-        used = {output.name for output in self.spec.outputs}
-        for value in self.values.values():
-            used |= {n.name for n in walk(value.node) if isinstance(n, Load | Ref | Scalar)}
-        for output in self.spec.outputs:
-            used.add(output.dtype)
+        used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))
         if self.broken:  # What a broken line would have used is not known.
             return
         for section, names in (
@@ -204,43 +154,37 @@ class _Typer:
 
     # One expression
 
-    def report(self, code: str, message: str, start: int | None, length: int = 1, hint: str = "") -> None:
+    def report(
+        self, code: str, message: str, start: int | None, length: int = 1, hint: str = ""
+    ) -> None:
         self.mistakes.append(Mistake(code, message, self.key, start, length, hint))
 
     def fail(self, code: str, message: str, at: ast.AST, hint: str = "") -> _Abandoned:
         """Record a mistake at a part of the expression; the caller raises what is returned."""
-        start, end = self.offset(at, "lineno", "col_offset"), self.offset(at, "end_lineno", "end_col_offset")
-        self.report(code, message, start, max(end - start, 1), hint)
+        self.report(code, message, *self.text.span(at), hint)
         return _Abandoned()
-
-    def offset(self, at: ast.AST, line: str, column: str) -> int:
-        lines = f"({self.text}\n)".split("\n")
-        row, col = getattr(at, line, 1), getattr(at, column, 1)
-        before = sum(len(text) + 1 for text in lines[: row - 1])
-        return before + len(lines[row - 1].encode()[:col].decode(errors="ignore")) - 1
 
     def visit(self, tree: ast.AST) -> Node:
         match tree:
             case ast.Constant(value=bool() | int() | float() as value):
-                return constant(value)
-            case ast.Constant(value=str() as value):
-                return Constant(value, Dtype("bool"))
+                try:
+                    return constant(in_range(value))
+                except ArithmeticError as error:
+                    raise self.fail("TG208", f"this number has no place: {error}", tree) from None
+            case ast.Constant(value=str()):
+                hint = "a word is what a param of choices is compared with: mode == 'tanh'"
+                raise self.fail("TG202", f"{ast.unparse(tree)} is a word, not a value", tree, hint)
             case ast.Name(id=name):
                 return self.name(name, tree)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.visit(operand)
             case ast.UnaryOp(op=op, operand=operand):
-                node = self.visit(operand)
-                if isinstance(op, ast.USub) and isinstance(node, Constant) and isinstance(
-                    node.value, int | float
-                ):
-                    return constant(-node.value)
-                return self.call(OPERATORS[_SYMBOLS[type(op)]], [node], tree)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _SYMBOLS:
-                return self.binary(_SYMBOLS[type(op)], self.visit(left), self.visit(right), tree)
+                return self.call(OPERATORS[SYMBOLS[type(op)]], [self.visit(operand)], tree)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in SYMBOLS:
+                return self.binary(SYMBOLS[type(op)], self.visit(left), self.visit(right), tree)
             case ast.BoolOp(op=op, values=parts):
-                nodes = [self.visit(part) for part in parts]
-                return self.chain("logical_and" if isinstance(op, ast.And) else "logical_or", nodes, tree)
+                function = "logical_and" if isinstance(op, ast.And) else "logical_or"
+                return self.chain(function, [self.visit(part) for part in parts], tree)
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 return self.compare(tree, [left, *rights], ops)
             case ast.IfExp():
@@ -248,20 +192,26 @@ class _Typer:
             case ast.Call(func=ast.Name(id=name)):
                 return self.function(name, tree)
             case _:
-                message = f"`{ast.unparse(tree)}` is not part of the language"
-                hint = "expressions are made of names, numbers, operators and functions"
-                raise self.fail("TG202", message, tree, hint)
+                raise self.refuse(tree)
+
+    def refuse(self, tree: ast.AST) -> _Abandoned:
+        message = f"`{ast.unparse(tree)}` is not part of the language"
+        return self.fail("TG202", message, tree, instead(tree))
 
     def name(self, name: str, tree: ast.AST) -> Node:
+        self.used.add(name)
         if name in self.values:
             node = self.values[name].node
             return Ref(name, node.axes, node.dtype)
         if name in self.inputs:
             tensor = self.inputs[name]
-            return Load(name, self.natural_order(tensor.type.axes), Dtype(kind_of(tensor.type.dtypes), (name,)))
+            return Load(name, self.natural_order(tensor.type.axes), self.dtype_of(name))
         if name in self.params:
             kind = self.params[name].kind
-            return Scalar(name, Dtype("bool" if kind in ("bool", "enum") else kind))  # type: ignore[arg-type]
+            if kind == "enum":
+                hint = f"compare it: {name} == '{self.params[name].choices[0]}'"
+                raise self.fail("TG202", f"{name} is a word, not a value", tree, hint)
+            return Scalar(name, Dtype(kind))  # type: ignore[arg-type]
         if name in CONSTANTS:
             return constant(CONSTANTS[name])
         if name in self.broken:
@@ -269,18 +219,42 @@ class _Typer:
         if name in self.axes:
             hint = f"write index({name}) for the position along it, size({name}) for its length"
             raise self.fail("TG203", f"{name} is an axis, not a value", tree, hint)
-        known = [*self.values, *self.inputs, *self.params, *CONSTANTS]
-        later = any(name == statement.name for statement in self.spec.compute)
-        hint = "lines of [compute] see only the lines above them" if later else suggest(name, known)
-        raise self.fail("TG203", f"{name} is not defined", tree, hint)
+        raise self.fail("TG203", f"{name} is not defined", tree, self.perhaps(name))
+
+    def perhaps(self, name: str) -> str:
+        """What someone may mean by a name that is not defined."""
+        if any(name == statement.name for statement in self.spec.compute):
+            return "lines of [compute] see only the lines above them"
+        if name in ("true", "false"):
+            return f"write {name.capitalize()}"
+        if name in FUNCTIONS or name in REDUCTIONS:
+            return f"{name} is a function: write {name}(x)"
+        return did_you_mean(name, [*self.values, *self.inputs, *self.params, *CONSTANTS])
+
+    def dtype_of(self, name: str) -> Dtype:
+        """An input's."""
+        return Dtype(kind_of(self.inputs[name].type.dtypes), (name,))
 
     def binary(self, symbol: str, left: Node, right: Node, tree: ast.AST) -> Node:
-        if symbol == "**" and isinstance(right, Constant) and left.axes:
-            powers: dict[object, str] = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-            row = powers.get(right.value)
-            if row and (row == "square" or left.dtype.kind == "float"):
-                return self.call(row, [left], tree)
+        shorter = symbol == "**" and isinstance(right, Constant) and left.axes
+        if shorter and (node := self.power(left, right.value, tree)) is not None:
+            return node
         return self.call(OPERATORS[symbol], [left, right], tree)
+
+    def power(self, base: Node, exponent: object, tree: ast.AST) -> Node | None:
+        """A power by a shorter name, or as products; None where only `pow` will do."""
+        whole = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent > 1
+        if base.dtype.kind == "bool" or (base.dtype.kind != "float" and not whole):
+            return None  # torch promotes integers before it takes such a power.
+        if isinstance(exponent, int | float) and exponent in POWERS:
+            return self.call(POWERS[exponent], [base], tree)
+        if exponent not in (3, 4):
+            return None
+        base = self.named("base", base)
+        square = self.call("square", [base], tree)
+        if exponent == 3:
+            return self.call("mul", [square, base], tree)
+        return self.call("square", [self.named("square", square)], tree)
 
     def chain(self, function: str, nodes: list[Node], tree: ast.AST) -> Node:
         result = nodes[0]
@@ -288,28 +262,45 @@ class _Typer:
             result = self.call(function, [result, node], tree)
         return result
 
-    def compare(self, tree: ast.AST, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+    def compare(self, tree: ast.Compare, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+        if any(type(op) not in SYMBOLS for op in ops):
+            raise self.refuse(tree)
+        for part in parts:
+            if isinstance(part, ast.Name) and self.is_word(part.id):
+                return self.compare_word(tree, part, parts, ops)
         nodes = [self.visit(part) for part in parts]
-        pairs: list[Node] = []
-        for left, op, right in zip(nodes, ops, nodes[1:]):
-            if type(op) not in _SYMBOLS:
-                raise self.fail("TG202", "only == != < <= > >= compare", tree)
-            if isinstance(left, Scalar) and self.params[left.name].kind == "enum":
-                self.check_word(left, right, tree)
-            pairs.append(self.call(OPERATORS[_SYMBOLS[type(op)]], [left, right], tree))
+        pairs = [
+            self.call(OPERATORS[SYMBOLS[type(op)]], [left, right], tree)
+            for left, op, right in zip(nodes, ops, nodes[1:], strict=False)
+        ]
         return self.chain("logical_and", pairs, tree)
 
-    def check_word(self, left: Scalar, right: Node, tree: ast.AST) -> None:
-        choices = self.params[left.name].choices
-        if not isinstance(right, Constant) or right.value not in choices:
-            words = ", ".join(f'"{choice}"' for choice in choices)
-            raise self.fail("TG205", f"{left.name} is one of {words}", tree, "compare it with one of them")
+    def is_word(self, name: str) -> bool:
+        return name in self.params and self.params[name].kind == "enum"
+
+    def compare_word(
+        self, tree: ast.Compare, param: ast.Name, parts: list[ast.expr], ops: list[ast.cmpop]
+    ) -> Node:
+        """A param of choices against one of them."""
+        choices = self.params[param.id].choices
+        if len(parts) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):
+            hint = f"as in {param.id} == '{choices[0]}'"
+            raise self.fail("TG202", "words compare by == and != only", tree, hint)
+        word = parts[1] if parts[0] is param else parts[0]
+        if not isinstance(word, ast.Constant) or word.value not in choices:
+            found = word.value if isinstance(word, ast.Constant) else ""
+            hint = did_you_mean(str(found), choices, f"its choices are {listed(choices)}")
+            raise self.fail("TG205", f"{ast.unparse(word)} is no choice of {param.id}", word, hint)
+        self.used.add(param.id)
+        nodes: list[Node] = [Scalar(param.id, Dtype("bool")), Constant(word.value, Dtype("bool"))]
+        return self.call(OPERATORS[SYMBOLS[type(ops[0])]], nodes, tree)
 
     def choose(self, tree: ast.IfExp) -> Node:
         condition = self.visit(tree.test)
         if not self.static(condition):
             hint = "write where(condition, a, b) to choose by the values of tensors"
-            raise self.fail("TG202", "`a if c else b` needs a condition on flags or words of [params]", tree.test, hint)
+            message = "`a if c else b` needs a condition on flags or words of [params]"
+            raise self.fail("TG202", message, tree.test, hint)
         then, other = self.visit(tree.body), self.visit(tree.orelse)
         axes = self.natural_order((*then.axes, *other.axes))
         return Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
@@ -318,7 +309,8 @@ class _Typer:
         leaves = [n for n in walk(node) if not isinstance(n, Call)]
         flags = [n for n in leaves if isinstance(n, Scalar)]
         known = all(isinstance(n, Constant | Scalar) for n in leaves)
-        return known and bool(flags) and all(self.params[n.name].kind in ("bool", "enum") for n in flags)
+        kinds = {self.params[n.name].kind for n in flags}
+        return known and bool(flags) and kinds <= {"bool", "enum"}
 
     # Functions
 
@@ -334,25 +326,29 @@ class _Typer:
         if name in REDUCTIONS:
             return build_reduction(self, name, tree)
         if name not in FUNCTIONS:
-            hint = suggest(name, [*FUNCTIONS, *REDUCTIONS, *special])
+            known = [*FUNCTIONS, *REDUCTIONS, *special]
+            hint = did_you_mean(name, known, "docs/spec.md lists all functions")
             raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
         names = [arg.name for arg in FUNCTIONS[name].args]
-        given: dict[str, Node] = {}
-        for arg_name, arg in zip(names, tree.args):
-            given[arg_name] = self.visit(arg)
+        form = f"{name}({', '.join(names)})"
         if len(tree.args) > len(names):
-            message = f"{name} takes {len(names)} arguments, not {len(tree.args)}"
-            raise self.fail("TG205", message, tree, f"{name}({', '.join(names)})")
+            count = f"{len(names)} argument" + ("s" if len(names) > 1 else "")
+            message = f"{name} takes {count}, not {len(tree.args)}"
+            raise self.fail("TG205", message, tree.args[len(names)], form)
+        given = {arg: self.visit(value) for arg, value in zip(names, tree.args, strict=False)}
         for keyword in tree.keywords:
-            if keyword.arg not in names or keyword.arg in given:
-                hint = suggest(keyword.arg or "", names) or f"{name}({', '.join(names)})"
-                raise self.fail("TG206", f"{name} has no argument {keyword.arg}", tree, hint)
+            if keyword.arg is None:
+                raise self.fail("TG202", "`**` is not part of the language", keyword, form)
+            if keyword.arg in given:
+                raise self.fail("TG206", f"{keyword.arg} is given twice", keyword, form)
+            if keyword.arg not in names:
+                hint = did_you_mean(keyword.arg, names, form)
+                raise self.fail("TG206", f"{name} has no argument {keyword.arg}", keyword, hint)
             given[keyword.arg] = self.visit(keyword.value)
         nodes: list[Node] = []
         for wanted in FUNCTIONS[name].args:
             if wanted.name not in given and wanted.required:
-                hint = f"{name}({', '.join(names)})"
-                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
+                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, form)
             nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
 
@@ -362,56 +358,87 @@ class _Typer:
         if row.accepts == "where":
             branches = promote(*(arg.dtype for arg in args[1:]))
             return Call(name, tuple(args), axes, branches)
+        try:
+            folded = fold_numbers(name, args)
+        except ArithmeticError as error:
+            raise self.fail("TG208", f"this number has no place: {error}", tree) from None
+        if folded is not None:
+            return folded
         dtype = promote(*(arg.dtype for arg in args))
-        if row.accepts == "integral" and dtype.kind in ("float", "any"):
-            message = f"{name} is for integers and booleans, and this is {_a(dtype.kind)}"
-            raise self.fail("TG401", message, tree, "declare the input as int or bool, or cast it")
-        if row.accepts == "number" and dtype.kind == "bool" and not dtype.weak:
-            raise self.fail("TG401", f"{name} is not defined for booleans", tree, "cast it to a number")
-        if row.triton_int and dtype.kind == "any":
-            message = f"{name} means one thing for integers and another for floats, and this may be either"
-            raise self.fail("TG402", message, tree, "declare the input as float[...] or int[...]")
+        self.check_kind(row, args, dtype, tree)
         if row.result == "bool":
             return Call(name, tuple(args), axes, BOOL)
         return Call(name, tuple(args), axes, as_float(dtype) if row.result == "float" else dtype)
 
+    def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
+        """Refuse dtypes that the function is not for."""
+        what = f"`{symbol(tree)}`" if symbol(tree) else row.name
+        if row.accepts == "integral" and dtype.kind in ("float", "any"):
+            message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
+            hint = "declare the input as int[...] or bool[...], or cast it"
+            if symbol(tree) in ("&", "|", "^"):
+                hint = "compare first, in parentheses: (x > 0) & (x < 1)"
+            raise self.fail("TG401", message, tree, hint)
+        if row.accepts == "number" and self.may_be_bool(dtype, args):
+            maybe = dtype.kind == "any"
+            message = f"{what} is for numbers, and this {'may be' if maybe else 'is'} a boolean"
+            hint = "declare the input as number[...]" if maybe else "cast it: cast(x, int32)"
+            raise self.fail("TG401", message, tree, hint)
+        if row.triton_int and dtype.kind == "any":
+            message = f"{what} differs between integers and floats, and this may be either"
+            raise self.fail("TG402", message, tree, "declare the input as float[...] or int[...]")
+
+    def may_be_bool(self, dtype: Dtype, args: list[Node]) -> bool:
+        if dtype.weak or dtype.rule or any(arg.dtype == Dtype("int") for arg in args):
+            return False
+        known = (self.inputs[n].type.dtypes if n in self.inputs else (n,) for n in dtype.of)
+        return all("bool" in dtypes for dtypes in known)
+
+    # Axes
+
     def axis(self, tree: ast.AST) -> str:
-        if isinstance(tree, ast.Constant) and tree.value is Ellipsis:
+        if isinstance(tree, ast.Constant) and tree.value is Ellipsis and BATCH in self.axes:
             return BATCH
         if isinstance(tree, ast.Name) and tree.id in self.axes:
             return tree.id
         text = ast.unparse(tree)
-        raise self.fail("TG301", f"{text} is not an axis", tree, suggest(text, self.axes))
+        hint = did_you_mean(text.strip("'"), self.axes, f"the axes are {', '.join(self.axes)}")
+        raise self.fail("TG301", f"{text} is not an axis", tree, hint)
+
+    def one_axis(self, tree: ast.AST, function: str) -> str:
+        axis = self.axis(tree)
+        if axis == BATCH:
+            message = f"`...` is any number of axes, and {function} is along one"
+            raise self.fail("TG305", message, tree, "give the axis a name in [inputs]")
+        return axis
 
     def index(self, tree: ast.Call) -> Node:
-        axis = self.one_axis(tree)
-        return Index(axis, (axis,))
-
-    def one_axis(self, tree: ast.Call) -> str:
         if len(tree.args) != 1 or tree.keywords:
-            raise self.fail("TG205", "this takes one axis", tree, "index(N)")
-        axis = self.axis(tree.args[0])
-        if axis == BATCH:
-            raise self.fail("TG305", "`...` is any number of axes and has no index", tree, "name the axis")
-        return axis
+            raise self.fail("TG205", "index takes one axis", tree, "index(N)")
+        axis = self.one_axis(tree.args[0], "index")
+        return Index(axis, (axis,))
 
     def size(self, tree: ast.Call) -> Node:
         if not tree.args or tree.keywords:
-            raise self.fail("TG205", "size takes one or more axes", tree, "size(N)")
+            raise self.fail("TG205", "size takes one axis or more", tree, "size(N)")
         return Size(tuple(self.axis(arg) for arg in tree.args))
 
     def take(self, tree: ast.Call) -> Node:
         if len(tree.args) != 3 or tree.keywords:
-            raise self.fail("TG205", "take needs a tensor, an index and an axis", tree, "take(x, i, N)")
-        source, index, axis = self.visit(tree.args[0]), self.visit(tree.args[1]), self.axis(tree.args[2])
+            message = "take needs a tensor, an index and an axis"
+            raise self.fail("TG205", message, tree, "take(x, i, N)")
+        source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
+        axis = self.one_axis(tree.args[2], "take")
         if axis not in source.axes:
             message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to take from"
             raise self.fail("TG302", message, tree.args[2], f"its axes are {_list(source.axes)}")
         if index.dtype.kind != "int":
-            raise self.fail("TG403", "an index is an integer", tree.args[1], "declare it as int[...]")
-        return self.substitute(source, axis, index)
+            message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
+            hint = "declare it as int[...], or cast it: cast(i, int64)"
+            raise self.fail("TG403", message, tree.args[1], hint)
+        return self.substitute(source, axis, index, tree)
 
-    def substitute(self, node: Node, axis: str, index: Node) -> Node:
+    def substitute(self, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
         """The node with the position along an axis replaced, down to the loads."""
         if axis not in node.axes:
             return node
@@ -420,7 +447,7 @@ class _Typer:
             return self.natural_order(tuple(a for part in parts for a in part.axes))
 
         def again(part: Node) -> Node:
-            return self.substitute(part, axis, index)
+            return self.substitute(part, axis, index, tree)
 
         match node:
             case Index():
@@ -428,9 +455,13 @@ class _Typer:
             case Ref(name=name):
                 return again(self.values[name].node)
             case Load(name=name, at=at):
-                rest = tuple(a for a in node.axes if a != axis)
-                moved = tuple((a, again(i)) for a, i in at)
-                return Load(name, self.natural_order(rest + index.axes), node.dtype, (*moved, (axis, index)))
+                moved = {a: again(i) for a, i in at}
+                own = self.inputs[name].type.axes
+                if axis in own:
+                    moved.setdefault(axis, index)
+                kept = tuple(a for a in own if a not in moved)
+                axes = self.natural_order((*kept, *axes_of(*moved.values())))
+                return Load(name, axes, node.dtype, tuple(moved.items()))
             case Call(function=function, args=args):
                 parts = tuple(again(arg) for arg in args)
                 return Call(function, parts, axes_of(*parts), node.dtype)
@@ -441,23 +472,26 @@ class _Typer:
                 then, other = again(node.then), again(node.other)
                 return Choose(node.condition, then, other, axes_of(then, other), node.dtype)
             case _:
-                message = "take reads inputs and what is computed from them element by element, not reductions"
-                self.report("TG603", message, 0, len(self.text), "take from what was reduced instead")
-                raise _Abandoned
+                message = f"a reduction stands between this take along {axis} and the inputs"
+                raise self.fail("TG603", message, tree, "take from the inputs, then reduce")
 
     def cast(self, tree: ast.Call) -> Node:
         if len(tree.args) != 2 or tree.keywords:
             raise self.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
         node, to = self.visit(tree.args[0]), tree.args[1]
         if isinstance(to, ast.Name) and to.id in self.inputs:
-            return Cast(node, Dtype(kind_of(self.inputs[to.id].type.dtypes), (to.id,)), node.axes)
+            self.used.add(to.id)
+            return Cast(node, self.dtype_of(to.id), node.axes)
         if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
             text = ast.unparse(to)
-            raise self.fail("TG404", f"{text} is not a dtype", to, suggest(text, ALL_DTYPES))
+            hint = f"name an input or one of {listed(ALL_DTYPES)}"
+            if text not in DTYPE_CLASSES:
+                hint = did_you_mean(text.strip("'").removeprefix("torch."), ALL_DTYPES, hint)
+            raise self.fail("TG404", f"{text} is not a dtype", to, hint)
         return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
 
     def named(self, suffix: str, node: Node) -> Ref | Load:
-        """The node under a name of its own, so that what uses it twice reads and computes it once."""
+        """The node under a name of its own, so that what uses it twice computes it once."""
         if isinstance(node, Ref | Load):
             return node
         name = f"{self.target}_{suffix}"
@@ -468,18 +502,8 @@ class _Typer:
         return Ref(name, node.axes, node.dtype)
 
 
-def constant(value: float | int | bool) -> Constant:
-    kind: Kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
-    return Constant(value, Dtype(kind))
-
-
 def _default(value: float | int | bool | None) -> Constant:
     return Constant(None, Dtype("bool")) if value is None else constant(value)
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, sorted(known), 1)
-    return f"did you mean {close[0]}?" if close else ""
 
 
 def _outer_first(inputs: tuple[Input, ...], axes: list[str]) -> list[str]:
@@ -493,30 +517,8 @@ def _list(axes: Iterable[str]) -> str:
     return f"[{', '.join(axes)}]"
 
 
-def _a(kind: str) -> str:
-    return {"any": "of any dtype", "float": "a float", "int": "an integer"}.get(kind, f"a {kind}")
-
-
-_SYMBOLS: dict[type, str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.USub: "u-",
-    ast.Invert: "~",
-    ast.Not: "not",
-}
+def may_be(kind: str) -> str:
+    """What to say of an argument's dtype."""
+    if kind == "any":
+        return "may be a float"
+    return {"float": "is a float", "int": "is an integer", "bool": "is a boolean"}[kind]

@@ -33,8 +33,7 @@ def plan_map(program: Program) -> MapKernels:
     op = program.op
     axes = op.results[0].axes
     nodes = tuple(value.node for value in op.values)
-    space = map_space(op, tuple(axis for axis in op.axes if axis in axes), nodes)
-    # The columns are the last axis of the first result: its stores are then contiguous.
+    space = map_space(op, nodes)
     compute = compute_of(op)
     strided = _kernel(program, space, compute, "strided_kernel", "A tile of rows by columns, with any strides.")
     body = flat = None

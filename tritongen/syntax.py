@@ -1,0 +1,125 @@
+"""The text of an expression: parsed by Python's `ast`, its parts located, its limits told."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+MAX_DEPTH = 100
+# Every Python operator of the language, as the function table writes it.
+SYMBOLS: dict[type, str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.USub: "u-",
+    ast.UAdd: "u+",
+    ast.Invert: "~",
+    ast.Not: "not",
+}
+# What Python says of brackets is the same in all its versions; the rest is not.
+_BRACKETS = ("was never closed", "unmatched", "does not match")
+
+
+@dataclass(frozen=True, slots=True)
+class NotAnExpression(Exception):
+    message: str
+    start: int
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An expression as the spec has it, on one line or several."""
+
+    text: str
+
+    def parse(self) -> ast.expr:
+        """Its tree. Raises `NotAnExpression`."""
+        if "#" in self.text:
+            hint = "a comment of TOML follows the string"
+            start = self.text.index("#")
+            raise NotAnExpression("an expression has no comments", start, hint)
+        try:
+            tree = ast.parse(self._line.strip(), mode="eval").body
+        except SyntaxError as error:
+            known = any(words in error.msg for words in _BRACKETS)
+            message = f"this is not an expression: {error.msg}" if known else "this is not an expression"
+            start = self._lead + (error.offset or 1) - 1
+            raise NotAnExpression(message, min(start, len(self.text) - 1)) from None
+        except (ValueError, RecursionError, MemoryError):
+            raise NotAnExpression("this is not an expression", 0) from None
+        if _depth(tree) > MAX_DEPTH:
+            hint = "give parts of it lines of their own"
+            raise NotAnExpression("this expression is nested too deeply", self._lead, hint)
+        return tree
+
+    def span(self, part: ast.AST) -> tuple[int, int]:
+        """Where a part of the tree begins and how long it is, in characters of the text."""
+        line = self._line.strip().encode()
+
+        def characters(column: int) -> int:
+            return self._lead + len(line[:column].decode(errors="ignore"))
+
+        start = characters(getattr(part, "col_offset", 0))
+        end = characters(getattr(part, "end_col_offset", None) or len(line))
+        return start, max(end - start, 1)
+
+    @property
+    def _line(self) -> str:
+        return self.text.translate({ord("\n"): " ", ord("\r"): " "})
+
+    @property
+    def _lead(self) -> int:
+        return len(self._line) - len(self._line.lstrip())
+
+
+def _depth(tree: ast.AST) -> int:
+    deepest, left = 0, [(tree, 1)]
+    while left:
+        part, depth = left.pop()
+        deepest = max(deepest, depth)
+        left += [(child, depth + 1) for child in ast.iter_child_nodes(part)]
+    return deepest
+
+
+def symbol(tree: ast.AST) -> str:
+    """The operator that a part of the tree is, or ""."""
+    if isinstance(tree, ast.BinOp | ast.UnaryOp):
+        return SYMBOLS.get(type(tree.op), "").removeprefix("u")
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
+        return SYMBOLS.get(type(tree.ops[0]), "")
+    return ""
+
+
+def instead(tree: ast.AST) -> str:
+    """What to write for something that the language does not have."""
+    match tree:
+        case ast.Subscript():
+            return "write take(x, i, N) to read at a position along an axis"
+        case ast.BinOp(op=ast.MatMult()):
+            return "write sum(a * b, K), over the axis that both have"
+        case ast.Attribute() | ast.Call():
+            return "functions are called by their name alone: exp(x), cast(x, float32)"
+        case ast.Compare():
+            return "compare by == != < <= > >="
+        case ast.NamedExpr():
+            return "give it a line of its own in [compute]"
+        case ast.Tuple() | ast.List() | ast.Set():
+            return "one line of [compute] is one tensor: write several lines"
+        case _:
+            return "expressions are made of names, numbers, operators and functions"
