@@ -146,6 +146,26 @@ def test_axes() -> None:
     assert tensor("float[]").axes == ()
 
 
+@pytest.mark.parametrize("name", ["max", "mean", "nan", "threshold", "take", "mask", "end", "loss"])
+def test_names_of_functions_are_free(name: str) -> None:
+    """Calls and values never meet in an expression."""
+    text = minimal(f'{name} = "float[N]"\nx = "float[N]"')
+    assert read_spec("x.toml", text).inputs[0].name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["n_rows", "tile_mask", "x_ptr", "x_row", "x_cols", "x_part", "stride_xn", "i0", "i_n"]
+)
+def test_names_that_kernels_use_are_taken(name: str) -> None:
+    assert mistakes_in(minimal(f'{name} = "float[N]"\nx = "float[N]"'))[0].code == "TG111"
+
+
+@pytest.mark.parametrize("name", ["zip", "list", "y", "x"])
+def test_the_op_has_a_name_of_its_own(name: str) -> None:
+    (mistake,) = mistakes_in(minimal().replace('"op"', f'"{name}"', 1))
+    assert (mistake.code, mistake.key) == ("TG111" if len(name) > 1 else "TG113", ("op", "name"))
+
+
 def test_all_mistakes_at_once() -> None:
     text = minimal('x = "float"\ny2 = "flot[N]"', '[schedule]\nblock_n = 3\n[gard]\nwrt = ["x"]')
     assert {one.code for one in mistakes_in(text)} == {"TG103", "TG120", "TG122", "TG501"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from .samples import (
     refused_values,
     required_values,
 )
-from .spec import BATCH, BOOLS, FLOATS, INTS, Input, Spec
+from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
 # What the emitted files call things; an operator of such a name goes by another in them.
@@ -36,6 +37,10 @@ def tests_view(
     shapes = Shapes(spec, program)
     return {
         **oracle_view(spec, op),
+        "imports": imports(op, "configs", *(["kernel"] if configs["search"] else [])),
+        "search": configs["search"],
+        "registers_searched": bool(configs["registers"] and configs["search"]),
+        "registers_chosen": bool(configs["registers"] and not configs["search"]),
         **dtypes_view(op),
         **draws_view(spec, op, shapes),
         **shapes_view(op, shapes),
@@ -44,10 +49,18 @@ def tests_view(
         **far_view(op, shapes),
         **{kind: kind in kernel.traffic.kinds for kind in ("flat", "tile", "registers", "loop")},
         "splits": bool(kernel.view.get("partial")),
+        **search_view(kernel),
         "params": other_values(op),
         "bad_params": [{name: bad} for name, bad in refused_values(op)],
         "tolerances": tolerances(program),
     }
+
+
+def search_view(kernel: Module) -> dict[str, Any]:
+    """The kernels whose configurations @triton.autotune searches, by kind of launch."""
+    kinds = {"flat": "flat", "strided": "tile", "registers": "registers", "loop": "loop"}
+    found = {kinds[key]: kernel.view.get(key) for key in kinds}
+    return {f"{kind}_kernel": view["name"] if view else "" for kind, view in found.items()}
 
 
 def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
@@ -58,7 +71,6 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
     return {
         "name": op.name,
         "call": local_name(op),
-        "imports": imports(op, "configs"),
         "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
@@ -183,7 +195,12 @@ def layouts_view(program: Program) -> dict[str, Any]:
     names = ["backwards", "scattered", "misaligned", "overlapping"]
     expands = {"same_rows": not ends[0], "same_columns": not ends[-1]}
     names += [name for name, fits in expands.items() if fits]
-    return {**expands, "layouts": ", ".join(names)}
+    scalars = any(not tensor.type.shape for tensor in program.op.inputs)
+    return {
+        **expands,
+        "layouts": ", ".join(names),
+        "unless_scalar": " if tensor.ndim else tensor" if scalars else "",
+    }
 
 
 def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
@@ -239,7 +256,7 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
         "layout_shapes": list(dict.fromkeys([shapes.ragged, shapes.deep()])),
         "deep": shapes.deep(),
         "wide": shapes.wide(),
-        "two_batches": shapes.of((3, 4), 2, 5) if shapes.named else (3, 4),
+        "two_batches": shapes.of((3, 4), 2, 5),
         "special": shapes.special(),
         "bad_shapes": [
             (names.index(name), name, shape) for name, shape in refused_shapes(op, shapes)
@@ -250,18 +267,19 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
 def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
     """The input that the test of wide offsets spreads out: the one with most axes."""
     tensor = max(op.inputs, key=lambda tensor: len(tensor.type.axes))
+    outer, *_ = *tensor.type.shape, AxisTerm((), ())
+    fixed = math.prod(size or 1 for size in outer.sizes)
     columns = dtype_columns(op)
-    smallest = [min(dtypes, key=_BYTES.__getitem__) for dtypes in columns.values()]
-    own = tensor.type.variable or tensor.name
-    dtype = dict(zip(columns, smallest, strict=True)).get(own, tensor.type.dtypes[0])
-    outer = dict.fromkeys(tensor.type.shape[0].names, 2) if tensor.type.shape else {}
-    lengths = zip(shapes.axes, shapes.of((2,), 3, 37) if shapes.named else (2,), strict=True)
+    smallest = {name: min(dtypes, key=_BYTES.__getitem__) for name, dtypes in columns.items()}
+    dtype = smallest.get(tensor.type.variable or tensor.name, tensor.type.dtypes[0])
+    lengths = {axis: 37 if axis == shapes.long else 3 for axis in shapes.axes}
+    lengths |= {axis: 2 if fixed == 1 else 1 for axis in outer.names if axis in lengths}
     return {
-        "far": bool(tensor.type.shape),
-        "far_shape": tuple(outer.get(axis, length) for axis, length in lengths),
-        "far_position": [t.name for t in op.inputs].index(tensor.name),
-        "far_dtype": f", {torch_dtypes(tuple(smallest))}" if columns else "",
-        "far_gigabytes": 2 * _BYTES[dtype] + 2,
+        "far": bool(outer.names),
+        "far_shape": tuple(lengths.values()),
+        "far_position": op.inputs.index(tensor),
+        "far_dtype": f", {torch_dtypes(tuple(smallest.values()))}" if columns else "",
+        "far_gigabytes": 2 * _BYTES[dtype] * max(1, fixed - 1) + 2,
     }
 
 

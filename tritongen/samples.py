@@ -40,12 +40,21 @@ class Shapes:
     def named(self) -> int:
         return len(self.axes) - self.batch
 
-    def of(self, batch: tuple[int, ...], *lengths: int) -> tuple[int, ...]:
-        """Batch axes and named ones, as many as there are: the last length is the last axis'."""
-        if self.named == 0:
-            return (*batch, lengths[-1]) if self.batch else ()
-        named = ((3,) * self.named + lengths)[-self.named :]
-        return (*(batch if self.batch else ()), *named)
+    @property
+    def long(self) -> str:
+        """The axis along which a kernel works: the last that is reduced, else the last."""
+        reduced = [axis for axis in self.axes if axis in self.program.over]
+        return (reduced or [*self.axes, ""])[-1]
+
+    def of(self, batch: tuple[int, ...], middle: int, long: int) -> tuple[int, ...]:
+        """Leading axes, where there may be any, the axis to work along, and one or more besides."""
+        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), 3)
+        lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
+        if self.long in lengths:
+            lengths[self.long] = long
+        elif self.batch:
+            batch = (*batch, long)
+        return (*(batch if self.batch else ()), *lengths.values())
 
     @property
     def ragged(self) -> tuple[int, ...]:
@@ -97,20 +106,15 @@ class Shapes:
         for position, axis in enumerate(self.axes):
             if axis not in bounds:
                 shape = list(self.ragged)
-                shape[position] = 0
+                shape[0 if axis == BATCH else position - len(self.axes)] = 0
                 yield axis, tuple(shape)
 
     def _is_valueless(self, axis: str) -> bool:
         """Whether a result that is not empty itself would have no value if this axis were."""
-        op = self.program.op
-        calls = {
-            node.func.id
-            for statement in self.spec.compute
-            for node in ast.walk(parse(statement.expression))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        lacks = any(axis not in result.axes for result in op.results)
-        return axis in self.program.over and lacks and bool(calls & _VALUELESS)
+        lacks = any(axis not in result.axes for result in self.program.op.results)
+        trees = (parse(statement.expression) for statement in self.spec.compute)
+        calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+        return axis in self.program.over and lacks and any(map(_has_no_identity, calls))
 
     def deep(self) -> tuple[int, ...]:
         """Five dimensions and more, where there may be any number."""
@@ -118,10 +122,17 @@ class Shapes:
 
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail."""
-        return self.of((5,), 3, 100)
+        return self.of((3,), 2, 100)
 
     def special(self) -> tuple[int, ...]:
         return self.of((24,), 3, 21)
+
+
+def _has_no_identity(call: ast.Call) -> bool:
+    """Whether a call is of a reduction that has no value over no elements."""
+    p = next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "p"), "")
+    name = ast.unparse(call.func)
+    return name in _VALUELESS or (name == "norm" and p in ("inf", "-inf"))
 
 
 def parse(expression: str) -> ast.expr:

@@ -126,12 +126,12 @@ def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
 def _unsupported(op: Op, value: Value) -> Mistake | None:
     for node in walk(value.node):
         if isinstance(node, Scan):
-            return _mistake(
-                op, value, "TG602", f"a running {node.kind[3:]} along {node.over} (a scan)"
-            )
+            what = {"cumsum": "sum", "cumprod": "product"}[node.kind]
+            found = f"takes a running {what} along {node.over} (a scan)"
+            return _mistake(op, value, "TG602", found)
         if isinstance(node, Reduce) and node.kind == "sum" and is_contraction(op, node):
             over = ", ".join(node.over)
-            return _mistake(op, value, "TG601", f"a sum of products over {over} (a contraction)")
+            return _mistake(op, value, "TG601", f"sums products over {over} (a contraction)")
     return None
 
 
@@ -148,28 +148,23 @@ def is_contraction(op: Op, node: Reduce) -> bool:
 
 
 def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
-    message = f"{value.name} is {found}, which no kernel family of this version plans"
-    hint = (
-        "elementwise, reduction and row-wise math can be built; see `tritongen explain "
-        + code
-        + "`"
-    )
-    return Mistake(code, message, ("compute", _line_of(op, value)), hint=hint)
+    line = _line_of(op, value)
+    message = f"{line} {found}, which no kernel family of this version plans"
+    hint = "elementwise, reduction and row-wise math can be built"
+    return Mistake(code, message, ("compute", line), hint=hint)
 
 
 def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
-    value = next(v for v in op.values if isinstance(v.node, Reduce) and v.node.over == overs[1])
-    first, second = (", ".join(over) for over in overs[:2])
-    message = (
-        f"{value.name} reduces over {second}, and a line above over {first}:"
-        " two reductions in one kernel"
+    reduced = [(v.node.over, _line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
+    (first, above), (second, line) = (
+        next((", ".join(over), name) for over, name in reduced if over == wanted)
+        for wanted in overs[:2]
     )
-    return Mistake(
-        "TG603",
-        message,
-        ("compute", _line_of(op, value)),
-        hint="reduce over the same axes in one spec, or write two specs",
-    )
+    message = f"{line} reduces over {second}, but {above} over {first}"
+    if line == above:
+        message = f"{line} reduces over {first} and over {second}"
+    hint = "all reductions of a spec are over the same axes; write a spec for each"
+    return Mistake("TG603", message, ("compute", line), hint=hint)
 
 
 def _line_of(op: Op, value: Value) -> str:

@@ -57,16 +57,24 @@ class Text:
         try:
             tree = ast.parse(self._line.strip(), mode="eval").body
         except SyntaxError as error:
+            if "too many nested" in error.msg:
+                raise self._too_deep() from None
             known = any(words in error.msg for words in _BRACKETS)
-            message = f"this is not an expression: {error.msg}" if known else "this is not an expression"
-            start = self._lead + (error.offset or 1) - 1
-            raise NotAnExpression(message, min(start, len(self.text) - 1)) from None
-        except (ValueError, RecursionError, MemoryError):
-            raise NotAnExpression("this is not an expression", 0) from None
+            message = "this is not an expression" + (f": {error.msg}" if known else "")
+            # Python gives no place to what is missing at the end.
+            place = self._lead + error.offset - 1 if error.offset else len(self.text.rstrip()) - 1
+            raise NotAnExpression(message, place) from None
+        except ValueError:
+            raise NotAnExpression("this is not an expression", self._lead) from None
+        except (RecursionError, MemoryError):
+            raise self._too_deep() from None
         if _depth(tree) > MAX_DEPTH:
-            hint = "give parts of it lines of their own"
-            raise NotAnExpression("this expression is nested too deeply", self._lead, hint)
+            raise self._too_deep()
         return tree
+
+    def _too_deep(self) -> NotAnExpression:
+        hint = "give parts of it lines of their own"
+        return NotAnExpression("this expression is nested too deeply", self._lead, hint)
 
     def span(self, part: ast.AST) -> tuple[int, int]:
         """Where a part of the tree begins and how long it is, in characters of the text."""

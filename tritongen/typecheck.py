@@ -236,8 +236,12 @@ class _Typer:
         return Dtype(kind_of(self.inputs[name].type.dtypes), (name,))
 
     def binary(self, symbol: str, left: Node, right: Node, tree: ast.AST) -> Node:
-        shorter = symbol == "**" and isinstance(right, Constant) and left.axes
-        if shorter and (node := self.power(left, right.value, tree)) is not None:
+        if (
+            symbol == "**"
+            and isinstance(right, Constant)
+            and left.axes
+            and (node := self.power(left, right.value, tree)) is not None
+        ):
             return node
         return self.call(OPERATORS[symbol], [left, right], tree)
 
@@ -402,7 +406,9 @@ class _Typer:
         if isinstance(tree, ast.Name) and tree.id in self.axes:
             return tree.id
         text = ast.unparse(tree)
-        hint = did_you_mean(text.strip("'"), self.axes, f"the axes are {', '.join(self.axes)}")
+        hint = did_you_mean(text, self.axes, f"the axes are {', '.join(self.axes)}")
+        if isinstance(tree, ast.Constant) and tree.value in self.axes:
+            hint = f"write {tree.value} without quotes"
         raise self.fail("TG301", f"{text} is not an axis", tree, hint)
 
     def one_axis(self, tree: ast.AST, function: str) -> str:
@@ -485,8 +491,10 @@ class _Typer:
         if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
             text = ast.unparse(to)
             hint = f"name an input or one of {listed(ALL_DTYPES)}"
-            if text not in DTYPE_CLASSES:
-                hint = did_you_mean(text.strip("'").removeprefix("torch."), ALL_DTYPES, hint)
+            if isinstance(to, ast.Constant) and to.value in ALL_DTYPES:
+                hint = f"write {to.value} without quotes"
+            elif text not in DTYPE_CLASSES:
+                hint = did_you_mean(text.removeprefix("torch."), ALL_DTYPES, hint)
             raise self.fail("TG404", f"{text} is not a dtype", to, hint)
         return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
 
