@@ -136,9 +136,7 @@ FLOAT_CASES = [plain(row) for row in FUNCTIONS.values() if row.accepts not in ("
 INT_CASES = [plain(r) for r in FUNCTIONS.values() if r.accepts in ("any", "number", "integral")]
 SHIFTS = ("bitwise_left_shift", "bitwise_right_shift")
 BOOL_CASES = [
-    plain(row)
-    for row in FUNCTIONS.values()
-    if row.accepts in ("any", "integral", "bool") and row.name not in SHIFTS
+    plain(row) for row in FUNCTIONS.values() if row.accepts in ("any", "integral", "bool") and row.name not in SHIFTS
 ]
 KINDS = {
     "float": FLOAT_CASES + NUMBERS,
@@ -197,25 +195,19 @@ def load(path: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     texts = [
-        kernel(f"{kind}_{place}", [case], kind)
-        for kind, cases in KINDS.items()
-        for place, case in enumerate(cases)
+        kernel(f"{kind}_{place}", [case], kind) for kind, cases in KINDS.items() for place, case in enumerate(cases)
     ]
     path = tmp_path_factory.mktemp("functions") / "function_kernels.py"
     path.write_text(source(texts))
     return load(path)
 
 
-def run(
-    kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor
-) -> torch.Tensor:
+def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
     device = "cuda" if GPU else "cpu"
     block = 512 if GPU else out.numel()
     result = out.to(device)
     function = getattr(kernels, f"{kind}_{KINDS[kind].index(case)}")
-    function[(out.numel() // block,)](
-        *(inputs[name].to(device) for name in case.tensors), result, N=block
-    )
+    function[(out.numel() // block,)](*(inputs[name].to(device) for name in case.tensors), result, N=block)
     return result.cpu()
 
 
@@ -345,9 +337,7 @@ def test_floats(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
         inputs["condition"] = inputs["condition"] > 0
     size = len(next(iter(inputs.values())))
     is_bool = case.row.result == "bool"
-    got = run(
-        kernels, "float", case, inputs, torch.empty(size, dtype=torch.int8 if is_bool else dtype)
-    )
+    got = run(kernels, "float", case, inputs, torch.empty(size, dtype=torch.int8 if is_bool else dtype))
     want = expected(case, inputs, widen=case.function != "nan_to_num")
     if is_bool:
         assert torch.equal(got != 0, want)
@@ -400,9 +390,7 @@ def integers(case: Case, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("dtype", INTS, ids=str)
 @pytest.mark.parametrize("case", KINDS["int"], ids=lambda case: case.label)
 def test_integers(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:
-    if dtype == torch.uint8 and (
-        case.function == "hardtanh" or (OLD and case.function == "bitwise_not")
-    ):
+    if dtype == torch.uint8 and (case.function == "hardtanh" or (OLD and case.function == "bitwise_not")):
         pytest.skip("its limit of -1 is no uint8 for torch neither, or an old interpreter")
     inputs = integers(case, dtype)
     want = expected(case, inputs, widen=False)
@@ -426,9 +414,7 @@ def test_bools(kernels: ModuleType, case: Case) -> None:
 # Derivatives
 
 
-@pytest.mark.parametrize(
-    "row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name
-)
+@pytest.mark.parametrize("row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name)
 def test_derivative(row: Function) -> None:
     case = plain(row)
     generator = torch.Generator().manual_seed(1)
@@ -500,17 +486,10 @@ def test_row(row: Function) -> None:
 
 def test_every_device_function_is_used_and_stands_alone() -> None:
     functions = device_functions()
-    used = {
-        name
-        for row in FUNCTIONS.values()
-        for k in KINDS
-        for name in names(ast.parse(row.spelling(k)))
-    }
+    used = {name for row in FUNCTIONS.values() for k in KINDS for name in names(ast.parse(row.spelling(k)))}
     for name, node in functions.items():
         own = {arg.arg for arg in node.args.args}
-        own |= {
-            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         used |= names(node) - {name}
         assert names(node) - own <= set(functions) | {"tl", "triton", "float"}, name
         assert ast.get_docstring(node), name

@@ -26,7 +26,7 @@ if DEVICE == "cpu":
 
 from tritongen.compile import generate  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
-from tritongen.spec import BATCH, FLOATS, Input, Param, Spec  # noqa: E402
+from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 SPECS = sorted((Path(__file__).parent / "specs").glob("*.toml"))
@@ -69,9 +69,7 @@ def build(spec: Spec, folder: Path) -> ModuleType:
     for name, text in generate(spec).items():
         (home / name).write_text(text, encoding="utf-8")
     name = f"generated_{spec.name}"
-    found = importlib.util.spec_from_file_location(
-        name, home / "__init__.py", submodule_search_locations=[str(home)]
-    )
+    found = importlib.util.spec_from_file_location(name, home / "__init__.py", submodule_search_locations=[str(home)])
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -192,12 +190,25 @@ def check(spec: Spec, function: Any, tensors: list[Any], params: dict[str, Any])
         if not result.is_floating_point():
             assert torch.equal(result.cpu(), wanted.to(dtype).cpu()), output.name
             continue
-        coarsest = max(TOLERANCE[dtype], max((TOLERANCE[one.dtype] for one in tensors
-                       if one is not None and one.dtype in (torch.float32, torch.float64)), default=0))
+        coarsest = max(
+            TOLERANCE[dtype],
+            max(
+                (
+                    TOLERANCE[one.dtype]
+                    for one in tensors
+                    if one is not None and one.dtype in (torch.float32, torch.float64)
+                ),
+                default=0,
+            ),
+        )
         scale = max(1.0, wanted[wanted.isfinite()].abs().max().item()) if wanted.isfinite().any() else 1.0
         torch.testing.assert_close(
-            result.double(), wanted.double(), rtol=coarsest, atol=coarsest * scale, equal_nan=True,
-            msg=lambda text: f"{output.name}: {text}",
+            result.double(),
+            wanted.double(),
+            rtol=coarsest,
+            atol=coarsest * scale,
+            equal_nan=True,
+            msg=lambda text, name=output.name: f"{name}: {text}",
         )
 
 

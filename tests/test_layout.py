@@ -10,9 +10,7 @@ from tritongen.layout import laid_out
 from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
-SPECS = (
-    "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
-)
+SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
 SOURCES = sorted((ROOT / "templates").glob("*.py"))
 STATEMENTS = """\
 {t} = {a}({b}, {c} + {d} * {b})
@@ -56,9 +54,7 @@ def test_statements(statement: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 9, 20])
-@pytest.mark.parametrize(
-    "result", ["", " -> torch.Tensor", " -> tuple[torch.Tensor, torch.Tensor]"]
-)
+@pytest.mark.parametrize("result", ["", " -> torch.Tensor", " -> tuple[torch.Tensor, torch.Tensor]"])
 def test_definitions(count: int, result: str) -> None:
     arguments = ", ".join(["*", *(f"name_{at}: float = {at}e-06" for at in range(count))])
     text = laid_out(f"def definition({arguments}){result}:\n    pass\n")

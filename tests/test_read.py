@@ -216,9 +216,7 @@ def valid(document: object) -> bool:
     return bool(jsonschema.Draft202012Validator(schema()).is_valid(document))
 
 
-@pytest.mark.parametrize(
-    "text", [path.read_text() for path in RIGHT] + [starter("it", family) for family in STARTERS]
-)
+@pytest.mark.parametrize("text", [path.read_text() for path in RIGHT] + [starter("it", family) for family in STARTERS])
 def test_schema_admits_what_is_right(text: str) -> None:
     read_spec("it.toml", text)
     assert valid(json.loads(json.dumps(tomllib.loads(text))))

@@ -102,9 +102,7 @@ def test_build_writes_once(project: Project) -> None:
     project.spec("two", file="deep/second")
     built = project.build()
     assert built.specs == 2
-    assert list(built.written) == [
-        f"generated/{op}/{name}" for op in ("one", "two") for name in FILES
-    ]
+    assert list(built.written) == [f"generated/{op}/{name}" for op in ("one", "two") for name in FILES]
     kernel = (project.out / "two" / "kernel.py").read_text()
     assert "from specs/deep/second.toml: math in" in kernel
     assert body_of(kernel) == 'import os\n\nEXPRESSION = "x * 2"\n'
@@ -115,9 +113,7 @@ def test_build_writes_once(project: Project) -> None:
 
 
 @pytest.mark.parametrize("in_checkout", [True, False])
-def test_build_without_stamps(
-    project: Project, in_checkout: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_build_without_stamps(project: Project, in_checkout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Headers stand in for lost stamps, unless the program itself is being worked on."""
     project.spec("one")
     project.build()
@@ -328,9 +324,7 @@ def test_wrong_settings(project: Project) -> None:
         project.build("specs/two.toml")
 
 
-def test_settings_are_found_from_the_spec(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_found_from_the_spec(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = project.spec("one")
     (project.root / "elsewhere").mkdir()
     monkeypatch.chdir(project.root / "elsewhere")
@@ -465,8 +459,6 @@ def test_bytes_do_not_depend_on_where_and_how(project: Project) -> None:
         for name in names:
             other.spec(name)
         assert script(other, "build.build((), generate=fake)", seed).wait(60) == 0
-        trees.append(
-            {path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.py")}
-        )
+        trees.append({path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.py")})
     assert trees[0] == trees[1]
     assert len(trees[0]) == 9

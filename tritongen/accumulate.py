@@ -285,5 +285,3 @@ def functions_in(lines: tuple[Line, ...] | list[Line]) -> set[str]:
             continue
         names |= {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id[0] == "_"}
     return names
-
-

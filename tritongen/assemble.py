@@ -42,12 +42,14 @@ class Assembler:
 
     def store(self, result: Result) -> Line:
         name = result.output.name
-        cast = f".to({name}_ptr.dtype.element_ty)" if result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool" else ""
+        cast = (
+            f".to({name}_ptr.dtype.element_ty)"
+            if result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool"
+            else ""
+        )
         if result.node.dtype.kind == "bool" and result.dtype.kind == "bool":
             cast = ""
         return self.tile.store_line(name, result.axes, name, cast)
-
-
 
     def kernel(
         self,
@@ -62,14 +64,18 @@ class Assembler:
         tiles: bool = True,
     ) -> Kernel:
         inner = [*body, *stores, *(line for walk in passes for line in (*walk.start, *walk.body, *walk.after))]
-        setup = [line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)]
+        setup = [
+            line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)
+        ]
         lines = [*setup, *inner]
         decode = self.tile.row_decode() if len(self.tile.space.rows) else ()
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]
         casts = [line for line in self.param_casts() if mentions(lines, line.text.split(" = ")[0])]
-        pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [f"{r.output.name}_ptr" for r in self.tile.op.results]
+        pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
+            f"{r.output.name}_ptr" for r in self.tile.op.results
+        ]
         arguments = [Argument(p, p[:-4]) for p in pointers if mentions(every, p)]
         arguments += self.size_arguments(every, tiles)
         arguments += self.stride_arguments(every)
@@ -85,8 +91,8 @@ class Assembler:
             doc=doc,
             arguments=tuple(arguments),
             constexprs=(*constexprs, *compute),
-            setup=tuple([*casts, *decode, *setup]),
-            body=tuple([*cols_decode, *body]) if not passes else cols_decode,
+            setup=(*casts, *decode, *setup),
+            body=(*cols_decode, *body) if not passes else cols_decode,
             passes=passes,
             stores=tuple(stores),
             fixed=fixed,

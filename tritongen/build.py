@@ -230,9 +230,7 @@ def _conflict(one: Rendered, code: str, message: str) -> Diagnostic:
 def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
     """Makes the tree right, and says how; or changes nothing, and returns what it refuses to."""
     # Stamped before they are read, so that an edit from now on shows.
-    stamps = {
-        work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered
-    }
+    stamps = {work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered}
     found = (change for work in works for change in work.changes())
     changes = sorted(found, key=lambda change: change.path)
     refused = [change for change in changes if change.refused]

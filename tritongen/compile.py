@@ -53,7 +53,7 @@ def render(template: str, view: Any) -> str:
 
 
 @functools.cache
-def environment() -> "jinja2.Environment":
+def environment() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(

@@ -125,9 +125,7 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
         return click.style(text, **style) if color else text  # type: ignore[arg-type]
 
     label = paint(f"error {diagnostic.code}", fg="red", bold=True)
-    lines = [
-        f"{paint(diagnostic.place, bold=True)}: {label}: {paint(diagnostic.message, bold=True)}"
-    ]
+    lines = [f"{paint(diagnostic.place, bold=True)}: {label}: {paint(diagnostic.message, bold=True)}"]
     if diagnostic.source.strip():
         margin = f"{diagnostic.line:5} | "
         before = diagnostic.source[: diagnostic.column - 1]

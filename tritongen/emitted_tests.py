@@ -30,9 +30,7 @@ HELPERS = frozenset(
 )
 
 
-def tests_view(
-    spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any]
-) -> dict[str, Any]:
+def tests_view(spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any]) -> dict[str, Any]:
     op = program.op
     shapes = Shapes(spec, program)
     return {
@@ -74,9 +72,7 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
-        "returns": (
-            f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor"
-        ),
+        "returns": (f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor"),
         "lines": lines,
         "imports_math": bool(common_floats(op)) or any("math." in line for line in lines),
         "required": repr(required) if required else "",
@@ -258,9 +254,7 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
         "wide": shapes.wide(),
         "two_batches": shapes.of((3, 4), 2, 5),
         "special": shapes.special(),
-        "bad_shapes": [
-            (names.index(name), name, shape) for name, shape in refused_shapes(op, shapes)
-        ],
+        "bad_shapes": [(names.index(name), name, shape) for name, shape in refused_shapes(op, shapes)],
     }
 
 

@@ -19,8 +19,7 @@ def check_black() -> str:
     version = str(black.__dict__["__version__"])
     if version.split(".")[0] != BLACK_YEAR:
         raise Unavailable(
-            f"black {version} may format otherwise than {BLACK_YEAR}.*,"
-            f" which generated files are made with: {need}"
+            f"black {version} may format otherwise than {BLACK_YEAR}.*, which generated files are made with: {need}"
         )
     return version
 

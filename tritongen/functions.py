@@ -162,8 +162,7 @@ _ACTIVATIONS = (
         "x",
         "0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))",
         "x times the normal distribution function of x.",
-        x="g * (0.5 * (1 + erf(x * 0.7071067811865476))"
-        " + x * 0.3989422804014327 * exp(-0.5 * x * x))",
+        x="g * (0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x))",
     ),
     activation(
         "gelu_tanh",
@@ -196,9 +195,7 @@ _ACTIVATIONS = (
         "log1p(exp(beta * x)) / beta, and x where beta * x is above threshold.",
         x="where(x * beta > threshold, g, g * sigmoid(x * beta))",
     ),
-    activation(
-        "softsign", "x", "x / (1 + tl.abs(x))", "x / (1 + abs(x)).", x="g / square(1 + abs(x))"
-    ),
+    activation("softsign", "x", "x / (1 + tl.abs(x))", "x / (1 + abs(x)).", x="g / square(1 + abs(x))"),
     activation(
         "hardtanh",
         "x min_val=-1 max_val=1",
@@ -246,9 +243,7 @@ _ACTIVATIONS = (
     ),
 )
 
-FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*MATH, *_SELECTION, *_ACTIVATIONS)
-}
+FUNCTIONS: dict[str, Function] = {function.name: function for function in (*MATH, *_SELECTION, *_ACTIVATIONS)}
 
 # What pow is by other names where the exponent is a number: shorter, and what torch does as well.
 POWERS: dict[float, str] = {

@@ -155,9 +155,9 @@ class Host:
             names = ", ".join(["*batch", *targets])
             line = f"{names} = {tensor.name}.shape"
         elif batch:
-            line = f"{', '.join(targets) if len(targets) > 1 else tuple_text(targets)} = {tensor.name}.shape[{-len(named)}:]"
+            line = f"{_targets(targets)} = {tensor.name}.shape[{-len(named)}:]"
         else:
-            line = f"{', '.join(targets) if len(targets) > 1 else tuple_text(targets)} = {tensor.name}.shape"
+            line = f"{_targets(targets)} = {tensor.name}.shape"
         lines = [line]
         for axis, target in zip(named, targets, strict=True):
             if axis != target:
@@ -201,7 +201,6 @@ class Host:
             named = [axis for axis in tensor.type.axes if axis != BATCH]
             return [f"batch = {tensor.name}.shape"] if not named else []
         lines = []
-        shapes = [self.batch_shape(tensor) for tensor in inputs]
         required = [t for t in inputs if t.default is None]
         lines.append(f"batch = {self.batch_shape(required[0])}")
         for tensor in inputs:
@@ -219,7 +218,6 @@ class Host:
             shape = ", ".join(["*batch", *named])
             block = [f"if {text} != batch:", f"    {tensor.name} = {tensor.name}.expand({shape})"]
             lines += self.guarded(tensor, block)
-        del shapes
         return lines
 
     def batch_shape(self, tensor: Input) -> str:
@@ -243,7 +241,9 @@ class Host:
             return "torch.get_default_dtype()"
         text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"_promote({', '.join(parts)})"
         if dtype.rule == "float":
-            ints = all(leaf in inputs and "float32" not in inputs[leaf].type.dtypes or leaf in INTS for leaf in dtype.of)
+            ints = all(
+                (leaf in inputs and "float32" not in inputs[leaf].type.dtypes) or leaf in INTS for leaf in dtype.of
+            )
             return "torch.get_default_dtype()" if ints else f"_as_float({text})"
         return f"_sum_dtype({text})" if dtype.rule == "sum" else text
 
@@ -255,7 +255,9 @@ class Host:
         like = self.like(result)
         if like is not None:
             name = like.name
-            return f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
+            return (
+                f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
+            )
         sizes = ", ".join("*batch" if axis == BATCH else axis for axis in result.axes)
         comma = "," if len(result.axes) == 1 else ""
         first = self.first()
@@ -391,8 +393,9 @@ class Host:
             tests = []
             for name in self.compute.of:
                 if "float64" in inputs[name].type.dtypes:
-                    guard = f"{name} is not None and " if inputs[name].default is not None else ""
-                    tests.append(f"{guard}{name}.dtype == torch.float64")
+                    test = f"{name}.dtype == torch.float64"
+                    optional = inputs[name].default is not None
+                    tests.append(f"({name} is not None and {test})" if optional else test)
             return f"tl.float64 if {' or '.join(tests)} else tl.float32"
         helper = "_wide_compute_dtype" if self.compute.wide else "_compute_dtype"
         return f"{helper}({self.dtype(Dtype('any', self.compute.of))})"
@@ -437,7 +440,13 @@ class Host:
         of = result.dtype.of
         inputs = {tensor.name for tensor in self.op.inputs}
         if len(of) == 1:
-            return f"{of[0]}'s dtype" if of[0] in inputs and not result.dtype.rule else of[0] if of[0] not in inputs else f"by {of[0]}'s dtype"
+            return (
+                f"{of[0]}'s dtype"
+                if of[0] in inputs and not result.dtype.rule
+                else of[0]
+                if of[0] not in inputs
+                else f"by {of[0]}'s dtype"
+            )
         return f"the promotion of {_words(of, 'and')}" if of else "the default dtype"
 
     def empty_errors(self) -> list[str]:
@@ -447,9 +456,7 @@ class Host:
         for value in self.op.values:
             for node in walk(value.node):
                 if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and value not in paired:
-                    lines.append(
-                        f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
-                    )
+                    lines.append(f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")')
         return lines[:1]
 
 
@@ -458,6 +465,10 @@ INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
 
 def tuple_text(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _targets(names: list[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else tuple_text(names)
 
 
 def _words(words: tuple[str, ...], last: str = "or") -> str:

@@ -63,7 +63,7 @@ class Load:
     name: str
     axes: tuple[str, ...]
     dtype: Dtype
-    at: tuple[tuple[str, "Node"], ...] = ()
+    at: tuple[tuple[str, Node], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class Call:
     """A row of the function table, applied."""
 
     function: str
-    args: tuple["Node", ...]
+    args: tuple[Node, ...]
     axes: tuple[str, ...]
     dtype: Dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    arg: "Node"
+    arg: Node
     dtype: Dtype
     axes: tuple[str, ...]
 
@@ -96,9 +96,9 @@ class Cast:
 class Choose:
     """`a if param else b`: decided when the kernel is compiled."""
 
-    condition: "Node"
-    then: "Node"
-    other: "Node"
+    condition: Node
+    then: Node
+    other: Node
     axes: tuple[str, ...]
     dtype: Dtype
 
@@ -129,7 +129,7 @@ class Reduce:
     """
 
     kind: str
-    arg: "Node"
+    arg: Node
     over: tuple[str, ...]
     axes: tuple[str, ...]
     dtype: Dtype
@@ -139,7 +139,7 @@ class Reduce:
 @dataclass(frozen=True, slots=True)
 class Scan:
     kind: str
-    arg: "Node"
+    arg: Node
     over: str
     axes: tuple[str, ...]
     dtype: Dtype

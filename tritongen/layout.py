@@ -231,9 +231,7 @@ class _Splitter:
 
     def left_hand_split(self, line: Line, force: bool) -> list[Line]:
         opening = next((at for at, leaf in enumerate(line.leaves) if leaf.text == "("), 0)
-        closing = next(
-            at for at, leaf in enumerate(line.leaves) if leaf.opener is line.leaves[opening]
-        )
+        closing = next(at for at, leaf in enumerate(line.leaves) if leaf.opener is line.leaves[opening])
         head, tail = line.leaves[: opening + 1], line.leaves[closing:]
         body = line.leaves[opening + 1 : closing]
         if body and all(leaf.text != "," for leaf in body):
@@ -244,9 +242,7 @@ class _Splitter:
         first: list[Line] = []
         for omit in self.trailers(line):
             prefix = len(line.indent)
-            closing = next(
-                (leaf for leaf in reversed(line.leaves) if leaf.opener and leaf not in omit), None
-            )
+            closing = next((leaf for leaf in reversed(line.leaves) if leaf.opener and leaf not in omit), None)
             for leaf in line.leaves:
                 if closing and leaf is closing.opener:
                     break
@@ -332,9 +328,7 @@ class _Splitter:
             raise CannotSplit
         inner = Line(body, line.indent + INDENT, inside=True)
         inner.explode = opening.literal and inner.priority() == COMMA
-        return Split(
-            Line(head, line.indent), inner, Line(tail, line.indent), opening, closing or tail[0]
-        )
+        return Split(Line(head, line.indent), inner, Line(tail, line.indent), opening, closing or tail[0])
 
     def prefer(self, without: Split, split: Split) -> bool:
         """Whether a split without the optional parentheses is better."""

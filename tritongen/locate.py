@@ -13,9 +13,7 @@ from .diagnostics import Mistake
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_STRING = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'", re.DOTALL
-)
+_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'", re.DOTALL)
 _SCALAR = re.compile(r"[^,\]}\n#]+")
 _ESCAPE = re.compile(r"\\(?:[ \t]*\n\s*|u.{4}|U.{8}|.)", re.DOTALL)
 

@@ -99,8 +99,8 @@ class Lowering:
     compute: Compute
     index: Callable[[str], ast.expr]
     size: Callable[[tuple[str, ...]], ast.expr]
-    load: Callable[[Load, "Lowering"], ast.expr]
-    reduce: Callable[[Reduce, "Lowering"], ast.expr]
+    load: Callable[[Load, Lowering], ast.expr]
+    reduce: Callable[[Reduce, Lowering], ast.expr]
     pending: list[Line] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     target: str = ""
@@ -216,9 +216,9 @@ class Lowering:
         has = node.dtype.kind
         if (row.accepts == "bool" or (row.accepts == "where" and first)) and has != "bool":
             return _binary(value, ast.NotEq(), ast.Constant(0))
-        if kind == "float" and has in ("int", "bool", "any") and not isinstance(node, Constant):
-            if row.accepts == "float" or (has == "int" and row.result == "float"):
-                return self.to_compute(value, node)
+        becomes_float = row.accepts == "float" or (has == "int" and row.result == "float")
+        if kind == "float" and has != "float" and becomes_float and not isinstance(node, Constant):
+            return self.to_compute(value, node)
         if row.accepts in ("number", "any") and has == "bool" and kind == "float" and node.axes:
             return self.to_compute(value, node)
         return value
@@ -243,9 +243,9 @@ class Lowering:
 def compares(template: ast.expr, name: str) -> bool:
     """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
     for node in ast.walk(template):
-        if isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where("):
-            if any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node)):
-                return True
+        used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
+        if used and (isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where(")):
+            return True
     return False
 
 

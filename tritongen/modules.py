@@ -28,9 +28,7 @@ RULES = (
     "choose_loop",
     "choose_splits",
 )
-CHOSEN = (
-    "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
-)
+CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +74,9 @@ class _Common:
         checks = [*host.checks(), *host.shapes()]
         fields = [*host.tensor_fields(), *host.param_fields()]
         results = host.result_fields()
-        tensors = [
-            f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}"
-            for f in host.tensor_fields()
-        ]
-        params = [
-            f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}"
-            for f in host.param_fields()
-        ]
-        returns = (
-            "torch.Tensor"
-            if len(results) == 1
-            else f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
-        )
+        tensors = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()]
+        params = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()]
+        returns = "torch.Tensor" if len(results) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
         params_signature = ["*", *params] if params else []
         view: dict[str, Any] = {
             "name": op.name,
@@ -99,29 +87,21 @@ class _Common:
             "returns": returns,
             "fields": fields,
             "results": results,
-            "raises": (
-                ", or a param out of its range" if any(_limited(p) for p in op.params) else ""
-            ),
+            "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
             "checks": checks,
             "allocate": host.allocate(),
             "result": host.result(),
             "constants": constants(op),
             "device": f"{self.first()}.device",
             "index": self.index(),
-            "compute": (
-                self.host.compute_value()
-                if any("COMPUTE" in k.constexprs for k in self.kernels)
-                else ""
-            ),
+            "compute": (self.host.compute_value() if any("COMPUTE" in k.constexprs for k in self.kernels) else ""),
         }
         view |= extra
         devices = {name for kernel in self.kernels for name in kernel.devices}
         roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
         hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
         view["device_sources"] = extract(roots, devices)
-        always = {"_on("} | (
-            {"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") else set()
-        )
+        always = {"_on("} | ({"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") else set())
         wanted = mentioned(_strings(view) | always, hosts)
         view["host_sources"] = extract(hosts, wanted)
         view["imports"] = self.imports(view)
@@ -138,9 +118,7 @@ class _Common:
 
     def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
         text = "\n".join([*view["host_sources"], *_strings(view)])
-        standard = [
-            f"import {name}" for name in ("contextlib", "functools", "math") if f"{name}." in text
-        ]
+        standard = [f"import {name}" for name in ("contextlib", "functools", "math") if f"{name}." in text]
         if "Sequence[" in text:
             standard.append("from collections.abc import Sequence")
         return (
@@ -210,9 +188,7 @@ class _Map(_Common):
         return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
 
     def counts(self) -> list[str]:
-        return [
-            f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"
-        ]
+        return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
 
     def cols_contiguous(self) -> str:
         moving = [name for name, _, optional in self.host.moving(self.space.cols) if not optional]
@@ -223,12 +199,9 @@ class _Map(_Common):
         dims = self.space.dims
         axes = dims[-1].axes
         named = self.host.moving(dims)
-        strides = [
-            self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named
-        ]
+        strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
         lines = [
-            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}"
-            f", {tuple_text(strides)})",
+            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, {tuple_text(strides)})",
             "if folded is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
             f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",
@@ -250,9 +223,7 @@ class _Map(_Common):
         steps = [f"{name}_cols == (1,)" for name in [*inputs, *results]]
         inner = [a.spelling.split(":")[0] for a in body.arguments]
         constexprs = list(body.constexprs)
-        signature = ", ".join(
-            [*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)]
-        )
+        signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
         arguments = ", ".join(inner)
         rest = "".join(f", {name}" for name in constexprs)
         flat = self.searched(flat, "FLAT") or flat
@@ -275,9 +246,7 @@ class _Rows(_Common):
     def __init__(self, program: Program, autotune: bool) -> None:
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
-        kernels = [
-            k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None
-        ]
+        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels)
 
     def module(self) -> Module:
@@ -335,13 +304,8 @@ class _Rows(_Common):
             for t in self.op.inputs
         ]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
-        flags = all(
-            isinstance(v.node, Reduce) and v.node.kind in ("any", "all")
-            for v in self.program.reductions
-        )
-        return Traffic(
-            frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves), flags
-        )
+        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
+        return Traffic(frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves), flags)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":

@@ -72,9 +72,7 @@ class _Printer:
         for statement in self.spec.compute:
             term = self.visit(_parsed(f"({statement.expression})"))
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
-            self.terms[statement.name] = _Term(
-                ast.Name(statement.name), term.axes, term.tensor, term.kind
-            )
+            self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)
         return (*before, *self.lengths(), *math, f"return {results}")
 
@@ -248,9 +246,7 @@ class _Printer:
             first = _method(source.tree, "movedim", position, 0)
             chosen, order = ast.Subscript(first, index.tree), index.axes + rest
         else:
-            chosen, order = _indexed(source, position, index), _replaced(
-                source.axes, axis, index.axes
-            )
+            chosen, order = _indexed(source, position, index), _replaced(source.axes, axis, index.axes)
         return _Term(_permuted(chosen, order, axes), axes, True, source.kind)
 
     def gather(self, source: _Term, index: _Term, axis: str) -> _Term:
@@ -294,9 +290,7 @@ class _Printer:
         kind = "bool" if name in ("any", "all") else ""
         return _Term(_reduced(name, x, dims, options), axes, True, kind)
 
-    def reduced_dims(
-        self, name: str, term: _Term, over: tuple[str, ...]
-    ) -> tuple[ast.expr, tuple[int, ...]]:
+    def reduced_dims(self, name: str, term: _Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
         """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
         if over == term.axes and (len(over) > 1 or BATCH in over):
             if name in _ANY_DIMS:
@@ -304,9 +298,7 @@ class _Printer:
             return _method(term.tree, "flatten"), (0,)
         dims = tuple(term.axes.index(axis) - len(term.axes) for axis in over)
         x = term.tree
-        if (
-            BATCH in over
-        ):  # The leading dimensions, and one more in case there are none, become one.
+        if BATCH in over:  # The leading dimensions, and one more in case there are none, become one.
             self.sized.add(BATCH)
             first = ast.Subscript(x, ast.Constant(None))
             x = _method(first, "flatten", 0, _parsed("len(batch)"))
@@ -418,9 +410,7 @@ def _dims(dims: tuple[int, ...]) -> ast.expr:
     return _parsed(repr(dims[0] if len(dims) == 1 else dims))
 
 
-def _reduced(
-    name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]
-) -> ast.expr:
+def _reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]) -> ast.expr:
     function = "torch.linalg.vector_norm" if name == "norm" else f"torch.{name}"
     names = {"p": "ord"}
     keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]

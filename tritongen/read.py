@@ -370,23 +370,17 @@ class _Reader:
 
     def _schedule(self) -> Schedule:
         table = self._table("schedule")
-        lists = {
-            name: _integers(table.get(name))
-            for name in ("block_m", "block_n", "num_warps", "num_stages")
-        }
+        lists = {name: _integers(table.get(name)) for name in ("block_m", "block_n", "num_warps", "num_stages")}
         rows, columns = max(lists["block_m"], default=1), max(lists["block_n"], default=1)
         if max(rows, columns) <= BLOCK_LIMIT < rows * columns:
             message = (
-                f"a tile of {rows} x {columns} has {rows * columns} elements,"
-                f" more than Triton's limit of {BLOCK_LIMIT}"
+                f"a tile of {rows} x {columns} has {rows * columns} elements, more than Triton's limit of {BLOCK_LIMIT}"
             )
             self._note("TG503", message, ("schedule", "block_m"), 0)
         return Schedule(**lists, autotune=table.get("autotune") is True)
 
     def _ranges(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
-        axes = tuple(
-            dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH)
-        )
+        axes = tuple(dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH))
         for name, table in self._table("test").items():
             key = ("test", name)
             if name not in self._table("inputs"):

@@ -62,9 +62,7 @@ class _Call(NamedTuple):
     over: tuple[str, ...]
     option: float
 
-    def primitive(
-        self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0
-    ) -> Reduce:
+    def primitive(self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0) -> Reduce:
         axes = tuple(axis for axis in arg.axes if axis not in self.over)
         return Reduce(kind, arg, self.over, axes, dtype or arg.dtype, correction)
 
@@ -162,9 +160,7 @@ def _norm(call: _Call) -> Node:
         return call.primitive("min", size)
     if p == 0:
         count = call.map("ne", call.arg, Constant(0.0, Dtype("float")))
-        return call.primitive(
-            "sum", call.typer.call("where", [count, _one(), _zero()], call.tree), call.arg.dtype
-        )
+        return call.primitive("sum", call.typer.call("where", [count, _one(), _zero()], call.tree), call.arg.dtype)
     if p == 1:
         return call.primitive("sum", size)
     if p == 2:
@@ -202,16 +198,12 @@ def _log_softmax(call: _Call) -> Node:
     x = call.typer.named("x", call.arg)
     largest = call.typer.named("max", call.primitive("max", x))
     shifted = call.typer.named("shifted", call.map("sub", x, largest))
-    return call.map(
-        "sub", shifted, call.map("log", call.primitive("sum", call.map("exp", shifted)))
-    )
+    return call.map("sub", shifted, call.map("log", call.primitive("sum", call.map("exp", shifted))))
 
 
 def _scan(call: _Call) -> Node:
     if len(call.over) != 1 or call.over[0] == "...":
-        raise call.typer.fail(
-            "TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)"
-        )
+        raise call.typer.fail("TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)")
     kind = ast.unparse(call.tree.func)
     return Scan(kind, call.arg, call.over[0], call.arg.axes, call.arg.dtype)
 

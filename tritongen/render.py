@@ -73,9 +73,7 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         return Rendered(source, diagnostics=locate(source.shown, text, mistakes.mistakes))
     length, spec_digest = source.settings.line_length, digest(text)
     files = {
-        name: with_header(
-            source.name, spec_digest, templates, len(modules), format_python(module, length)
-        )
+        name: with_header(source.name, spec_digest, templates, len(modules), format_python(module, length))
         for name, module in sorted(modules.items())
     }
     return Rendered(source, spec.name, files)

@@ -12,9 +12,7 @@ from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec
 from .structure import Program
 
 # Functions and operators that integers have no value of everywhere.
-_PARTIAL = frozenset(
-    "floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split()
-)
+_PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
 _PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
 # Reductions that have no value over no elements.
 _VALUELESS = frozenset("max min amax amin argmax argmin".split())
@@ -182,8 +180,7 @@ def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     sets = list(columns.values())
     every = dict.fromkeys(dtype for dtypes in sets for dtype in dtypes)
     same = [
-        tuple(dtype if dtype in dtypes else dtypes[n % len(dtypes)] for dtypes in sets)
-        for n, dtype in enumerate(every)
+        tuple(dtype if dtype in dtypes else dtypes[n % len(dtypes)] for dtypes in sets) for n, dtype in enumerate(every)
     ]
     mixed = [
         tuple(dtypes[(n + shift % 2) % len(dtypes)] for shift, dtypes in enumerate(sets))
@@ -209,12 +206,7 @@ def _value(param: Param, position: int) -> ParamValue:
 
 def other_values(op: Op) -> list[dict[str, ParamValue]]:
     """Keyword arguments to try: every word and flag, and for numbers others than the default."""
-    return [
-        {param.name: value}
-        for param in op.params
-        for value in _candidates(param)
-        if value != param.default
-    ]
+    return [{param.name: value} for param in op.params for value in _candidates(param) if value != param.default]
 
 
 def _candidates(param: Param) -> list[ParamValue]:

@@ -130,9 +130,7 @@ def _dims(
 ) -> tuple[Dim, ...]:
     free = tuple(axis for axis in axes if axis not in pinned)
     slots = _slots(op, free, most)
-    dims = [
-        Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)
-    ]
+    dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
         Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), _suffix(axis), True)
         for axis in axes

@@ -116,9 +116,7 @@ def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
         case Choose():
             return replace(node, then=parts[0], other=parts[1])
         case Load(at=at):
-            return replace(
-                node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True))
-            )
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
         case _:
             return node
 
@@ -157,8 +155,7 @@ def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
 def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
     reduced = [(v.node.over, _line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
     (first, above), (second, line) = (
-        next((", ".join(over), name) for over, name in reduced if over == wanted)
-        for wanted in overs[:2]
+        next((", ".join(over), name) for over, name in reduced if over == wanted) for wanted in overs[:2]
     )
     message = f"{line} reduces over {second}, but {above} over {first}"
     if line == above:

@@ -66,7 +66,11 @@ class Tile:
 
     def base(self, tensor: Tensor) -> str:
         """The name of the pointer to a tensor's row; one that may be None has none."""
-        return f"{tensor.name}_row" if not tensor.optional and self.space.steps(tensor.axes, self.space.rows) else tensor.pointer
+        return (
+            f"{tensor.name}_row"
+            if not tensor.optional and self.space.steps(tensor.axes, self.space.rows)
+            else tensor.pointer
+        )
 
     def base_line(self, tensor: Tensor) -> Line | None:
         dims = self.space.steps(tensor.axes, self.space.rows)

@@ -67,9 +67,7 @@ def read_header(text: str) -> Header | None:
     found = _PARTS.match(text)
     if not found:
         return None
-    return Header(
-        found["source"], int(found["count"]), found["spec"], found["templates"], found["body"]
-    )
+    return Header(found["source"], int(found["count"]), found["spec"], found["templates"], found["body"])
 
 
 def body_of(text: str) -> str:
@@ -94,9 +92,7 @@ def compare(folder: str, expected: Mapping[str, str], source: str) -> Iterator[C
             yield _extra(path, text, header)
 
 
-def orphans(
-    out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool]
-) -> Iterator[Change]:
+def orphans(out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool]) -> Iterator[Change]:
     """Our files in folders that no spec makes any more.
 
     `owners` are the folders with the spec that makes each; `is_gone` tells it of a spec that is

@@ -154,9 +154,7 @@ class _Typer:
 
     # One expression
 
-    def report(
-        self, code: str, message: str, start: int | None, length: int = 1, hint: str = ""
-    ) -> None:
+    def report(self, code: str, message: str, start: int | None, length: int = 1, hint: str = "") -> None:
         self.mistakes.append(Mistake(code, message, self.key, start, length, hint))
 
     def fail(self, code: str, message: str, at: ast.AST, hint: str = "") -> _Abandoned:
@@ -282,9 +280,7 @@ class _Typer:
     def is_word(self, name: str) -> bool:
         return name in self.params and self.params[name].kind == "enum"
 
-    def compare_word(
-        self, tree: ast.Compare, param: ast.Name, parts: list[ast.expr], ops: list[ast.cmpop]
-    ) -> Node:
+    def compare_word(self, tree: ast.Compare, param: ast.Name, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         """A param of choices against one of them."""
         choices = self.params[param.id].choices
         if len(parts) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):

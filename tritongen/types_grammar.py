@@ -70,17 +70,13 @@ def parse_input(
     return TensorType(dtypes, shape, variable), default
 
 
-def parse_output(
-    text: str, key: tuple[str, ...], inputs: tuple[str, ...]
-) -> tuple[str, Shape | None]:
+def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tuple[str, Shape | None]:
     """`auto`, the name of an input or a dtype; axes in brackets may follow."""
     parser = _Parser(text, key)
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
     known = ("auto", *inputs, *ALL_DTYPES)
     if word.text not in known:
-        hint = did_you_mean(
-            word.text, (*known, *_ALIASES), "write 'auto', the name of an input or a dtype"
-        )
+        hint = did_you_mean(word.text, (*known, *_ALIASES), "write 'auto', the name of an input or a dtype")
         if word.text in DTYPE_CLASSES:
             hint = "an output has one dtype: write 'auto', the name of an input, or a dtype"
         if word.text in _ALIASES:

@@ -130,7 +130,7 @@ class _Builder:
         if not guard:
             return value
         identity = self.numbers.identity(node.kind)
-        if node.kind == "any" and has == "bool" or node.kind in ("any", "all"):
+        if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
             return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
         return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
 
@@ -146,8 +146,12 @@ class _Builder:
             x = lowering.expression(node.arg)
             if mean is None:
                 mean = f"{name}_mean"
-                guarded = self.argument(replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0")
-                lowering.pending.append(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
+                guarded = self.argument(
+                    replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
+                )
+                lowering.pending.append(
+                    Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols")
+                )
             distance = f"{name}_distance"
             text = f"tl.where(col_mask, {ast.unparse(x)} - {mean}, 0.0)"
             lowering.pending.append(Line(f"{distance} = {text}"))
@@ -259,9 +263,11 @@ class _Builder:
         found = {}
         for value in reductions:
             for other in reductions:
-                if isinstance(value.node, Reduce) and isinstance(other.node, Reduce):
-                    if value.node.kind == "mean" and other.node.kind == "var" and value.node.arg == other.node.arg:
-                        found[value.name] = f"{other.name}_mean"
+                mean, var = value.node, other.node
+                if not isinstance(mean, Reduce) or not isinstance(var, Reduce) or mean.arg != var.arg:
+                    continue
+                if (mean.kind, var.kind) == ("mean", "var"):
+                    found[value.name] = f"{other.name}_mean"
         return found
 
     def shared_means(self, reductions: list[Value]) -> list[Line]:
@@ -326,7 +332,9 @@ class _Builder:
         running_ = self.running(reductions)
         states = [state for _, run in running_ for state in run.states]
         reads = [
-            Line(f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=tile_mask, other={s.identity})")
+            Line(
+                f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=tile_mask, other={s.identity})"
+            )
             for s in states
         ]
         known = {value.name for value in reductions}
@@ -365,5 +373,3 @@ def _from_first(line: Line) -> Line:
 def _atom(value: ast.expr) -> str:
     text = ast.unparse(value)
     return text if isinstance(value, ast.Name) else f"({text})"
-
-
