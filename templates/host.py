@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -64,13 +65,16 @@ def _fold_by_stride(
     )
 
 
-def _broadcast(name: str, *shapes: Sequence[int]) -> torch.Size:
-    """The leading axes that several tensors have together."""
-    try:
-        return torch.broadcast_shapes(*shapes)
-    except RuntimeError as error:
-        together = " and ".join(str(list(shape)) for shape in shapes)
-        raise ValueError(f"{name}: the leading axes {together} do not broadcast") from error
+def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:
+    """The leading axes that two tensors have together, as torch broadcasts them."""
+    sizes: list[int] = []
+    for a, b in itertools.zip_longest(reversed(one), reversed(other), fillvalue=1):
+        if a != b and a != 1 and b != 1:
+            raise ValueError(
+                f"{name}: the leading axes {list(one)} and {list(other)} do not broadcast"
+            )
+        sizes.insert(0, b if a == 1 else a)
+    return torch.Size(sizes)
 
 
 def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:

@@ -86,6 +86,10 @@ class Assembler:
         uses_mask = any(_uses_mask(line) for line in lines)
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
+        use_row_mask = uses_mask or mentions(lines, "row_mask")
+        use_rows = use_row_mask or mentions(every, "rows")
+        if not use_row_mask:
+            arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
         return Kernel(
             name=f"_{self.tile.op.name}_{suffix}",
             doc=doc,
@@ -98,7 +102,8 @@ class Assembler:
             fixed=fixed,
             use_mask=uses_mask,
             use_col_mask=col or uses_mask,
-            use_row_mask=mentions(lines, "row_mask") or uses_mask,
+            use_rows=use_rows,
+            use_row_mask=use_row_mask,
             devices=frozenset(devices),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +26,9 @@ from .structure import Program
 
 # What the emitted files call things; an operator of such a name goes by another in them.
 HELPERS = frozenset(
-    "backwards check compare configs copy_rate draw gpu kernel main make math measure misaligned"
-    " oracle os overlapping pytest reference same_columns same_rows scattered torch triton".split()
+    "argparse backwards check compare configs copy_rate draw find_spec functools gpu kernel main make math measure"
+    " misaligned moved oracle os overlapping pytest rates reference reports same_columns same_rows scattered sys torch"
+    " triton".split()
 )
 
 
@@ -72,7 +74,6 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
-        "returns": (f"tuple[{', '.join(['torch.Tensor'] * len(names))}]" if several else "torch.Tensor"),
         "lines": lines,
         "imports_math": bool(common_floats(op)) or any("math." in line for line in lines),
         "required": repr(required) if required else "",
@@ -168,20 +169,28 @@ def inputs_view(op: Op) -> dict[str, Any]:
     batched = [n for n, tensor in enumerate(op.inputs) if BATCH in tensor.type.axes]
     optional = {tensor.name: tensor.default for tensor in op.inputs if tensor.default is not None}
     floating = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
-    unpacked = f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+    read = [name for result in op.results for name in re.findall(r"(\w+)\.dtype", result_dtype(op, result))]
     return {
         "names": names,
         "tensors": ", ".join(names),
         "tuple": tuple_text(names),
-        "unpacked": unpacked,
+        "unpacked": unpack(names, read),
         "several_tensors": len(names) > 1,
         "floating": "tensors" if floating == names else tuple_text(floating),
-        "spoiled": "" if floating == names else f"{unpacked} = ",
+        "spoiled": "" if floating == names else unpack(names, floating),
         "batched": batched,
         "broadcasts": len(batched) > 1,
         "optional": repr(optional) if optional else "",
         "absent": [(name,) for name in optional] + ([tuple(optional)] if len(optional) > 1 else []),
     }
+
+
+def unpack(names: list[str], read: list[str]) -> str:
+    """The left side that unpacks tensors, where any of them is read."""
+    targets = [name if name in read else f"_{name}" for name in names]
+    if not set(read) & set(names):
+        return ""
+    return f"({targets[0]},) = " if len(targets) == 1 else f"{', '.join(targets)} = "
 
 
 def layouts_view(program: Program) -> dict[str, Any]:
@@ -204,7 +213,7 @@ def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
     targets = ["*batch" if axis == BATCH else axis for axis in shapes.axes]
     return {
         "unpacks_shape": bool(targets),
-        "axes": ", ".join(targets) + ("," if len(targets) == 1 else ""),
+        "axes": tuple_text(targets) if len(targets) == 1 else ", ".join(targets),
         "axes_text": ", ".join(shapes.axes),
         "draws": [(tensor.name, draw(tensor, spec, op)) for tensor in op.inputs],
         "draws_floats": bool(dtypes & set(FLOATS)),

@@ -136,11 +136,15 @@ class Host:
             elif named:
                 has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
                 wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
-                block += [
+                refuses = [
                     f"if {has} != {wanted}:",
                     f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
                     f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
                 ]
+                if tensor.default is not None and not block:
+                    lines += [f"if {tensor.name} is not None and {has} != {wanted}:", refuses[1]]
+                    continue
+                block += refuses
             lines += self.guarded(tensor, block)
         return [*lines, *self.batches()]
 
@@ -184,7 +188,7 @@ class Host:
                 f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
                 f'must be a multiple of {known}, not {{{tensor.name}.shape[{position}]}}")',
             ]
-        return [*lines, f"{tensor.name} = {tensor.name}.unflatten({position}, ({sizes}))"]
+        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({sizes}))"]
 
     def batch_inputs(self) -> list[Input]:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
@@ -363,7 +367,7 @@ class Host:
                 f"{singular}_sizes, {targets} = folded",
             ]
             if pinned:
-                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
+                lines.append(f"{singular}_sizes += [{', '.join(dim.axes[0] for dim in pinned)}]")
         else:
             axes = tuple(dim.axes[0] for dim in dims)
             if len(dims) > 1:

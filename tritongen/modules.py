@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .extract import extract, mentioned
-from .families.elementwise import MapKernels, plan_map
+from .families.elementwise import MapKernels, is_line, plan_map
 from .families.rows import RowKernels, plan_rows
 from .host import Host, constants, tuple_text
 from .ir import Op, Reduce
@@ -118,7 +118,7 @@ class _Common:
 
     def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
         text = "\n".join([*view["host_sources"], *_strings(view)])
-        standard = [f"import {name}" for name in ("contextlib", "functools", "math") if f"{name}." in text]
+        standard = [f"import {name}" for name in ("contextlib", "functools", "itertools", "math") if f"{name}." in text]
         if "Sequence[" in text:
             standard.append("from collections.abc import Sequence")
         return (
@@ -138,11 +138,11 @@ class _Common:
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return _view(kernel, self.space)
 
-    def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN) -> list[str]:
+    def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN, name: str = "grid") -> list[str]:
         if kernel.search and tiles == CHOSEN:
             grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
         passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
-        return [f"grid = {grid}", f"{kernel.name}[grid]({', '.join(filter(None, passed))})"]
+        return [f"{name} = {grid}", f"{kernel.name}[{name}]({', '.join(filter(None, passed))})"]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -165,9 +165,12 @@ class _Map(_Common):
         result = self.op.results[0].output.name
         extra: dict[str, Any] = {
             "flat": None,
+            "one_axis": is_line(plan.space),
             "numel": f"{result}.numel()",
-            "strided": self.kernel_view(strided),
         }
+        if extra["one_axis"]:
+            return self.line(extra)
+        extra["strided"] = self.kernel_view(strided)
         if plan.space.split:
             extra["fold"] = [
                 *host.fold("rows", self.space.rows),
@@ -186,6 +189,28 @@ class _Map(_Common):
             extra |= self.flat(plan.body, plan.flat)
         kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
         return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
+
+    def line(self, extra: dict[str, Any]) -> Module:
+        """The module of an operator of one axis, whose strides a kernel takes as they are."""
+        strided = replace(self.plan.strided, arguments=tuple(map(self.unfolded, self.plan.strided.arguments)))
+        strided = self.searched(strided, "FLAT") or strided
+        choice = [] if self.autotune else ["config = configs.choose_flat(n)"]
+        launch = [*choice, *self.launch(strided, '(_cdiv(n, config.kwargs["BLOCK"]),)')]
+        extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch}
+        if self.plan.flat is not None and self.plan.body is not None:
+            extra |= self.flat(self.plan.body, self.plan.flat)
+        return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset({"flat"})))
+
+    def unfolded(self, argument: Argument) -> Argument:
+        """An argument as the wrapper of one axis has it at hand."""
+        name, _, _ = argument.value.partition("_cols[")
+        optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
+        if argument.spelling == "n_cols":
+            return Argument("n_cols", "n")
+        if name == argument.value:
+            return argument
+        stride = f"{name}.stride(0)"
+        return Argument(argument.spelling, f"{stride} if {name} is not None else 0" if name in optional else stride)
 
     def counts(self) -> list[str]:
         return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
@@ -215,12 +240,20 @@ class _Map(_Common):
         return lines
 
     def flat(self, body: Kernel, flat: Kernel) -> dict[str, Any]:
-        inputs = [t.name for t in self.op.inputs]
         results = [r.output.name for r in self.op.results]
-        shape = f"{results[0]}.shape"
-        tests = [f"{name}.shape == {shape} and {name}.is_contiguous()" for name in inputs]
-        several = [f"{name}.is_contiguous()" for name in results]
-        steps = [f"{name}_cols == (1,)" for name in [*inputs, *results]]
+        first, *_ = likes = [self.host.like(result) for result in self.op.results]
+        tests, steps = [], []
+        for tensor in self.op.inputs:
+            test, step = f"{tensor.name}.is_contiguous()", f"{tensor.name}_cols == (1,)"
+            if tensor is not first:
+                test = f"{tensor.name}.shape == {results[0]}.shape and {test}"
+            if tensor.default is not None:
+                test, step = f"({tensor.name} is None or ({test}))", f"({tensor.name} is None or {step})"
+            tests.append(test)
+            steps.append(step)
+        # A result made like an input is contiguous where that is.
+        tests += [f"{name}.is_contiguous()" for name, like in zip(results, likes, strict=True) if like is None]
+        steps += [f"{name}_cols == (1,)" for name in results]
         inner = [a.spelling.split(":")[0] for a in body.arguments]
         constexprs = list(body.constexprs)
         signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
@@ -237,7 +270,7 @@ class _Map(_Common):
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
             },
-            "is_contiguous": " and ".join([*tests, *several]),
+            "is_contiguous": " and ".join(tests),
             "is_flat": " and ".join(["n_rows == 1", *steps]),
         }
 
@@ -285,7 +318,7 @@ class _Rows(_Common):
             ]
             split_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
             extra["launch_split"] = [
-                *self.launch(plan.partial, split_grid),
+                *self.launch(plan.partial, split_grid, name="split_grid"),
                 *self.launch(
                     plan.combine,
                     "(n_rows,)",

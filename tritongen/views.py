@@ -42,6 +42,7 @@ class Kernel:
     passes: tuple[Pass, ...] = ()
     stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
+    use_rows: bool = False
     use_row_mask: bool = False
     use_col_mask: bool = False
     use_mask: bool = False

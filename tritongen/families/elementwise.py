@@ -9,6 +9,7 @@ from ..assemble import Assembler
 from ..ir import Reduce
 from ..lower import Compute, Line, Lowering, compute_of
 from ..space import Dim, Space, map_space
+from ..spec import BATCH
 from ..structure import Program
 from ..tile import Tile, needed
 from ..views import Argument, Kernel
@@ -35,7 +36,8 @@ def plan_map(program: Program) -> MapKernels:
     nodes = tuple(value.node for value in op.values)
     space = map_space(op, nodes)
     compute = compute_of(op)
-    strided = _kernel(program, space, compute, "strided_kernel", "A tile of rows by columns, with any strides.")
+    shape = "Elements in a line" if is_line(space) else "A tile of rows by columns"
+    strided = _kernel(program, space, compute, "strided_kernel", f"{shape}, with any strides.")
     body = flat = None
     scalar_free = all(t.type.axes for t in op.inputs)
     if not space.split and scalar_free:
@@ -45,6 +47,12 @@ def plan_map(program: Program) -> MapKernels:
         body = _unit_stride(body, op.name)
         flat = replace(body, name=f"_{op.name}_kernel", doc="Contiguous data, as one run of elements.")
     return MapKernels(space, compute, body, flat, strided)
+
+
+def is_line(space: Space) -> bool:
+    """Whether there is a single dimension, so that tiles have no rows."""
+    (dim, *others) = space.dims
+    return not others and dim.axes != (BATCH,)
 
 
 def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: str) -> Kernel:
