@@ -26,11 +26,15 @@ def _check(
 
 
 def _fold(
-    most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
+    most: int,
+    shape: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    columns: bool = False,
 ) -> tuple[list[int], list[tuple[int, ...]]] | None:
     """Merge neighbouring dimensions that every tensor steps through evenly.
 
-    Returns `most` sizes, padded in front, and the strides of each tensor; None where more remain.
+    Returns `most` sizes and the strides of each tensor; None where more remain. Sizes of 1 fill up
+    what is missing innermost, where Triton drops the division by them, but for the `columns`.
     """
     sizes: list[int] = []
     steps: list[tuple[int, ...]] = []
@@ -48,8 +52,9 @@ def _fold(
     missing = most - len(sizes)
     if missing < 0:
         return None
-    sizes = [1] * missing + sizes
-    steps = [(0,) * len(strides)] * missing + steps
+    place = len(sizes) - columns
+    sizes[place:place] = [1] * missing
+    steps[place:place] = [(0,) * len(strides)] * missing
     return sizes, list(zip(*steps, strict=True))
 
 
@@ -62,6 +67,7 @@ def _fold_by_stride(
         most,
         [shape[dim] for dim in order],
         [[step[dim] for dim in order] for step in strides],
+        columns=True,
     )
 
 
@@ -117,6 +123,11 @@ def _promote(*dtypes: torch.dtype) -> torch.dtype:
 def _as_float(dtype: torch.dtype) -> torch.dtype:
     """The dtype of a float function's result."""
     return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _int_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of arithmetic with an integer of Python's, which makes int64 of booleans."""
+    return torch.int64 if dtype == torch.bool else dtype
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:

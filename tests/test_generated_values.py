@@ -30,11 +30,11 @@ from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 SPECS = sorted((Path(__file__).parent / "specs").glob("*.toml"))
-# Lengths by axis: a number of its own for each, so that a mistaken axis shows.
-AXES = "N M K H W S D V A B C E F G".split()
-SMALL = {axis: 2 + place for place, axis in enumerate(AXES)}
-RAGGED = SMALL | {"N": 67, "M": 5, "H": 9, "W": 33, "K": 17, "V": 19, "D": 35, "B": 2}
-ONES = dict.fromkeys(AXES, 1) | {"W": 2}  # torch wants two values for a variance by channel
+# Lengths of a spec's axes in order, so that neighbours differ and a mistaken axis shows. One axis
+# at a time is long: more than a block, with a tail. All is small, for the interpreter is slow.
+LENGTHS = (2, 3, 5, 4)
+LONG, LONG_OF_MANY = 35, 11
+LAYOUTS = ("contiguous", "turned", "sliced")
 # The interpreter cuts off what does not fit bfloat16 where a GPU rounds: one unit in the last place.
 TOLERANCE = {
     torch.float16: 2**-10,
@@ -46,15 +46,13 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Case:
-    """How to draw the inputs of a call."""
+    """How to draw the inputs of a call. `ones` is a length of 1 for every axis."""
 
     dtype: str = "float32"
-    sizes: str = "small"
+    long: str = ""
     batch: tuple[int, ...] = (2, 3)
     layout: str = "contiguous"
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {self.sizes} {list(self.batch)} {self.layout}"
+    ones: bool = False
 
 
 @cache
@@ -78,13 +76,31 @@ def build(spec: Spec, folder: Path) -> ModuleType:
     return module
 
 
+def axes_of(spec: Spec) -> list[str]:
+    """The axes that have no fixed length; leading ones count as one."""
+    terms = [term for tensor in spec.inputs for term in tensor.type.shape]
+    fixed = {name for term in terms for name, size in zip(term.names, term.sizes, strict=False) if size}
+    named = dict.fromkeys(name for term in terms for name in term.names)
+    return [name for name in named if name not in fixed]
+
+
+def lengths(spec: Spec, case: Case) -> dict[str, int]:
+    named = [axis for axis in axes_of(spec) if axis != BATCH]
+    if case.ones:
+        return dict.fromkeys(named, 1) | {"W": 2}  # torch wants two values for a variance by channel
+    found = dict(zip(named, itertools.cycle(LENGTHS)))  # noqa: B905
+    return found | {case.long: LONG if len(named) <= 2 else LONG_OF_MANY}
+
+
 def cases(spec: Spec) -> Iterator[Case]:
-    """Shapes and layouts in one dtype, then the other dtypes in one shape and layout."""
-    has_batch = any(BATCH in tensor.type.axes for tensor in spec.inputs)
-    for sizes, layout in itertools.product(("small", "ragged"), ("contiguous", "turned", "sliced")):
-        yield Case(sizes=sizes, layout=layout)
-    yield Case(sizes="ones")
-    if has_batch:
+    """Every axis long and every layout, in one dtype; then the other dtypes in one shape and layout."""
+    axes = axes_of(spec)
+    for place in range(max(len(axes), len(LAYOUTS))):
+        long = axes[place % len(axes)] if axes else ""
+        batch = (2, LONG) if long == BATCH else (2, 3)
+        yield Case(long=long, batch=batch, layout=LAYOUTS[place % len(LAYOUTS)])
+    yield Case(ones=True)
+    if BATCH in axes:
         yield Case(batch=())
         yield Case(batch=(3, 1, 2, 1, 2), layout="turned")
     admitted = dict.fromkeys(dtype for tensor in spec.inputs for dtype in tensor.type.dtypes)
@@ -94,7 +110,7 @@ def cases(spec: Spec) -> Iterator[Case]:
 
 def draw(spec: Spec, case: Case) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    sizes = {"small": SMALL, "ragged": RAGGED, "ones": ONES}[case.sizes]
+    sizes = lengths(spec, case)
     ranges = dict(spec.ranges)
     tensors = []
     for place, tensor in enumerate(spec.inputs):
@@ -236,12 +252,12 @@ def ways(configs: Any) -> list[dict[str, Any]]:
         return lambda *_: triton.Config(blocks, num_warps=4)
 
     if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
-        return [{"choose_flat": always(BLOCK=16), "choose_tile": always(BLOCK_M=4, BLOCK_N=16)}]
+        return [{"choose_flat": always(BLOCK=32), "choose_tile": always(BLOCK_M=8, BLOCK_N=16)}]
     found = []
     if hasattr(configs, "choose_registers"):
         found.append({"in_registers": lambda *_: True, "choose_registers": whole_rows})
     if hasattr(configs, "choose_loop"):
-        loop = {"in_registers": lambda *_: False, "choose_loop": always(BLOCK_M=4, BLOCK_N=16)}
+        loop = {"in_registers": lambda *_: False, "choose_loop": always(BLOCK_M=4, BLOCK_N=8)}
         found.append(loop | {"choose_splits": lambda *_: 1})
         if hasattr(configs, "choose_splits"):
             found.append(loop | {"choose_splits": lambda *_: 3})

@@ -65,8 +65,8 @@ def test_definitions(count: int, result: str) -> None:
 def test_generated_modules(name: str) -> None:
     path = ROOT / "specs" / f"{name}.toml"
     files = generate(read_spec(path.name, path.read_text()))
-    for file in ("__init__.py", "kernel.py", "configs.py"):
-        text = laid_out(files[file])
+    for file, source in files.items():
+        text = laid_out(source)
         assert text == format_python(text), file
 
 

@@ -6,32 +6,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from textwrap import dedent
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A code; its title is a line, its explanation has an example and the way out."""
-
-    code: str
-    title: str
-    explanation: str
-
-
-def _code(code: str, title: str, explanation: str) -> Code:
-    return Code(code, title, dedent(explanation).strip())
-
+from .code import Code, row
+from .math_codes import AXES, DTYPES, FAMILIES, NAMES
 
 _STRUCTURE = (
-    _code(
+    row(
         "TG100",
         "the file cannot be read",
         """
         The system does not let it be opened: look at its permissions, or where a link leads.
         """,
     ),
-    _code(
+    row(
         "TG101",
         "the file is not valid TOML",
         """
@@ -42,14 +28,14 @@ _STRUCTURE = (
             y = "x * 2"
         """,
     ),
-    _code(
+    row(
         "TG102",
         "the file is not UTF-8 text",
         """
         TOML is UTF-8. Save the file in that encoding; an editor calls it "UTF-8" or "Unicode".
         """,
     ),
-    _code(
+    row(
         "TG103",
         "a table or key that means nothing",
         """
@@ -62,7 +48,7 @@ _STRUCTURE = (
         docs/spec.md and `tritongen schema` list what there is.
         """,
     ),
-    _code(
+    row(
         "TG104",
         "a table or key is missing",
         """
@@ -78,7 +64,7 @@ _STRUCTURE = (
             y = "x"
         """,
     ),
-    _code(
+    row(
         "TG105",
         "a value of the wrong type",
         """
@@ -89,7 +75,7 @@ _STRUCTURE = (
             num_warps = 4
         """,
     ),
-    _code(
+    row(
         "TG106",
         "a word that is not among those allowed",
         """
@@ -99,21 +85,21 @@ _STRUCTURE = (
             n = { type = "int" }
         """,
     ),
-    _code(
+    row(
         "TG107",
         "a value is empty",
         """
         A table, array or string that must say something is empty. Fill it, or leave the key out.
         """,
     ),
-    _code(
+    row(
         "TG108",
         "a number does not fit in 64 bits",
         """
         TOML integers, and those of kernels, have 64 bits. Write a float where you mean one: 1e20.
         """,
     ),
-    _code(
+    row(
         "TG109",
         "the path of a spec cannot be written into a header",
         """
@@ -121,7 +107,7 @@ _STRUCTURE = (
         control characters or undecodable bytes. Rename the file.
         """,
     ),
-    _code(
+    row(
         "TG110",
         "not a name",
         """
@@ -131,7 +117,7 @@ _STRUCTURE = (
             x2 = "float[N]"
         """,
     ),
-    _code(
+    row(
         "TG111",
         "a name that generated code needs",
         """
@@ -142,7 +128,7 @@ _STRUCTURE = (
             lambda_ = 0.5
         """,
     ),
-    _code(
+    row(
         "TG113",
         "one name for two things",
         """
@@ -153,7 +139,7 @@ _STRUCTURE = (
             z = "y * 2"
         """,
     ),
-    _code(
+    row(
         "TG114",
         "a name of nothing",
         """
@@ -161,14 +147,14 @@ _STRUCTURE = (
         [test] names an axis of an input.
         """,
     ),
-    _code(
+    row(
         "TG115",
         "the same value twice in a list",
         """
         Each element of a list counts once. Remove the second.
         """,
     ),
-    _code(
+    row(
         "TG120",
         "a tensor type without axes",
         """
@@ -180,7 +166,7 @@ _STRUCTURE = (
             x = "float[]"      # a tensor of one number
         """,
     ),
-    _code(
+    row(
         "TG121",
         "a tensor type that cannot be read",
         """
@@ -192,7 +178,7 @@ _STRUCTURE = (
             x = "float[N, M]"
         """,
     ),
-    _code(
+    row(
         "TG122",
         "an unknown dtype",
         """
@@ -206,7 +192,7 @@ _STRUCTURE = (
         An output has one dtype: that of an input, one spelled out, or "auto".
         """,
     ),
-    _code(
+    row(
         "TG123",
         "not the name of an axis",
         """
@@ -218,7 +204,7 @@ _STRUCTURE = (
             x = "float[C=3]"
         """,
     ),
-    _code(
+    row(
         "TG124",
         "an axis twice in one tensor",
         """
@@ -228,7 +214,7 @@ _STRUCTURE = (
             x = "float[M, N]"
         """,
     ),
-    _code(
+    row(
         "TG125",
         "`...` in a place where it cannot be",
         """
@@ -238,7 +224,7 @@ _STRUCTURE = (
             x = "float[..., N]"
         """,
     ),
-    _code(
+    row(
         "TG126",
         "not the length of an axis",
         """
@@ -248,7 +234,7 @@ _STRUCTURE = (
             x = "float[C=3]"
         """,
     ),
-    _code(
+    row(
         "TG127",
         "one axis with two lengths",
         """
@@ -259,7 +245,7 @@ _STRUCTURE = (
             w = "float[C=3]"   # or "float[C]"
         """,
     ),
-    _code(
+    row(
         "TG128",
         "a default that the input cannot hold",
         """
@@ -271,14 +257,14 @@ _STRUCTURE = (
             mask = "bool[N] = true"
         """,
     ),
-    _code(
+    row(
         "TG129",
         "an axis and a value of one name",
         """
         In `sum(x, N)` it must be plain that N is an axis. Rename the axis or the value.
         """,
     ),
-    _code(
+    row(
         "TG130",
         "a param of no type",
         """
@@ -289,7 +275,7 @@ _STRUCTURE = (
             n = 1
         """,
     ),
-    _code(
+    row(
         "TG131",
         "a param's default and bounds contradict each other",
         """
@@ -299,7 +285,7 @@ _STRUCTURE = (
             p = { default = 0.5, min = 0, max = 1 }
         """,
     ),
-    _code(
+    row(
         "TG132",
         "a default that is not a choice",
         """
@@ -307,7 +293,7 @@ _STRUCTURE = (
             approximate = { choices = ["none", "tanh"], default = "none" }
         """,
     ),
-    _code(
+    row(
         "TG133",
         "keys of a param that do not go together",
         """
@@ -320,7 +306,7 @@ _STRUCTURE = (
             n = { default = 0.5 }
         """,
     ),
-    _code(
+    row(
         "TG140",
         "a registration that is not supported yet",
         """
@@ -328,7 +314,7 @@ _STRUCTURE = (
         in this version; leave [torch] out.
         """,
     ),
-    _code(
+    row(
         "TG141",
         "a range without room",
         """
@@ -341,7 +327,7 @@ _STRUCTURE = (
 )
 
 _SCHEDULE = (
-    _code(
+    row(
         "TG501",
         "a size that is not a power of two",
         """
@@ -352,14 +338,14 @@ _SCHEDULE = (
             block_n = 1024
         """,
     ),
-    _code(
+    row(
         "TG502",
         "a number outside its limits",
         """
         A tile has at most 1048576 elements on a side and a program at most 32 warps.
         """,
     ),
-    _code(
+    row(
         "TG503",
         "a tile that is too large",
         """
@@ -373,7 +359,7 @@ _SCHEDULE = (
 )
 
 _TREE = (
-    _code(
+    row(
         "TG701",
         "a stale file",
         """
@@ -381,14 +367,14 @@ _TREE = (
         Run `tritongen build`.
         """,
     ),
-    _code(
+    row(
         "TG702",
         "a missing file",
         """
         The spec makes this file, and it is not there. Run `tritongen build`.
         """,
     ),
-    _code(
+    row(
         "TG703",
         "a file that no spec makes any more",
         """
@@ -396,7 +382,7 @@ _TREE = (
         makes other files. `tritongen build` removes it.
         """,
     ),
-    _code(
+    row(
         "TG704",
         "a file that was edited by hand",
         """
@@ -406,7 +392,7 @@ _TREE = (
         it, exclude the generated folder there.
         """,
     ),
-    _code(
+    row(
         "TG705",
         "a file of somebody else's in the way",
         """
@@ -414,7 +400,7 @@ _TREE = (
         it is not ours to overwrite. Move it, name the op otherwise, or build with --force.
         """,
     ),
-    _code(
+    row(
         "TG706",
         "two specs for one folder",
         """
@@ -422,7 +408,7 @@ _TREE = (
         same name (or differ in case only, which is one folder on some systems).
         """,
     ),
-    _code(
+    row(
         "TG707",
         "a folder that belongs to another spec",
         """
@@ -433,14 +419,14 @@ _TREE = (
 )
 
 _SETTINGS = (
-    _code(
+    row(
         "TG801",
         "settings that are not valid TOML",
         """
         `tritongen.toml`, or `pyproject.toml` where it has [tool.tritongen], cannot be read.
         """,
     ),
-    _code(
+    row(
         "TG802",
         "a wrong setting",
         """
@@ -451,7 +437,7 @@ _SETTINGS = (
             line-length = 88       # black's
         """,
     ),
-    _code(
+    row(
         "TG803",
         "no such spec",
         """
@@ -461,4 +447,5 @@ _SETTINGS = (
     ),
 )
 
-CODES: dict[str, Code] = {row.code: row for row in (*_STRUCTURE, *_SCHEDULE, *_TREE, *_SETTINGS)}
+_TABLES = (_STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS)
+CODES: dict[str, Code] = {one.code: one for table in _TABLES for one in table}

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from .diagnostics import Mistakes
+from .emitted_bench import bench_view
 from .emitted_tests import tests_view
 from .launch import configs_view
 from .modules import kernel_module
@@ -45,6 +46,7 @@ def generate(spec: Spec) -> dict[str, str]:
         "kernel.py": render(kernel.template, kernel.view),
         "configs.py": render("configs.py.jinja", configs),
         f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs)),
+        f"bench_{spec.name}.py": render("bench.py.jinja", bench_view(spec, program)),
     }
 
 

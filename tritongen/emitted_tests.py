@@ -149,6 +149,8 @@ def result_dtype(op: Op, result: Result) -> str:
     text, *others = parts or ["torch.get_default_dtype()"]
     for other in others:
         text = f"torch.promote_types({text}, {other})"
+    if result.dtype.rule == "int":
+        return f"(torch.int64 if {text} == torch.bool else {text})"
     if result.dtype.rule:
         otherwise = "torch.get_default_dtype()" if result.dtype.rule == "float" else "torch.int64"
         return f"({text} if {text}.is_floating_point else {otherwise})"

@@ -249,6 +249,8 @@ class Host:
                 (leaf in inputs and "float32" not in inputs[leaf].type.dtypes) or leaf in INTS for leaf in dtype.of
             )
             return "torch.get_default_dtype()" if ints else f"_as_float({text})"
+        if dtype.rule == "int" and any("bool" in inputs[leaf].type.dtypes for leaf in dtype.of if leaf in inputs):
+            return f"_int_dtype({text})"
         return f"_sum_dtype({text})" if dtype.rule == "sum" else text
 
     def allocate(self) -> list[str]:
@@ -402,7 +404,7 @@ class Host:
                     tests.append(f"({name} is not None and {test})" if optional else test)
             return f"tl.float64 if {' or '.join(tests)} else tl.float32"
         helper = "_wide_compute_dtype" if self.compute.wide else "_compute_dtype"
-        return f"{helper}({self.dtype(Dtype('any', self.compute.of))})"
+        return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"
 
     # Documentation
 

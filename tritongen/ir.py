@@ -21,12 +21,12 @@ class Dtype:
 
     `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
     what is done to that promotion: "float" turns integers into the default float, "sum" turns
-    them into int64, as torch's `exp` and `sum` do.
+    them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does.
     """
 
     kind: Kind
     of: tuple[str, ...] = ()
-    rule: Literal["", "float", "sum"] = ""
+    rule: Literal["", "float", "sum", "int"] = ""
 
     @property
     def weak(self) -> bool:

@@ -39,8 +39,8 @@ TILE = (
     Config(4, block_m=64, block_n=64),
     Config(8, block_m=4, block_n=1024),
     Config(4, block_m=4, block_n=512),
-    Config(2, block_m=8, block_n=128),
-    Config(2, block_m=16, block_n=64),
+    Config(4, block_m=8, block_n=128),
+    Config(4, block_m=16, block_n=64),
     Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from .functions import FUNCTIONS, Function
 from .ir import (
+    INT64,
     Call,
     Cast,
     Choose,
@@ -47,13 +48,15 @@ class Compute:
 
     `text` is how the kernel spells it; `of` are the inputs that decide it where it is a parameter
     of the kernel, and `mode` how: "float" (float64 if any of them is, else float32) or "promote"
-    (their promotion, widened: half to float32; with `wide`, integers to int64).
+    (their promotion, widened: half to float32; with `wide`, integers to int64; with `counts`,
+    booleans to int64, since the math counts with them).
     """
 
     text: str
     of: tuple[str, ...] = ()
     mode: str = ""
     wide: bool = False
+    counts: bool = False
 
     @property
     def constexpr(self) -> bool:
@@ -80,10 +83,24 @@ def compute_of(op: Op) -> Compute:
     if mixed and not as_float:
         wide = any(isinstance(n, Reduce) and n.kind not in ("any", "all") for n in nodes)
         others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
-        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide)
+        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
     if any("float64" in tensor.type.dtypes for tensor in floats):
         return Compute("COMPUTE", names, "float")
     return Compute("tl.float32")
+
+
+def counts(nodes: list[Node]) -> bool:
+    """Whether integers of the spec meet what may be booleans, in more than a choice of 0 or 1."""
+
+    def small(node: Node) -> bool:
+        return not node.dtype.weak or (isinstance(node, Constant) and node.value in (0, 1))
+
+    return any(
+        isinstance(node, Call)
+        and node.dtype.rule == "int"
+        and not (node.function == "where" and all(map(small, node.args[1:])))
+        for node in nodes
+    )
 
 
 @dataclass
@@ -174,7 +191,7 @@ class Lowering:
         self.devices |= {name for name in uses if name[0] == "_"}
         arguments: dict[str, ast.expr] = {}
         for arg, given in zip(row.args, node.args, strict=True):
-            value = self.argument(row, given, kind, first=arg is row.args[0])
+            value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if self.rounds(given) and compares(template, arg.name):
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
@@ -211,11 +228,13 @@ class Lowering:
             return "float"
         return "int" if "int" in kinds else "bool"
 
-    def argument(self, row: Function, node: Node, kind: str, first: bool) -> ast.expr:
+    def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> ast.expr:
         value = self.expression(node)
         has = node.dtype.kind
-        if (row.accepts == "bool" or (row.accepts == "where" and first)) and has != "bool":
-            return _binary(value, ast.NotEq(), ast.Constant(0))
+        if row.accepts == "bool" or (row.accepts == "where" and first):
+            return value if has == "bool" else _binary(value, ast.NotEq(), ast.Constant(0))
+        if to == INT64 and has == "bool" and node.axes:
+            return method(value, "to", parse("tl.int64"))
         becomes_float = row.accepts == "float" or (has == "int" and row.result == "float")
         if kind == "float" and has != "float" and becomes_float and not isinstance(node, Constant):
             return self.to_compute(value, node)

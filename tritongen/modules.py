@@ -355,7 +355,7 @@ class _Rows(_Common):
         """Whether the columns of the largest input are next to each other in memory."""
         moving = self.host.moving(self.space.cols)
         full = max(moving, key=lambda entry: len(entry[1]))
-        return f"{full[0]}_cols[-1] == 1"
+        return f"1 in {full[0]}_cols"
 
 
 def _view(kernel: Kernel, space: Space) -> dict[str, Any]:

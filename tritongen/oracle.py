@@ -16,12 +16,13 @@ from .ir import Op, Result
 from .lower import substitute
 from .reductions import REDUCTIONS
 from .spec import BATCH, AxisTerm, Spec
+from .syntax import Text
 
 
 def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
-        return (f"return {ast.unparse(ast.parse(spec.reference.strip(), mode='eval'))}",)
+        return (f"return {ast.unparse(Text(spec.reference).parse())}",)
     return _Printer(spec, op).lines()
 
 

@@ -25,7 +25,7 @@ def promote(*dtypes: Dtype) -> Dtype:
     strong = [dtype for dtype in dtypes if not dtype.weak] or list(dtypes)
     kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
     of = tuple(dict.fromkeys(name for dtype in strong for name in dtype.of))
-    rule = "sum" if any(dtype.rule == "sum" for dtype in strong) else ""
+    rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
     if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in strong):
         rule = "float"
     number: Kind = max((d.kind for d in dtypes if d.weak), key=_RANK.__getitem__, default="bool")
@@ -33,6 +33,8 @@ def promote(*dtypes: Dtype) -> Dtype:
         return Dtype("float", of, "float")
     if of and number == "int" and kind == "bool":
         return INT64
+    if of and number == "int" and kind == "any" and not rule:
+        rule = "int"  # It may be a boolean.
     return Dtype(kind, of, rule)  # type: ignore[arg-type]
 
 

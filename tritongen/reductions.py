@@ -128,6 +128,8 @@ def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
 def _axes_follow(name: str, keyword: str | None) -> str:
     if keyword == "keepdim":
         return "there is no need: what was reduced broadcasts by the names of its axes"
+    if keyword == "unbiased":
+        return "write correction=0 for unbiased=False; correction=1 is the default"
     return f"axes follow the value by name: {name}(x, N)"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from .diagnostics import Mistake
 from .spec import DTYPE_CLASSES, Spec
+from .syntax import NotAnExpression, Text
 
 # Where torch keeps functions of tensors. What else it holds, a reference has no use for.
 _NAMESPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft")
@@ -18,7 +19,6 @@ _FORBIDDEN = frozenset(
     " numpy save seed share_memory storage tolist untyped_storage vmap".split()
 )
 _SYNTAX = (
-    ast.Expression,
     ast.Constant,
     ast.Name,
     ast.Attribute,
@@ -47,26 +47,26 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
     """What of the reference expression may not go into a generated file."""
     if not spec.reference:
         return []
+    text = Text(spec.reference)
     try:
-        tree = ast.parse(spec.reference.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return [Mistake("TG201", "the reference is not an expression", _KEY, 0)]
+        tree = text.parse()
+    except NotAnExpression as error:
+        return [Mistake("TG201", error.message, _KEY, error.start, hint=error.hint)]
     names = {tensor.name for tensor in spec.inputs} | {param.name for param in spec.params}
-    return list(_mistakes(tree.body, names, len(spec.reference) - len(spec.reference.lstrip())))
+    return list(_mistakes(tree, names, text))
 
 
-def _mistakes(node: ast.AST, names: set[str], shift: int) -> Iterator[Mistake]:
+def _mistakes(node: ast.AST, names: set[str], text: Text) -> Iterator[Mistake]:
     """The outermost mistakes at and below a node."""
     told = _wrong(node, names)
     if told:
         code, message, hint = told
-        start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 1)
-        yield Mistake(code, message, _KEY, shift + start, max(1, end - start), hint)
+        yield Mistake(code, message, _KEY, *text.span(node), hint)
         return
     for part in ast.iter_child_nodes(node):
         is_called = isinstance(node, ast.Call) and part is node.func
         if not _path(node) and not (is_called and _path(part)):  # Those were looked at just now.
-            yield from _mistakes(part, names, shift)
+            yield from _mistakes(part, names, text)
 
 
 def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:

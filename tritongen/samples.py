@@ -42,7 +42,7 @@ class Shapes:
     def long(self) -> str:
         """The axis along which a kernel works: the last that is reduced, else the last."""
         reduced = [axis for axis in self.axes if axis in self.program.over]
-        return (reduced or [*self.axes, ""])[-1]
+        return (reduced or ["", *self.axes])[-1]
 
     def of(self, batch: tuple[int, ...], middle: int, long: int) -> tuple[int, ...]:
         """Leading axes, where there may be any, the axis to work along, and one or more besides."""

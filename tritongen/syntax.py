@@ -31,6 +31,18 @@ SYMBOLS: dict[type, str] = {
     ast.Invert: "~",
     ast.Not: "not",
 }
+# What other languages write, and what this one does.
+_FOREIGN = {
+    "&&": "write `and`",
+    "||": "write `or`",
+    "!": "write `not`",
+    "?": "write where(condition, x, other)",
+    "=": "values compare by ==; the name of a line is its key",
+    ";": "one line of [compute] is one tensor: write several lines",
+    "\u00d7": "write *",
+    "\u00f7": "write /",
+    "\u00b2": "write ** 2",
+}
 # What Python says of brackets is the same in all its versions; the rest is not.
 _BRACKETS = ("was never closed", "unmatched", "does not match")
 
@@ -63,7 +75,7 @@ class Text:
             message = "this is not an expression" + (f": {error.msg}" if known else "")
             # Python gives no place to what is missing at the end.
             place = self._lead + error.offset - 1 if error.offset else len(self.text.rstrip()) - 1
-            raise NotAnExpression(message, place) from None
+            raise NotAnExpression(message, place, "" if known else self._meant(place)) from None
         except ValueError:
             raise NotAnExpression("this is not an expression", self._lead) from None
         except (RecursionError, MemoryError):
@@ -71,6 +83,13 @@ class Text:
         if _depth(tree) > MAX_DEPTH:
             raise self._too_deep()
         return tree
+
+    def _meant(self, place: int) -> str:
+        """A hint on what stands where Python read no further."""
+        if place >= len(self.text.rstrip()) - 1 and self.text.rstrip()[-1:] in "+-*/%&|^~<>=,.":
+            return "a value must follow"
+        found = [hint for sign, hint in _FOREIGN.items() if sign in self.text[max(place - 1, 0) : place + 1]]
+        return found[0] if found else "values are joined by operators or commas"
 
     def _too_deep(self) -> NotAnExpression:
         hint = "give parts of it lines of their own"
@@ -121,6 +140,8 @@ def instead(tree: ast.AST) -> str:
             return "write take(x, i, N) to read at a position along an axis"
         case ast.BinOp(op=ast.MatMult()):
             return "write sum(a * b, K), over the axis that both have"
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return f"functions are called by their name alone: {name}(x)"
         case ast.Attribute() | ast.Call():
             return "functions are called by their name alone: exp(x), cast(x, float32)"
         case ast.Compare():

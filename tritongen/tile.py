@@ -226,12 +226,7 @@ def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     lines = []
     for position, dim in enumerate(dims):
-        inner = [later.size for later in dims[position + 1 :]]
-        text = flat
-        if len(inner) == 1:
-            text += f" // {inner[0]}"
-        elif inner:
-            text += f" // ({' * '.join(inner)})"
+        text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[position + 1 :]))
         if position:
             text += f" % {dim.size}"
         lines.append(Line(f"{dim.index} = {text}"))

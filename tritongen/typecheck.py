@@ -7,7 +7,7 @@ an expression that has one is left out of what follows, so that one mistake is t
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .diagnostics import Mistake, Mistakes, did_you_mean, listed
@@ -16,24 +16,22 @@ from .functions import FUNCTIONS, OPERATORS, POWERS
 from .ir import (
     BOOL,
     Call,
-    Cast,
     Choose,
     Constant,
     Dtype,
-    Index,
     Load,
     Node,
     Op,
     Ref,
     Result,
     Scalar,
-    Size,
     Value,
     walk,
 )
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
-from .spec import BATCH, DTYPE_CLASSES, Input, Output, Spec
+from .spec import BATCH, Input, Output, Spec
+from .special import SPECIAL, may_be
 from .syntax import SYMBOLS, NotAnExpression, Text, instead, symbol
 
 CONSTANTS = {
@@ -42,7 +40,6 @@ CONSTANTS = {
     "pi": 3.141592653589793,
     "e": 2.718281828459045,
 }
-ALL_DTYPES = DTYPE_CLASSES["any"]
 
 
 class _Abandoned(Exception):
@@ -83,6 +80,10 @@ class _Typer:
             self.statement(statement.name, statement.expression)
         results = [result for output in self.spec.outputs if (result := self.result(output))]
         self.check_used()
+        self.check_optional()
+        if self.spec.grad:
+            hint = "leave [grad] out: the kernel can be built without it"
+            self.mistakes.append(Mistake("TG604", "gradients are not derived yet", ("grad",), hint=hint))
         if self.mistakes:
             raise Mistakes(*self.mistakes)
         spec = self.spec
@@ -152,6 +153,26 @@ class _Typer:
                     hint = "use it, return it under [outputs], or delete it"
                     self.mistakes.append(Mistake("TG207", message, (section, name), hint=hint))
 
+    def check_optional(self) -> None:
+        """Shapes, and a signature of Python's, must do without the optional inputs."""
+        required = [tensor for tensor in self.spec.inputs if tensor.default is None]
+        known = {axis for tensor in required for axis in tensor.type.axes}
+        if not required:
+            message = "every input is optional, so nothing tells shapes, dtypes and the device"
+            self.mistakes.append(Mistake("TG304", message, ("inputs",), hint="let one input have no default"))
+            return
+        for place, tensor in enumerate(self.spec.inputs):
+            key = ("inputs", tensor.name)
+            if tensor.default is None:
+                if place and self.spec.inputs[place - 1].default is not None:
+                    hint = "put the inputs that can be left out last, as arguments of Python are"
+                    self.mistakes.append(Mistake("TG209", f"{tensor.name} follows an optional input", key, hint=hint))
+                continue
+            for axis in tensor.type.axes:
+                if axis not in known and self.sizes.get(axis) is None:
+                    message = f"only optional inputs have the axis {axis}, so its length is not known without them"
+                    self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
+
     # One expression
 
     def report(self, code: str, message: str, start: int | None, length: int = 1, hint: str = "") -> None:
@@ -168,7 +189,7 @@ class _Typer:
                 try:
                     return constant(in_range(value))
                 except ArithmeticError as error:
-                    raise self.fail("TG208", f"this number has no place: {error}", tree) from None
+                    raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
             case ast.Constant(value=str()):
                 hint = "a word is what a param of choices is compared with: mode == 'tanh'"
                 raise self.fail("TG202", f"{ast.unparse(tree)} is a word, not a value", tree, hint)
@@ -227,7 +248,10 @@ class _Typer:
             return f"write {name.capitalize()}"
         if name in FUNCTIONS or name in REDUCTIONS:
             return f"{name} is a function: write {name}(x)"
-        return did_you_mean(name, [*self.values, *self.inputs, *self.params, *CONSTANTS])
+        if name.upper() in self.axes:
+            return f"{name.upper()} is an axis: size({name.upper()}) is its length"
+        known = [*self.values, *self.inputs, *self.params, *CONSTANTS]
+        return did_you_mean(name, known, "an expression sees the inputs, the params and the lines above it")
 
     def dtype_of(self, name: str) -> Dtype:
         """An input's."""
@@ -315,19 +339,15 @@ class _Typer:
     # Functions
 
     def function(self, name: str, tree: ast.Call) -> Node:
-        special: dict[str, Callable[[ast.Call], Node]] = {
-            "index": self.index,
-            "size": self.size,
-            "take": self.take,
-            "cast": self.cast,
-        }
-        if name in special:
-            return special[name](tree)
+        if name in SPECIAL:
+            return SPECIAL[name](self, tree)
         if name in REDUCTIONS:
             return build_reduction(self, name, tree)
         if name not in FUNCTIONS:
-            known = [*FUNCTIONS, *REDUCTIONS, *special]
+            known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
             hint = did_you_mean(name, known, "docs/spec.md lists all functions")
+            if name in (*self.values, *self.inputs, *self.params):
+                hint = f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
             raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
         names = [arg.name for arg in FUNCTIONS[name].args]
         form = f"{name}({', '.join(names)})"
@@ -361,7 +381,7 @@ class _Typer:
         try:
             folded = fold_numbers(name, args)
         except ArithmeticError as error:
-            raise self.fail("TG208", f"this number has no place: {error}", tree) from None
+            raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
         dtype = promote(*(arg.dtype for arg in args))
@@ -414,86 +434,6 @@ class _Typer:
             raise self.fail("TG305", message, tree, "give the axis a name in [inputs]")
         return axis
 
-    def index(self, tree: ast.Call) -> Node:
-        if len(tree.args) != 1 or tree.keywords:
-            raise self.fail("TG205", "index takes one axis", tree, "index(N)")
-        axis = self.one_axis(tree.args[0], "index")
-        return Index(axis, (axis,))
-
-    def size(self, tree: ast.Call) -> Node:
-        if not tree.args or tree.keywords:
-            raise self.fail("TG205", "size takes one axis or more", tree, "size(N)")
-        return Size(tuple(self.axis(arg) for arg in tree.args))
-
-    def take(self, tree: ast.Call) -> Node:
-        if len(tree.args) != 3 or tree.keywords:
-            message = "take needs a tensor, an index and an axis"
-            raise self.fail("TG205", message, tree, "take(x, i, N)")
-        source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
-        axis = self.one_axis(tree.args[2], "take")
-        if axis not in source.axes:
-            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to take from"
-            raise self.fail("TG302", message, tree.args[2], f"its axes are {_list(source.axes)}")
-        if index.dtype.kind != "int":
-            message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
-            hint = "declare it as int[...], or cast it: cast(i, int64)"
-            raise self.fail("TG403", message, tree.args[1], hint)
-        return self.substitute(source, axis, index, tree)
-
-    def substitute(self, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
-        """The node with the position along an axis replaced, down to the loads."""
-        if axis not in node.axes:
-            return node
-
-        def axes_of(*parts: Node) -> tuple[str, ...]:
-            return self.natural_order(tuple(a for part in parts for a in part.axes))
-
-        def again(part: Node) -> Node:
-            return self.substitute(part, axis, index, tree)
-
-        match node:
-            case Index():
-                return index
-            case Ref(name=name):
-                return again(self.values[name].node)
-            case Load(name=name, at=at):
-                moved = {a: again(i) for a, i in at}
-                own = self.inputs[name].type.axes
-                if axis in own:
-                    moved.setdefault(axis, index)
-                kept = tuple(a for a in own if a not in moved)
-                axes = self.natural_order((*kept, *axes_of(*moved.values())))
-                return Load(name, axes, node.dtype, tuple(moved.items()))
-            case Call(function=function, args=args):
-                parts = tuple(again(arg) for arg in args)
-                return Call(function, parts, axes_of(*parts), node.dtype)
-            case Cast(arg=arg):
-                part = again(arg)
-                return Cast(part, node.dtype, part.axes)
-            case Choose():
-                then, other = again(node.then), again(node.other)
-                return Choose(node.condition, then, other, axes_of(then, other), node.dtype)
-            case _:
-                message = f"a reduction stands between this take along {axis} and the inputs"
-                raise self.fail("TG603", message, tree, "take from the inputs, then reduce")
-
-    def cast(self, tree: ast.Call) -> Node:
-        if len(tree.args) != 2 or tree.keywords:
-            raise self.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
-        node, to = self.visit(tree.args[0]), tree.args[1]
-        if isinstance(to, ast.Name) and to.id in self.inputs:
-            self.used.add(to.id)
-            return Cast(node, self.dtype_of(to.id), node.axes)
-        if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
-            text = ast.unparse(to)
-            hint = f"name an input or one of {listed(ALL_DTYPES)}"
-            if isinstance(to, ast.Constant) and to.value in ALL_DTYPES:
-                hint = f"write {to.value} without quotes"
-            elif text not in DTYPE_CLASSES:
-                hint = did_you_mean(text.removeprefix("torch."), ALL_DTYPES, hint)
-            raise self.fail("TG404", f"{text} is not a dtype", to, hint)
-        return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
-
     def named(self, suffix: str, node: Node) -> Ref | Load:
         """The node under a name of its own, so that what uses it twice computes it once."""
         if isinstance(node, Ref | Load):
@@ -519,10 +459,3 @@ def _outer_first(inputs: tuple[Input, ...], axes: list[str]) -> list[str]:
 
 def _list(axes: Iterable[str]) -> str:
     return f"[{', '.join(axes)}]"
-
-
-def may_be(kind: str) -> str:
-    """What to say of an argument's dtype."""
-    if kind == "any":
-        return "may be a float"
-    return {"float": "is a float", "int": "is an integer", "bool": "is a boolean"}[kind]

@@ -12,7 +12,7 @@ from .spec import BATCH, BOOLS, DTYPE_CLASSES, FLOATS, AxisTerm, TensorType
 
 ALL_DTYPES = DTYPE_CLASSES["any"]
 # What people call them elsewhere, for the hint.
-_ALIASES = {
+ALIASES = {
     "half": "float16",
     "fp16": "float16",
     "f16": "float16",
@@ -76,11 +76,11 @@ def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tu
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
     known = ("auto", *inputs, *ALL_DTYPES)
     if word.text not in known:
-        hint = did_you_mean(word.text, (*known, *_ALIASES), "write 'auto', the name of an input or a dtype")
+        hint = did_you_mean(word.text, (*known, *ALIASES), "write 'auto', the name of an input or a dtype")
         if word.text in DTYPE_CLASSES:
             hint = "an output has one dtype: write 'auto', the name of an input, or a dtype"
-        if word.text in _ALIASES:
-            hint = f"did you mean '{_ALIASES[word.text]}'?"
+        if word.text in ALIASES:
+            hint = f"did you mean '{ALIASES[word.text]}'?"
         parser.fail("TG122", f"'{word.text}' is neither an input nor a dtype", word, hint)
     shape = parser.shape() if parser.token else None
     parser.end()
@@ -154,7 +154,7 @@ class _Parser:
         if not word.text[0].isalpha():
             self.fail("TG121", f"expected a dtype, found '{word.text}'", word)
         if word.text.islower():
-            found = _ALIASES.get(word.text) or closest(word.text, (*DTYPE_CLASSES, *ALL_DTYPES))
+            found = ALIASES.get(word.text) or closest(word.text, (*DTYPE_CLASSES, *ALL_DTYPES))
             otherwise = f"the classes are {listed(DTYPE_CLASSES)}"
             hint = f"did you mean '{found}'?" if found else otherwise
         else:

@@ -1,0 +1,109 @@
+"""The tables of the documents, made from the code: `python docs/tables.py` writes them anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from tritongen.cli import cli
+from tritongen.codes import CODES
+from tritongen.function import Arg, Function
+from tritongen.functions import FUNCTIONS, OPERATORS
+from tritongen.reductions import REDUCTIONS
+
+PAGES = (Path(__file__).parent / "spec.md", Path(__file__).parent.parent / "README.md")
+TAKES = {
+    "any": "any",
+    "number": "numbers",
+    "integral": "integers, booleans",
+    "float": "floats",
+    "bool": "any, as x != 0",
+    "where": "a condition, any",
+}
+GIVES = {"promote": "the promotion", "float": "a float", "bool": "bool"}
+
+
+def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
+    names = header.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def functions() -> str:
+    rows = ((f"`{call(one)}`", TAKES[one.accepts], GIVES[one.result], one.summary) for one in FUNCTIONS.values())
+    return table("function | takes | gives | meaning", rows)
+
+
+def call(function: Function) -> str:
+    return f"{function.name}({', '.join(map(argument, function.args))})"
+
+
+def argument(arg: Arg) -> str:
+    return arg.name if arg.required else f"{arg.name}={arg.default}"
+
+
+def operators() -> str:
+    rows = ((f"`{written(sign)}`", f"`{name}`", FUNCTIONS[name].summary) for sign, name in OPERATORS.items())
+    return table("operator | function | meaning", rows)
+
+
+def written(sign: str) -> str:
+    if sign in ("u-", "u+", "~", "not"):
+        return f"{sign.removeprefix('u')}{' ' if sign == 'not' else ''}x"
+    return f"x {sign} other"
+
+
+def reductions() -> str:
+    takes = {"float": "floats", "number": "numbers", "any": "any"}
+    rows = []
+    for one in REDUCTIONS.values():
+        options = "".join(f", {name}={default}" for name, default in one.keywords)
+        rows.append((f"`{one.name}(x, N{options})`", takes[one.accepts], one.summary))
+    return table("reduction | takes | meaning", rows)
+
+
+def codes() -> str:
+    return table("code | meaning", ((code, one.title) for code, one in CODES.items()))
+
+
+def commands() -> str:
+    rows = []
+    for name, command in cli.commands.items():
+        given = [metavar(one) for one in command.params]
+        rows.append((f"`{' '.join(['tritongen', name, *given])}`", first_line(command.help)))
+    return table("command | does", rows)
+
+
+def metavar(one: click.Parameter) -> str:
+    name = one.opts[0] if isinstance(one, click.Option) else one.opts[0].upper()
+    return name if one.required else f"[{name}]"
+
+
+def first_line(text: str | None) -> str:
+    return (text or "").split("\n\n")[0].replace("\n", " ")
+
+
+TABLES = {
+    "operators": operators,
+    "functions": functions,
+    "reductions": reductions,
+    "codes": codes,
+    "commands": commands,
+}
+
+
+def current(page: str) -> str:
+    """The page with its tables as the code has them now."""
+
+    def made(found: re.Match[str]) -> str:
+        return f"{found[1]}{TABLES[found[2]]()}\n{found[3]}"
+
+    return re.sub(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", made, page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(current(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,222 @@
+"""The benchmarks that come with generated operators, as far as no GPU is needed to try them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from tritongen.compile import generate  # noqa: E402
+from tritongen.read import read_spec  # noqa: E402
+
+ROOT = Path(__file__).parent.parent
+GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
+PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
+BFLOAT16 = 2  # bytes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("home")
+    sys.path.insert(0, str(folder))
+    yield folder / PACKAGE
+    sys.path.remove(str(folder))
+
+
+@cache
+def written(home: Path, name: str) -> Path:
+    path = ROOT / "specs" / f"{name}.toml"
+    folder = home / name
+    folder.mkdir(parents=True)
+    for file, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
+        (folder / file).write_text(text, encoding="utf-8")
+    importlib.invalidate_caches()
+    return folder
+
+
+@pytest.fixture
+def load(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports an operator's benchmark, which is to work where the tests do."""
+
+    def found(name: str) -> Any:
+        written(home, name)
+        bench = importlib.import_module(f"{PACKAGE}.{name}.bench_{name}")
+        monkeypatch.setattr(bench, "DEVICE", DEVICE)
+        return bench
+
+    return found
+
+
+def kernel(bench: Any, name: str) -> Any:
+    return getattr(bench, name, None) or getattr(bench, f"{name}_op")
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_inputs(name: str, load: Any) -> None:
+    """As many elements as were asked for, in the dtype that was, and whole rows of them."""
+    bench = load(name)
+    for dtype in (torch.bfloat16, torch.float32):
+        tensors = bench.make(2**14, dtype=dtype)
+        assert max(tensor.numel() for tensor in tensors) == 2**14
+        assert dtype in {tensor.dtype for tensor in tensors}
+        assert {tensor.dtype for tensor in tensors} <= {dtype, torch.bool, torch.int64}
+        assert all(tensor.device.type == DEVICE for tensor in tensors)
+    again = bench.make(2**14, dtype=torch.float32)
+    assert all(map(torch.equal, tensors, again))
+    assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("gelu", [(2**16,)]),
+        ("vector_add", [(2**16,), (2**16,)]),
+        ("add_bias", [(16, 4096), (4096,)]),
+        ("softmax", [(16, 4096)]),
+        ("mse_loss", [(2**16,), (2**16,)]),
+        ("cross_entropy", [(16, 4096), (16,)]),
+        ("tril", [(1, 16, 4096)]),
+        ("rope", [(1, 512, 128), (512, 64), (512, 64)]),
+    ],
+)
+def test_shapes(name: str, shapes: list[tuple[int, ...]], load: Any) -> None:
+    assert [tuple(tensor.shape) for tensor in load(name).make(2**16)] == shapes
+
+
+def test_shapes_of_many_elements(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rope := load("rope"), "DEVICE", "meta")
+    assert [tensor.shape for tensor in rope.make(2**28)] == [(512, 4096, 128), (4096, 64), (4096, 64)]
+    monkeypatch.setattr(tril := load("tril"), "DEVICE", "meta")
+    assert [tensor.shape for tensor in tril.make(2**28)] == [(16, 4096, 4096)]
+
+
+def test_length_of_rows(load: Any) -> None:
+    softmax, cross_entropy, gelu = load("softmax"), load("cross_entropy"), load("gelu")
+    assert [tensor.shape for tensor in softmax.make(2**16, N=256)] == [(256, 256)]
+    assert [tensor.shape for tensor in cross_entropy.make(2**16, V=256)] == [(256, 256), (256,)]
+    assert [report.x_names for report in cross_entropy.reports([2**20])] == [["elements"], ["V"]]
+    assert [report.x_names for report in gelu.reports([2**20])] == [["elements"]]
+
+
+def test_values_lie_where_the_spec_says(load: Any) -> None:
+    logits, target = load("cross_entropy").make(2**14, V=64)
+    assert logits.min() < -3 < 3 < logits.max()
+    assert (target.min(), target.max()) == (0, 63)
+    x, target = load("kl_div").make(2**14)
+    assert x.max() <= 0 <= target.min()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32])
+def test_other_dtypes(dtype: torch.dtype, load: Any) -> None:
+    (x,) = load("sum").make(2**14, dtype=dtype)
+    assert x.dtype == dtype
+    assert len(x.unique()) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("vector_add", 3 * 8192 * BFLOAT16),
+        ("masked_fill", 2 * 8192 * BFLOAT16 + 8192),
+        ("where", 2 * 8192 * BFLOAT16 + 8192 + 8192 * BFLOAT16),
+        ("softmax", 2 * 8192 * BFLOAT16),
+        ("layer_norm", 2 * 8192 * BFLOAT16 + 2 * 4096 * BFLOAT16),
+        ("fused_add_rms_norm", 4 * 8192 * BFLOAT16 + 4096 * BFLOAT16),
+        ("cross_entropy", 8192 * BFLOAT16 + 2 * 8 + 2 * BFLOAT16),
+        ("argmax", 8192 * BFLOAT16 + 2 * 8),
+        ("any", 8192 * BFLOAT16 + 2),
+        ("mse_loss", 2 * 8192 * BFLOAT16 + BFLOAT16),
+        ("rope", 2 * 8192 * BFLOAT16 + 2 * 64 * 64 * BFLOAT16),
+    ],
+)
+def test_bytes(name: str, count: int, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = load(name)
+    monkeypatch.setattr(bench, "rates", lambda _, count: [count])
+    assert bench.measure(8192, bench.PROVIDERS[0]) == [count]
+    assert bench.measure(8192, "torch") == [count]
+
+
+def test_rates(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds become GB/s: the median, the lower and the higher end."""
+    bench = load("gelu")
+    monkeypatch.setattr(bench.triton.testing, "do_bench", lambda _, quantiles: [1 + q for q in quantiles])
+    assert bench.rates(lambda: None, 3 * 10**9) == pytest.approx([2000, 3000 / 1.8, 2500])
+
+
+@pytest.mark.parametrize("name", ["clamp", "cross_entropy", "fused_add_rms_norm", "kl_div", "rope", "sum", "where"])
+def test_same_values_as_the_peer(name: str, load: Any) -> None:
+    """What is timed against each other computes the same."""
+    bench = load(name)
+    tensors = bench.make(8192, dtype=torch.float32)
+    params = getattr(bench, "PARAMS", {})
+    got, want = kernel(bench, name)(*tensors, **params), bench.reference(*tensors, **params)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["softmax", "all"])
+def test_report(
+    name: str, load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    bench = load(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(bench, "measure", lambda elements, provider, N=4096, dtype=None: [900.0, 800.0, 950.0])
+    monkeypatch.setattr(bench, "copy_rate", lambda: [1000.0, 990.0, 1010.0])
+    saved = tmp_path / "new" / "results"
+    monkeypatch.setattr(sys, "argv", ["bench", "--sizes", "4096", "8192", "--save-path", str(saved)])
+    bench.main()
+    files = [f"{name}-{x}.{kind}" for x in ("N", "elements") for kind in ("csv", "png")]
+    assert sorted(path.name for path in saved.iterdir()) == sorted([*files, "results.html"])
+    printed = capsys.readouterr().out
+    assert "copy ceiling, 1,000 GB/s" in printed
+    assert "90.0%" in printed
+
+
+def test_run_as_a_script_without_a_gpu(home: Path, tmp_path: Path) -> None:
+    script = written(home, "sum") / "bench_sum.py"
+    command, hidden = [sys.executable, str(script)], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=hidden, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (4, "bench_sum.py needs a GPU\n")
+
+
+def test_gallery_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One provider fails, another operator cannot be imported; the third is slow."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    gallery = importlib.import_module("gallery")
+    sys.path.remove(str(ROOT / "bench"))
+
+    def benchmark(compiled: float | None) -> Any:
+        def measure(_: int, provider: str, dtype: torch.dtype) -> list[float]:
+            if provider == "torch.compile" and compiled is None:
+                raise RuntimeError("no luck\nat all")
+            return [{"torch.compile": compiled or 0.0, "torch's copy": 3000.0}.get(provider, 1500.0)]
+
+        providers = ["it", "torch", "torch.compile", "torch's copy"]
+        return SimpleNamespace(PROVIDERS=providers, measure=measure, make=lambda n, dtype: (torch.zeros(4, n),))
+
+    for name, compiled in (("broken", None), ("slow", 2000.0)):
+        monkeypatch.setitem(sys.modules, f"generated.{name}.bench_{name}", benchmark(compiled))
+    rows = [gallery.measure(name, 5) for name in ("broken", "absent", "slow")]
+    run = dict.fromkeys("device driver torch triton command dtype".split(), "?") | {"elements": 5}
+    lines = gallery.markdown(rows, run, 3000.0).splitlines()
+    assert "| broken | 4 x 5 | 1,500 | 50% | 50% | failed | failed |" in lines
+    assert "| slow | 4 x 5 | 1,500 | 50% | 50% | 67% | **0.75** |" in lines
+    assert "- broken, compile: RuntimeError: no luck" in lines
+    assert any(line.startswith("- absent, inputs: ModuleNotFoundError") for line in lines)
+    ops = json.loads(json.dumps(gallery.record(rows, run, 3000.0), allow_nan=False))["ops"]
+    assert ops["slow"]["ours_over_compile"] == 0.75
+    assert ops["broken"]["gb_per_s"] == {"ours": 1500.0, "torch": 1500.0, "compile": None, "copy": 3000.0}

@@ -1,0 +1,64 @@
+"""The documents say what is so: their tables are current, their specs build, their commands exist."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tritongen.cli import cli
+from tritongen.compile import check
+from tritongen.read import read_spec
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+PAGES = {"README.md": README, "docs/spec.md": PAGE}
+SPECS = [
+    pytest.param(block, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    if "[op]" in block
+]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_tables_are_current(name: str) -> None:
+    found = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert found is not None
+    assert found.loader is not None
+    tables = importlib.util.module_from_spec(found)
+    found.loader.exec_module(tables)
+    assert tables.current(PAGES[name]) == PAGES[name], "run `python docs/tables.py`"
+
+
+def test_every_table_is_there() -> None:
+    made = {"operators", "functions", "reductions", "codes", "commands"}
+    assert set(re.findall(r"<!-- table: (\w+) -->", README + PAGE)) == made
+
+
+@pytest.mark.parametrize("text", SPECS)
+def test_specs_type_check(text: str) -> None:
+    check(read_spec("spec.toml", text))
+
+
+def test_every_section_of_the_language_has_a_spec() -> None:
+    assert len(SPECS) >= 8
+    shown = "\n".join(spec.values[0] for spec in SPECS if isinstance(spec.values[0], str))
+    tables = "op types inputs params compute outputs reference schedule test".split()
+    assert not [table for table in tables if f"[{table}]" not in shown]
+
+
+def test_the_commands_are_those_of_the_program() -> None:
+    """What pages tell to run exists, with the options that they give."""
+    told = "\n".join(PAGES.values())
+    lines = re.findall(
+        r"\btritongen (?!--)([a-z]+) ?([^`\n&|]*)", "\n".join(re.findall(r"`tritongen [^`]+`|run: .*", told))
+    )
+    assert {command for command, _ in lines} == set(cli.commands)
+    for command, rest in lines:
+        known = {option for one in cli.commands[command].params for option in one.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= known, command
+    told = CliRunner().invoke(cli, ["--help"]).output
+    assert all(f"\n  {command} " in told for command in cli.commands)

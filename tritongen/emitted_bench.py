@@ -1,0 +1,140 @@
+"""Spec -> what the template of an operator's benchmark sees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .emitted_tests import draws_view, imports, oracle_view, tuple_text
+from .ir import Op
+from .samples import Shapes, dtype_columns, range_of
+from .spec import BATCH, FLOATS, Input, Spec
+from .structure import Program
+
+ROW = 4096
+HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
+PREFERRED = ("bfloat16", "float32", "int64", "int32")
+# What `make` calls things; an axis of such a name goes by another there.
+TAKEN = ("batch", "dtype", "elements", "provider")
+
+
+def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
+    op = program.op
+    shapes = Shapes(spec, program)
+    view = oracle_view(spec, op)
+    returned = f"{view['call']}(*tensors{view['star_params']})"
+    drawn = draws_view(spec, op, shapes)
+    lengths = Lengths(program, shapes)
+    return {
+        **view,
+        **drawn,
+        **lengths.view(),
+        **dtypes_view(op),
+        "imports": imports(op),
+        "imports_math": any("math." in line for line in view["lines"]),
+        "results": f"*{returned}" if view["several_results"] else returned,
+        "tensors": ", ".join(tensor.name for tensor in op.inputs),
+        "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
+        "draws_others": drawn["draws_ints"] or drawn["draws_bools"],
+        "draws_counts": drawn["draws_unsigned"] or drawn["draws_bools"],
+    }
+
+
+class Lengths:
+    """How long the axes are: rows of 4,096, and as many of them as the number of elements asks for.
+
+    An operator without rows has one axis, of all elements. One that reduces each row is measured
+    over the length of rows as well.
+    """
+
+    def __init__(self, program: Program, shapes: Shapes) -> None:
+        self.op, self.axes = program.op, shapes.axes
+        self.long = shapes.long or "".join(self.axes[-1:])
+        self.fixed = math.prod(size for _, size in self.op.sizes)
+        self.by_row = self.long in program.over and set(self.axes) > set(program.over)
+        self.names: dict[str, str] = {axis: str(size) for axis, size in self.op.sizes}
+        self.names |= {axis: local(axis) for axis in self.axes}
+        if len(self.axes) == 1 and self.fixed == 1:
+            self.names[self.axes[0]] = "elements"
+
+    def view(self) -> dict[str, Any]:
+        row = self.names.get(self.long, "")
+        several = len(self.axes) > 1
+        return {
+            "row": row if self.by_row else "",
+            "row_argument": f", {row}: int = {ROW}" if self.by_row else "",
+            "row_passed": f", {row}" if self.by_row else "",
+            "by_row": f", and by the length of {row}" if self.by_row else "",
+            "in_rows": f" in rows of {row}" if several else "",
+            "lengths": list(self.assigned()),
+        }
+
+    def assigned(self) -> list[tuple[str, str]]:
+        """The axes that are not arguments, with their lengths, from the rows outwards."""
+        if len(self.axes) < 2:
+            return [(self.names[axis], f"elements // {self.fixed}") for axis in self.axes if self.fixed > 1]
+        outermost, *inner = [axis for axis in self.axes if axis != self.long]
+        most = ROW if len(inner) == 1 else HEAD
+        found = [] if self.by_row else [(self.names[self.long], str(HEAD if self.is_split() else ROW))]
+        block = [str(self.fixed)] * (self.fixed > 1) + [self.names[self.long]]
+        for axis in reversed(inner):
+            found.append((self.names[axis], f"min(elements // {product(block)}, {most})"))
+            block.append(self.names[axis])
+        return [*found, (self.names[outermost], f"elements // {product(block)}")]
+
+    def is_split(self) -> bool:
+        """Whether rows are a part of a dimension."""
+        terms = [term for tensor in self.op.inputs for term in tensor.type.shape]
+        return any(self.long in term.names and len(term.names) > 1 for term in terms)
+
+
+def local(axis: str) -> str:
+    if axis == BATCH:
+        return "batch"
+    return f"{axis}_" if axis in TAKEN else axis
+
+
+def product(factors: list[str]) -> str:
+    return f"({' * '.join(factors)})" if len(factors) > 1 else factors[0]
+
+
+def draw(tensor: Input, spec: Spec, op: Op, names: dict[str, str]) -> str:
+    """The call that draws an input."""
+    shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
+    found = range_of(tensor, spec)
+    bounds = [names.get(str(bound), str(bound)) for bound in (found.low, found.high)] if found else []
+    return f"draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
+
+
+# Dtypes: one is chosen, and the inputs that may have it do.
+
+
+def dtypes_view(op: Op) -> dict[str, Any]:
+    dtypes = chosen_dtypes(op)
+    default = preferred(dtypes) if dtypes else ""
+    return {
+        "dtypes": " ".join(dtypes),
+        "dtype_default": default,
+        "dtype_argument": f", dtype: torch.dtype = torch.{default}" if dtypes else "",
+        "dtype_passed": ", dtype" if dtypes else "",
+        "dtype_option": ', "dtype": getattr(torch, options.dtype)' if dtypes else "",
+    }
+
+
+def chosen_dtypes(op: Op) -> list[str]:
+    """What all inputs may be that may be of a float dtype; without any, what all may be."""
+    columns = [*dtype_columns(op).values()]
+    columns = [column for column in columns if set(column) & set(FLOATS)] or columns
+    first = columns[0] if columns else ()
+    return [dtype for dtype in first if all(dtype in column for column in columns)] or [*first]
+
+
+def dtype_of(tensor: Input, op: Op) -> str:
+    if len(tensor.type.dtypes) == 1:
+        return f"torch.{tensor.type.dtypes[0]}"
+    follows = set(chosen_dtypes(op)) <= set(tensor.type.dtypes)
+    return "dtype" if follows else f"torch.{preferred(tensor.type.dtypes)}"
+
+
+def preferred(dtypes: tuple[str, ...] | list[str]) -> str:
+    return next((dtype for dtype in PREFERRED if dtype in dtypes), dtypes[0])
