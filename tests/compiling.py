@@ -2,30 +2,32 @@
 
     python tests/compiling.py SPEC FOLDER [SPEC FOLDER ...]
 
-Prints a line for each kernel, configuration and target that Triton refuses, and how many it took.
-Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+Calls each operator so that it launches each of its kernels, on a driver without a device, where a
+launch only compiles. Prints what Triton refuses, and how many kernels it took. Run as a program of
+its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
 
-from tritongen.compile import program_of
-from tritongen.families.rows import plan_rows
-from tritongen.ir import Op
 from tritongen.read import read_spec
-from tritongen.structure import Program
+from tritongen.spec import BATCH, Input, Param, Spec
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -33,115 +35,135 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-POINTERS = {
-    "float16": "*fp16",
-    "bfloat16": "*bf16",
-    "float32": "*fp32",
-    "float64": "*fp64",
-    "uint8": "*u8",
-    "int8": "*i8",
-    "int16": "*i16",
-    "int32": "*i32",
-    "int64": "*i64",
-    "bool": "*i1",
-}
-PREFERRED = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
+NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
+WIDE = ("float64", "float32", "int64", "int32", "bool")
+
+
+class Driver:
+    """What a launch asks of Triton's driver before it compiles; a target stands for a device."""
+
+    target = "sm_90"
+
+    def get_current_device(self) -> str:
+        return self.target
+
+    def get_current_stream(self, _: str) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return TARGETS[self.target]
+
+
+class Launches:
+    """Takes launches, and compiles what they would run."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.compiled: dict[int, Any] = {}  # By identity: the same launch gives the same kernel.
+        self.launched: set[str] = set()
+        self.refused = 0
+        driver.set_active(self.driver)
+        JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
+
+    def compile(self, kernel: Any, *arguments: Any, **named: Any) -> None:
+        self.launched.add(kernel.__name__)
+        try:
+            result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
+            self.compiled[id(result)] = result
+        except Exception as error:
+            self.refuse(f"{kernel.__name__} for {self.driver.target}: {type(error).__name__}: {error}")
+
+    def refuse(self, text: str) -> None:
+        self.refused += 1
+        print(text[:2000])
 
 
 def main() -> None:
-    sources, refused = 0, 0
-    pairs = list(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
-    for spec, folder in pairs:
-        program = program_of(read_spec(spec, Path(spec).read_text()))
-        sys.path.insert(0, str(Path(folder).parent))
-        module = importlib.import_module(f"{Path(folder).name}.kernel")
+    launches = Launches()
+    for path, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        spec = read_spec(path, Path(path).read_text())
+        module = imported(Path(folder))
+        for target in TARGETS:
+            launches.driver.target = target
+            call(spec, module, NARROW)
+        launches.driver.target = "sm_90"
+        module._index_dtype = lambda *_: tl.int64
+        call(spec, module, WIDE, other=True)
+        for name in kernels(module) - launches.launched:
+            launches.refuse(f"{name} was not launched")
+    print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
+
+
+def imported(folder: Path) -> Any:
+    sys.path.insert(0, str(folder.parent))
+    try:
+        return importlib.import_module(f"{folder.name}.kernel")
+    finally:
         sys.path.pop(0)
-        for name, source, warps, targets in kernels(program, module):
-            for target in targets:
-                sources += 1
-                try:
-                    triton.compile(source(), target=TARGETS[target], options={"num_warps": warps})
-                except Exception as error:
-                    refused += 1
-                    print(f"{name} for {target}: {type(error).__name__}: {error}"[:2000])
-    print(f"compiled {sources - refused} of {sources}")
 
 
-def kernels(program: Program, module: ModuleType) -> Iterator[tuple[str, Any, int, tuple[str, ...]]]:
-    """Name, source, warps and targets of each kernel of a module, in its smallest configuration.
-
-    Offsets are 32 bits wide for all targets and 64 for one; both spell the same operations.
-    """
-    configs = module.configs
-    tiles: dict[str, list[tuple[dict[str, int], int]]] = {"tile": [], "loop": [], "flat": [], "registers": []}
-    for kind in ("FLAT", "TILE", "LOOP"):
-        found = [(config.kwargs, config.num_warps) for config in getattr(configs, kind, ())]
-        tiles[kind.lower()] = sorted(found, key=lambda config: math.prod(config[0].values()))[:1]
-    for elements, warps in getattr(configs, "REGISTERS", ())[:1]:
-        tiles["registers"] = [({"BLOCK_M": 2, "BLOCK_N": elements // 8}, warps)]
-    name = program.op.name
-    kinds = {
-        f"_{name}_kernel": "registers" if program.over else "flat",
-        f"_{name}_strided_kernel": "tile",
-        f"_{name}_loop_kernel": "loop",
-        f"_{name}_partial_kernel": "loop",
-        f"_{name}_combine_kernel": "loop",
-    }
-    for kernel, kind in kinds.items():
-        function = getattr(module, kernel, None)
-        for tile, warps in tiles[kind] if function is not None else ():
-            for index, targets in ((tl.int32, tuple(TARGETS)), (tl.int64, ("sm_90",))):
-                source = _source(program, function, {**tile, "INDEX": index})
-                yield f"{kernel} {tile} {index}", source, warps, targets
+def kernels(module: ModuleType) -> set[str]:
+    return {name for name in vars(module) if name.endswith("_kernel")}
 
 
-def _source(program: Program, function: Any, constants: dict[str, Any]) -> Any:
-    op = program.op
-    signature: dict[str, str] = {}
-    constants = {**constants, **_words(op)}
-    states = dict(plan_rows(program).states) if program.over else {}
-    compute = _compute(op)
-    for argument in function.params:
-        name = argument.name
-        if name == "COMPUTE":
-            constants[name] = getattr(tl, compute)
-        if argument.is_constexpr:
-            signature[name] = "constexpr"
-        elif name.endswith("_part_ptr"):
-            state = states[name.removesuffix("_part_ptr")]
-            signature[name] = POINTERS[_state(state, compute)]
-        elif name.endswith("_ptr"):
-            signature[name] = POINTERS[_dtype(op, name.removesuffix("_ptr"))]
-        elif argument.annotation_type:
-            signature[name] = argument.annotation_type
-        else:
-            signature[name] = "fp32" if any(p.name == name and p.kind == "float" for p in op.params) else "i32"
-    constexprs = {(function.arg_names.index(n),): v for n, v in constants.items() if n in signature}
-    divisible: list[list[object]] = [["tt.divisibility", 16]]
-    attrs = {(i,): divisible for i, n in enumerate(function.arg_names) if n.endswith("_ptr")}
-    return lambda: ASTSource(fn=function, signature=signature, constexprs=constexprs, attrs=attrs)
+def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
+    """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
+    params = {param.name: value(param, other) for param in spec.params}
+    layouts = (other,) if hasattr(module.configs, "LOOP") else (False, True)
+    for sliced in layouts:
+        absent = [other and one.default is not None for one in spec.inputs]
+        tensors = [draw(one, spec, dtypes, sliced) for one in spec.inputs]
+        arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
+        for choices in ways(module.configs):
+            vars(module.configs).update(choices)
+            getattr(module, spec.name)(*arguments, **params)
 
 
-def _words(op: Op) -> dict[str, Any]:
-    """Flags and words, which a kernel is compiled for."""
-    return {p.name: p.choices[0] if p.choices else True for p in op.params if p.kind in ("bool", "enum")}
+def value(param: Param, other: bool) -> Any:
+    if param.kind == "bool":
+        return not other
+    if param.kind == "enum":
+        return param.choices[-1 if other else 0]
+    return 2 if param.default is None else param.default
 
 
-def _dtype(op: Op, name: str) -> str:
-    for tensor in op.inputs:
-        if tensor.name == name:
-            return next(dtype for dtype in (*PREFERRED, *tensor.type.dtypes) if dtype in tensor.type.dtypes)
-    of = next(result.dtype.of for result in op.results if result.output.name == name)
-    return of[0] if of and of[0] in POINTERS else _dtype(op, of[0]) if of else "float32"
+def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], sliced: bool) -> torch.Tensor:
+    """A tensor of no particular values; 48 is divisible by 16, which makes a kernel of its own."""
+    lengths: dict[str, int] = dict(zip(axes(spec), itertools.cycle((48, 3, 5))))  # noqa: B905
+    shape = [
+        math.prod(size or lengths[name] for name, size in zip(term.names, term.sizes, strict=True))
+        for term in tensor.type.shape
+    ]
+    dtype = next(dtype for dtype in (*dtypes, *tensor.type.dtypes) if dtype in tensor.type.dtypes)
+    room = torch.empty([2 * size for size in shape] if sliced else shape, dtype=getattr(torch, dtype))
+    return room[tuple(slice(None, None, 2) for _ in shape)] if sliced else room
 
 
-def _compute(op: Op) -> str:
-    dtypes = {_dtype(op, tensor.name) for tensor in op.inputs}
-    return "float32" if dtypes & {"bfloat16", "float16", "float32"} else "int64"
+def axes(spec: Spec) -> Iterator[str]:
+    """The axes of a spec, the innermost of an input first."""
+    terms = [term for tensor in spec.inputs for term in reversed(tensor.type.shape)]
+    yield from dict.fromkeys(name for term in terms for name in reversed(term.names))
 
 
-def _state(dtype: str, compute: str) -> str:
-    return {"COMPUTE": compute, "INDEX": "int64"}.get(dtype, dtype.removeprefix("tl."))
+def ways(configs: Any) -> list[dict[str, Any]]:
+    """What to put in place of a module's choices, so that each of its kernels runs in its smallest tile."""
+
+    def always(result: Any) -> Any:
+        return lambda *_: result
+
+    def whole_row(_: int, n_cols: int) -> triton.Config:
+        return triton.Config({"BLOCK_M": 2, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
+
+    fixed: dict[str, Any] = {"choose_registers": whole_row}
+    for name in ("FLAT", "TILE", "LOOP"):
+        found = sorted(getattr(configs, name, ()), key=lambda config: math.prod(config.kwargs.values()))
+        fixed |= {f"choose_{name.lower()}": always(config) for config in found[:1]}
+    if not hasattr(configs, "LOOP"):
+        return [fixed]
+    return [
+        fixed | {"in_registers": always(in_registers), "choose_splits": always(splits)}
+        for in_registers, splits in ((True, 1), (False, 1), (False, 3))
+    ]
 
 
 if __name__ == "__main__":

@@ -245,9 +245,7 @@ class Host:
             return "torch.get_default_dtype()"
         text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"_promote({', '.join(parts)})"
         if dtype.rule == "float":
-            ints = all(
-                (leaf in inputs and "float32" not in inputs[leaf].type.dtypes) or leaf in INTS for leaf in dtype.of
-            )
+            ints = all(INTS.issuperset(inputs[leaf].type.dtypes if leaf in inputs else {leaf}) for leaf in dtype.of)
             return "torch.get_default_dtype()" if ints else f"_as_float({text})"
         if dtype.rule == "int" and any("bool" in inputs[leaf].type.dtypes for leaf in dtype.of if leaf in inputs):
             return f"_int_dtype({text})"
@@ -445,15 +443,13 @@ class Host:
     def dtype_words(self, result: Result) -> str:
         of = result.dtype.of
         inputs = {tensor.name for tensor in self.op.inputs}
+        if not of:
+            return "torch's default dtype"
+        text = f"the promotion of {_words(of, 'and')}"
         if len(of) == 1:
-            return (
-                f"{of[0]}'s dtype"
-                if of[0] in inputs and not result.dtype.rule
-                else of[0]
-                if of[0] not in inputs
-                else f"by {of[0]}'s dtype"
-            )
-        return f"the promotion of {_words(of, 'and')}" if of else "the default dtype"
+            text = f"{of[0]}'s dtype" if of[0] in inputs else of[0]
+        otherwise = {"sum": "int64", "float": "torch's default dtype"}.get(result.dtype.rule)
+        return f"{text}, or {otherwise} where that is no float" if otherwise else text
 
     def empty_errors(self) -> list[str]:
         """Refusals of reductions that have no value over no elements."""

@@ -222,8 +222,8 @@ class Lowering:
             return "bool"
         if row.accepts == "float":
             return "float"
-        args = node.args[1:] if row.accepts == "where" else node.args
-        kinds = {arg.dtype.kind for arg in args}
+        args = [given for want, given in zip(row.args, node.args, strict=True) if want.required]
+        kinds = {arg.dtype.kind for arg in (args[1:] if row.accepts == "where" else args)}
         if kinds & {"float", "any"}:
             return "float"
         return "int" if "int" in kinds else "bool"

@@ -104,12 +104,14 @@ NAMES = (
         "a number that cannot be used",
         """
         Arithmetic of numbers alone is done when the spec is read. Integers have 64 bits; a division by zero,
-        or a root of a negative number, has no value.
+        or a root of a negative number, has no value. Functions other than the operators are for tensors and params.
 
             y = "x * 2**100"       # wrong
             y = "x * 2.0**100"
             y = "x * (1 / 0)"      # wrong
             y = "x * inf"
+            y = "x * sqrt(2)"      # wrong
+            y = "x * 2 ** 0.5"
         """,
     ),
     row(
@@ -245,6 +247,16 @@ DTYPES = (
             y = "cast(x, 'float32')"       # wrong
             y = "cast(x, float32)"
             y = "cast(i, x)"               # x's dtype
+        """,
+    ),
+    row(
+        "TG405",
+        "a cast of a number",
+        """
+        Numbers and params have no dtype of their own: they take that of the tensor that they meet.
+
+            y = "x * cast(2, float32)"             # wrong
+            y = "cast(x, float32) * 2"
         """,
     ),
 )

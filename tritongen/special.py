@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .diagnostics import did_you_mean, listed
-from .ir import Call, Cast, Choose, Dtype, Index, Load, Node, Ref, Size
+from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Ref, Scalar, Size
 from .promotion import kind_of
 from .spec import DTYPE_CLASSES
 from .types_grammar import ALIASES, ALL_DTYPES
@@ -87,6 +87,9 @@ def _cast(typer: _Typer, tree: ast.Call) -> Node:
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
+    if isinstance(node, Constant | Scalar):
+        message = "a number is not cast: it takes the dtype of the tensor that it meets"
+        raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
     if isinstance(to, ast.Name) and to.id in typer.inputs:
         typer.used.add(to.id)
         return Cast(node, typer.dtype_of(to.id), node.axes)

@@ -384,7 +384,11 @@ class _Typer:
             raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
-        dtype = promote(*(arg.dtype for arg in args))
+        if args and all(isinstance(arg, Constant) for arg in args):
+            message = f"{name} is computed of tensors and params, and these are numbers alone"
+            raise self.fail("TG208", message, tree, "write the number that it is")
+        # Options, such as the numbers that nan_to_num puts in, do not promote.
+        dtype = promote(*(arg.dtype for want, arg in zip(row.args, args, strict=True) if want.required))
         self.check_kind(row, args, dtype, tree)
         if row.result == "bool":
             return Call(name, tuple(args), axes, BOOL)
