@@ -27,7 +27,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from tritongen.read import read_spec
-from tritongen.spec import BATCH, Input, Param, Spec
+from tritongen.spec import Input, Param, Spec
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -109,13 +109,16 @@ def kernels(module: ModuleType) -> set[str]:
 def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
     """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
     params = {param.name: value(param, other) for param in spec.params}
-    layouts = (other,) if hasattr(module.configs, "LOOP") else (False, True)
-    for sliced in layouts:
+    configs = module.configs
+    layouts = ["sliced" if other else "contiguous"]
+    if not hasattr(configs, "LOOP"):
+        layouts = ["sliced", "line" if hasattr(configs, "FLAT") else "contiguous"]
+    for layout in layouts:
+        tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
-        tensors = [draw(one, spec, dtypes, sliced) for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
-        for choices in ways(module.configs):
-            vars(module.configs).update(choices)
+        for choices in ways(configs):
+            vars(configs).update(choices)
             getattr(module, spec.name)(*arguments, **params)
 
 
@@ -127,16 +130,23 @@ def value(param: Param, other: bool) -> Any:
     return 2 if param.default is None else param.default
 
 
-def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], sliced: bool) -> torch.Tensor:
-    """A tensor of no particular values; 48 is divisible by 16, which makes a kernel of its own."""
-    lengths: dict[str, int] = dict(zip(axes(spec), itertools.cycle((48, 3, 5))))  # noqa: B905
+def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str) -> torch.Tensor:
+    """A tensor of no particular values; 48 is divisible by 16, which makes a kernel of its own.
+
+    A "line" is long in one dimension alone, and so one run of elements in whatever order.
+    """
+    named = list(axes(spec))
+    lengths = dict(zip(named, itertools.cycle((48, 3, 5))))
+    if layout == "line":
+        lengths = dict.fromkeys(named, 1) | {named[-1]: 48}
     shape = [
         math.prod(size or lengths[name] for name, size in zip(term.names, term.sizes, strict=True))
         for term in tensor.type.shape
     ]
     dtype = next(dtype for dtype in (*dtypes, *tensor.type.dtypes) if dtype in tensor.type.dtypes)
-    room = torch.empty([2 * size for size in shape] if sliced else shape, dtype=getattr(torch, dtype))
-    return room[tuple(slice(None, None, 2) for _ in shape)] if sliced else room
+    step = 2 if layout == "sliced" else 1
+    room = torch.empty([step * size for size in shape], dtype=getattr(torch, dtype))
+    return room[(slice(None, None, step),) * len(shape)]
 
 
 def axes(spec: Spec) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
+import triton  # noqa: E402
+
 from tritongen.compile import generate  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
@@ -35,6 +38,8 @@ SPECS = sorted((Path(__file__).parent / "specs").glob("*.toml"))
 LENGTHS = (2, 3, 5, 4)
 LONG, LONG_OF_MANY = 35, 11
 LAYOUTS = ("contiguous", "turned", "sliced")
+# The interpreter of Triton 3.6 cannot invert a uint8.
+OLD = tuple(map(int, triton.__version__.split(".")[:2])) <= (3, 6)
 # The interpreter cuts off what does not fit bfloat16 where a GPU rounds: one unit in the last place.
 TOLERANCE = {
     torch.float16: 2**-10,
@@ -46,13 +51,14 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Case:
-    """How to draw the inputs of a call. `ones` is a length of 1 for every axis."""
+    """How to draw the inputs of a call: with a length of 1 for every axis, with some NaN."""
 
     dtype: str = "float32"
     long: str = ""
     batch: tuple[int, ...] = (2, 3)
     layout: str = "contiguous"
     ones: bool = False
+    nan: bool = False
 
 
 @cache
@@ -88,7 +94,7 @@ def lengths(spec: Spec, case: Case) -> dict[str, int]:
     named = [axis for axis in axes_of(spec) if axis != BATCH]
     if case.ones:
         return dict.fromkeys(named, 1) | {"W": 2}  # torch wants two values for a variance by channel
-    found = dict(zip(named, itertools.cycle(LENGTHS)))  # noqa: B905
+    found = dict(zip(named, itertools.cycle(LENGTHS)))
     return found | {case.long: LONG if len(named) <= 2 else LONG_OF_MANY}
 
 
@@ -100,10 +106,14 @@ def cases(spec: Spec) -> Iterator[Case]:
         batch = (2, LONG) if long == BATCH else (2, 3)
         yield Case(long=long, batch=batch, layout=LAYOUTS[place % len(LAYOUTS)])
     yield Case(ones=True)
+    if not any("int" in output.dtype for output in spec.outputs):  # What NaN is as an integer, nobody says.
+        yield Case(nan=True)
     if BATCH in axes:
         yield Case(batch=())
         yield Case(batch=(3, 1, 2, 1, 2), layout="turned")
     admitted = dict.fromkeys(dtype for tensor in spec.inputs for dtype in tensor.type.dtypes)
+    if OLD and any("~" in statement.expression for statement in spec.compute):
+        admitted.pop("uint8", None)
     for dtype in admitted:
         yield Case(dtype=dtype, batch=(3,))
 
@@ -126,6 +136,8 @@ def draw(spec: Spec, case: Case) -> list[torch.Tensor]:
             low, high = 0.0, 9.0
         values = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
         values = values > 0 if dtype == "bool" else values.floor() if "int" in dtype else values
+        if case.nan and "float" in dtype:
+            values.masked_fill_(values < 0.9 * low + 0.1 * high, math.nan)
         tensors.append(lay_out(values.to(getattr(torch, dtype)), case.layout).to(DEVICE))
     return tensors
 
@@ -246,7 +258,6 @@ def output_dtypes(spec: Spec, tensors: list[Any], params: dict[str, Any]) -> lis
 
 def ways(configs: Any) -> list[dict[str, Any]]:
     """What to put in place of a module's choices, so that each of its kernels runs in small blocks."""
-    import triton
 
     def always(**blocks: int) -> Any:
         return lambda *_: triton.Config(blocks, num_warps=4)
@@ -265,8 +276,6 @@ def ways(configs: Any) -> list[dict[str, Any]]:
 
 
 def whole_rows(_: int, n_cols: int) -> Any:
-    import triton
-
     return triton.Config({"BLOCK_M": 4, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
 

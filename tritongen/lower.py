@@ -70,7 +70,7 @@ def compute_of(op: Op) -> Compute:
     inputs = [tensor for tensor in op.inputs if tensor.name in data]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
     reduces_ints = any(isinstance(n, Reduce) and n.arg.dtype.kind in ("int", "bool") for n in nodes)
-    as_float = any(node.dtype.kind == "float" for node in nodes)
+    as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
         ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
         if as_float:
@@ -192,7 +192,10 @@ class Lowering:
         arguments: dict[str, ast.expr] = {}
         for arg, given in zip(row.args, node.args, strict=True):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
-            if self.rounds(given) and compares(template, arg.name):
+            of_numbers = row.accepts == "float" and arg is row.args[0] and not given.axes and given.dtype.weak
+            if of_numbers:  # Neither Triton's functions nor ours take plain numbers.
+                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or 'tl.float32'})")
+            elif self.rounds(given) and compares(template, arg.name):
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)

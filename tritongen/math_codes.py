@@ -253,7 +253,8 @@ DTYPES = (
         "TG405",
         "a cast of a number",
         """
-        Numbers and params have no dtype of their own: they take that of the tensor that they meet.
+        Numbers and params have no dtype of their own: they take that of the tensor that they meet. A param may be
+        cast to the dtype of an input, as in cast(value, x).
 
             y = "x * cast(2, float32)"             # wrong
             y = "cast(x, float32) * 2"
@@ -299,6 +300,22 @@ FAMILIES = (
         """
         [grad] is part of the language and its names are checked, but this version derives no gradients. Leave it
         out: without it, the kernel is generated, and does not take part in autograd.
+        """,
+    ),
+    row(
+        "TG605",
+        "an output that stands apart",
+        """
+        The outputs of a spec have the same axes, but for those that its reductions are over; and at least one.
+
+            [inputs]
+            x = "float[M, N]"
+            w = "float[N]"
+
+            [compute]
+            y = "x * w"
+            v = "w * w"                    # wrong beside y: it has no M
+            n = "sum(x, N)"                # right beside y: a sum takes N away
         """,
     ),
 )

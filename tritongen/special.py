@@ -87,7 +87,8 @@ def _cast(typer: _Typer, tree: ast.Call) -> Node:
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
-    if isinstance(node, Constant | Scalar):
+    follows = isinstance(to, ast.Name) and to.id in typer.inputs
+    if isinstance(node, Constant) or (isinstance(node, Scalar) and not follows):
         message = "a number is not cast: it takes the dtype of the tensor that it meets"
         raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
     if isinstance(to, ast.Name) and to.id in typer.inputs:

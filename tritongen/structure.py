@@ -37,6 +37,7 @@ def recognise(op: Op) -> Program:
         mistakes.append(_two_reductions(op, tuple(overs)))
     if overs:
         mistakes += _clashes(op)
+    mistakes += _apart(op, {axis for over in overs for axis in over})
     if mistakes:
         raise Mistakes(*mistakes)
     return Program(op, next(iter(overs), ()))
@@ -162,6 +163,21 @@ def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
         message = f"{line} reduces over {first} and over {second}"
     hint = "all reductions of a spec are over the same axes; write a spec for each"
     return Mistake("TG603", message, ("compute", line), hint=hint)
+
+
+def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
+    """Results that a kernel over all axes of the results would write many times over, or never where one is empty."""
+    visited = dict.fromkeys(axis for result in op.results for axis in result.axes if axis not in reduced)
+    found = []
+    for result in op.results:
+        name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
+        if missing:
+            message = f"{name} lacks {', '.join(missing)}, which another output has and no reduction takes away"
+            found.append(Mistake("TG605", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
+        elif not visited and not reduced:
+            hint = "work on tensors with axes, and index the result"
+            found.append(Mistake("TG605", f"{name} is a single element", ("outputs", name), hint=hint))
+    return found
 
 
 def _line_of(op: Op, value: Value) -> str:
