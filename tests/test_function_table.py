@@ -1,0 +1,116 @@
+"""The function table itself: its spellings, what they call, and its derivatives against torch's."""
+
+from __future__ import annotations
+
+import ast
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Read when triton is imported.
+
+import triton.language as tl
+
+from tritongen.functions import FUNCTIONS, OPERATORS, POWERS, Function
+
+ROOT = Path(__file__).parents[1]
+DEVICE_FUNCTIONS = [ROOT / "templates" / name for name in ("functions.py", "special.py")]
+
+
+@cache
+def device_functions() -> dict[str, ast.FunctionDef]:
+    nodes = [node for path in DEVICE_FUNCTIONS for node in ast.parse(path.read_text()).body]
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_there_are_enough_rows() -> None:
+    assert len(FUNCTIONS) >= 90
+    assert all(name == row.name for name, row in FUNCTIONS.items())
+    assert {*OPERATORS.values(), *POWERS.values()} <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("row", FUNCTIONS.values(), ids=lambda row: row.name)
+def test_row(row: Function) -> None:
+    arguments = {arg.name for arg in row.args}
+    assert len(arguments) == len(row.args)
+    assert not arguments & {"y", "g"}
+    assert row.accepts in ("any", "number", "integral", "float", "bool", "where")
+    assert row.result in ("promote", "float", "bool")
+    assert row.summary.endswith(".")
+    for text in {row.spelling(kind) for kind in ("float", "int", "bool")}:
+        tree = ast.parse(text, mode="eval")
+        assert names(tree) <= arguments | {"tl", "float"} | set(device_functions())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl":
+                assert hasattr(tl, node.attr)
+    assert names(ast.parse(row.torch, mode="eval")) == arguments | {"torch"}
+    for argument, text in row.derivative:
+        assert argument in arguments
+        tree = ast.parse(text, mode="eval")
+        called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        functions = {ast.unparse(node) for node in called}
+        assert functions <= set(FUNCTIONS)
+        assert names(tree) - functions <= arguments | {"y", "g"}
+    assert len(dict(row.derivative)) == len(row.derivative)
+
+
+def test_every_device_function_is_used_and_stands_alone() -> None:
+    functions = device_functions()
+    used = {
+        name
+        for row in FUNCTIONS.values()
+        for k in ("float", "int", "bool")
+        for name in names(ast.parse(row.spelling(k)))
+    }
+    for name, node in functions.items():
+        own = {arg.arg for arg in node.args.args}
+        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        used |= names(node) - {name}
+        assert names(node) - own <= set(functions) | {"tl", "triton", "float"}, name
+        assert ast.get_docstring(node), name
+    assert set(functions) <= used
+
+
+def in_torch(row: Function) -> Any:
+    head = ", ".join(arg.name if arg.required else f"{arg.name}={arg.default!r}" for arg in row.args)
+    return eval(f"lambda {head}: {row.torch}", {"torch": torch})
+
+
+LANGUAGE = {row.name: in_torch(row) for row in FUNCTIONS.values()}
+
+
+@pytest.mark.parametrize("row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name)
+def test_derivative(row: Function) -> None:
+    numbers = {arg.name: arg.default for arg in row.args if not arg.required}
+    if row.name == "threshold":  # torch takes no tensors for these.
+        numbers = {"threshold": 1, "value": 20}
+    generator = torch.Generator().manual_seed(1)
+    inputs: dict[str, torch.Tensor] = {}
+    for name in [arg.name for arg in row.args if arg.name not in numbers]:
+        values = torch.randn(500, generator=generator, dtype=torch.float64) * 2
+        if row.name in ("acosh", "pow", "xlogy", "xlog1py", "lgamma"):
+            values = values.abs() + 1.1
+        if row.name in ("asin", "acos", "atanh", "erfinv", "logit"):
+            values = torch.rand(500, generator=generator, dtype=torch.float64) * 0.98 + 0.01
+        inputs[name] = values > 0 if name == "condition" else values.requires_grad_()
+    y = eval(row.torch, {"torch": torch}, numbers | inputs)
+    g = torch.randn(500, generator=generator, dtype=torch.float64)
+    for name, expression in row.derivative:
+        got = eval(expression, LANGUAGE | numbers | inputs | {"y": y, "g": g})
+        if expression == "0.0":
+            got = torch.zeros_like(g)
+        if row.name == "floor_divide" or not y.requires_grad:  # torch has none, which is flat too.
+            want = torch.zeros_like(g)
+        else:
+            (want,) = torch.autograd.grad(y, inputs[name], g, retain_graph=True)
+        close = 1e-7 if row.name == "hardsigmoid" else 1e-9  # There torch's own 1/6 is a float32.
+        torch.testing.assert_close(got, want, rtol=close, atol=close, equal_nan=True)
