@@ -75,13 +75,15 @@ def _welford(mean, squares, x, mask, step):
 
 
 @triton.jit
-def _welford_merge(mean, squares, count):
-    """Merge a tile of running means along its columns (Chan, Golub and LeVeque, 1979)."""
-    total = tl.sum(count, axis=1, keep_dims=True)
+def _welford_merge(mean, squares, count, total):
+    """Merge a tile of running means along its columns (Chan, Golub and LeVeque, 1979).
+
+    Each is of `count` numbers, and all together of `total`.
+    """
     merged = tl.sum(mean * (count / total), axis=1, keep_dims=True)
     distance = mean - merged
     squares = tl.sum(squares + count * distance * distance, axis=1, keep_dims=True)
-    return merged, squares, total
+    return merged, squares
 
 
 @triton.jit

@@ -35,6 +35,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
+LONGEST = 4000  # lines of PTX: what replicates a tile in every thread has many times as many
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 
@@ -70,6 +71,9 @@ class Launches:
         try:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
+            length = result.asm.get("ptx", "").count("\n")
+            if length > LONGEST:
+                self.refuse(f"{kernel.__name__} for {self.driver.target} is {length} lines of PTX: its layouts are bad")
         except Exception as error:
             self.refuse(f"{kernel.__name__} for {self.driver.target}: {type(error).__name__}: {error}")
 

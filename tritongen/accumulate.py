@@ -32,15 +32,13 @@ IDENTITY = {
 class State:
     """A number that every lane carries along a row: what it starts from, and in which dtype.
 
-    `start` spells the start where it is not the same for all lanes. A state that is not carried is
-    known from the lane's place alone.
+    `start` spells the start where it is not the same for all lanes.
     """
 
     name: str
     identity: str
     dtype: str
     start: str = ""
-    carried: bool = True
 
     @property
     def line(self) -> Line:
@@ -54,14 +52,19 @@ class State:
 @dataclass(frozen=True, slots=True)
 class Running:
     """A reduction along a row: its states (the value's own name among them), how a tile is taken
-    in, how the lanes are merged, and what turns the merged states into the value."""
+    in, how the lanes are merged, and what turns the merged states into the value.
+
+    `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
+    parts of a split row.
+    """
 
     states: tuple[State, ...]
     step: Callable[[str], tuple[Line, ...]]  # of the masked argument's expression
     merge: tuple[Line, ...]
     finish: tuple[Line, ...] = ()
     masked: bool = True  # whether masked lanes must hold the identity
-    lanes: tuple[Line, ...] = ()  # the states that are not carried
+    lanes: tuple[Line, ...] = ()
+    parts: tuple[Line, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ class Running:
 
     @property
     def start(self) -> tuple[Line, ...]:
-        return tuple(state.line for state in self.states if state.carried)
+        return tuple(state.line for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +162,18 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "var":
             mean = State(f"{name}_mean", "0.0", numbers.dtype)
             squares = State(name, "0.0", numbers.dtype)
-            counts = State(f"{name}_count", "0.0", numbers.dtype, carried=False)
-            two, three = f"{mean.name}, {name}", f"{mean.name}, {name}, {counts.name}"
-            steps = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
+            both, counts = f"{mean.name}, {name}", f"{name}_count"
+            # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.
+            of_lane = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
+            of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
-                (mean, squares, counts),
-                lambda x: (Line(f"{two} = _welford({two}, {x}, tile_mask, start // BLOCK_N + 1)"),),
-                (Line(f"{three} = _welford_merge({three})"),),
+                (mean, squares),
+                lambda x: (Line(f"{both} = _welford({both}, {x}, tile_mask, start // BLOCK_N + 1)"),),
+                (Line(f"{both} = _welford_merge({both}, {counts}, n_cols)"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
-                lanes=(Line(f"{counts.name} = {steps}.to({numbers.dtype})"),),
+                lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
+                parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
             )
     raise AssertionError(kind)
 

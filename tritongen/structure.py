@@ -44,7 +44,7 @@ def recognise(op: Op) -> Program:
 
 
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
-LOOP = frozenset("end first last split splits start".split())
+LOOP = frozenset("end first last length split splits start".split())
 STATES = {"var": ("mean", "count", "distance"), "argmax": ("best",), "argmin": ("best",)}
 
 

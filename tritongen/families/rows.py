@@ -25,7 +25,7 @@ from ..ir import Load, Reduce, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
-from ..tile import Tile, loads, needed
+from ..tile import Tile, loads, mentions, needed
 from ..views import Argument, Kernel, Pass
 
 
@@ -311,7 +311,8 @@ class _Builder:
         walks, _ = self.walks([reductions], lowering)
         walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
         merges = [line for _, state in self.running(reductions) for line in (*state.lanes, *state.merge)]
-        merges = [_from_first(line) for line in merges]
+        if mentions(merges, "n_cols"):
+            merges = [Line("length = end - first"), *map(_of_part, merges)]
         states = [name for _, state in self.running(reductions) for name in state.names]
         walk_ = replace(walks[0], after=tuple(merges))
         stores = [
@@ -338,7 +339,7 @@ class _Builder:
             for s in states
         ]
         known = {value.name for value in reductions}
-        after = [line for _, state in running_ for line in (*state.merge, *state.finish)]
+        after = [line for _, state in running_ for line in (*state.parts, *state.merge, *state.finish)]
         after += self.shared_means(reductions)
         values = needed(self.op.values, [r.output.name for r in self.op.results])
         after += self.finish(values, known, lowering)
@@ -350,7 +351,9 @@ class _Builder:
         extra = tuple(Argument(f"{state.name}_part_ptr", f"{state.name}_part") for state in states)
         used = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
         rest = [a for a in kernel.arguments if a not in used]
-        more = (Argument("n_splits", "n_splits"),)
+        more: tuple[Argument, ...] = (Argument("n_splits", "n_splits"),)
+        if mentions(lines, "split_cols"):
+            more += (Argument("split_cols", "split_cols"),)
         return replace(kernel, arguments=(*extra, *used, *rest, *more))
 
     def row_reads(self, values: list[Value], finishing: bool = False) -> list[Line]:
@@ -365,9 +368,13 @@ class _Builder:
 
 
 def _from_first(line: Line) -> Line:
-    """A line of a walk that begins at column `first` and ends before `end`, not at 0 and n_cols."""
-    text = re.sub(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text)
-    return replace(line, text=text.replace("tl.cdiv(n_cols - ", "tl.cdiv(end - first - "))
+    """A line of a walk that begins at column `first`, not at 0."""
+    return replace(line, text=re.sub(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text))
+
+
+def _of_part(line: Line) -> Line:
+    """A line about a part of a row, of `length` columns, instead of about the row."""
+    return replace(line, text=re.sub(r"\bn_cols\b", "length", line.text))
 
 
 def _atom(value: ast.expr) -> str:
