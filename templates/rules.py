@@ -4,7 +4,7 @@ import triton
 
 FLAT: tuple[triton.Config, ...] = ()
 TILE: tuple[triton.Config, ...] = ()
-REGISTERS: tuple[tuple[int, int], ...] = ()
+REGISTERS: tuple[tuple[int, int, int], ...] = ()
 LOOP: tuple[triton.Config, ...] = ()
 
 
@@ -41,10 +41,14 @@ def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
     return n_cols <= (32768 if contiguous else 1024)
 
 
-def choose_registers(n_rows: int, n_cols: int) -> triton.Config:
+def choose_registers(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     """Whole rows: several short ones to a program, warps by the row's length."""
     block_n = _power_of_two(n_cols)
-    elements, num_warps = next(
+    if not contiguous:  # What lies next to each other is in neighbouring rows.
+        rows = min(64, 32768 // block_n)
+        num_warps = max(4, rows * block_n // 1024)
+        return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+    _, elements, num_warps = next(
         (config for config in REGISTERS if block_n <= config[0]), REGISTERS[-1]
     )
     rows = max(1, elements // block_n)

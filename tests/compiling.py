@@ -165,7 +165,7 @@ def ways(configs: Any) -> list[dict[str, Any]]:
     def always(result: Any) -> Any:
         return lambda *_: result
 
-    def whole_row(_: int, n_cols: int) -> triton.Config:
+    def whole_row(_: int, n_cols: int, contiguous: bool) -> triton.Config:
         return triton.Config({"BLOCK_M": 2, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
     fixed: dict[str, Any] = {"choose_registers": whole_row}

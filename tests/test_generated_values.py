@@ -275,7 +275,7 @@ def ways(configs: Any) -> list[dict[str, Any]]:
     return found
 
 
-def whole_rows(_: int, n_cols: int) -> Any:
+def whole_rows(_: int, n_cols: int, contiguous: bool) -> Any:
     return triton.Config({"BLOCK_M": 4, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
 

@@ -14,7 +14,8 @@ from .spec import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Tiles and warps of one candidate. `block` is the elements of a program without rows."""
+    """Tiles and warps of one candidate. `block` is the elements of a program; where rows are whole in
+    it, `block_n` is the longest row that it is for."""
 
     warps: int
     block: int = 0
@@ -31,6 +32,7 @@ class Traffic:
     streams: int = 1
     vectors: int = 0
     flags: bool = False  # whether all it reduces are flags, which come as bytes
+    reducing: bool = False  # whether a row gives numbers alone
 
 
 # Measured: see docs/performance.md.
@@ -44,9 +46,21 @@ TILE = (
     Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )
-REGISTERS = (Config(4, block=4096), Config(8, block=8192), Config(16, block=16384), Config(32, block=32768))
+REGISTERS = (
+    Config(4, block_n=4096, block=4096),
+    Config(8, block_n=8192, block=8192),
+    Config(16, block_n=16384, block=16384),
+    Config(32, block_n=32768, block=32768),
+)
+# Where a row gives a number alone, little programs wait less for one another.
+REGISTERS_REDUCING = (Config(1, block_n=1024, block=1024), Config(2, block_n=2048, block=2048), *REGISTERS)
 # Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
-REGISTERS_SHARED = (Config(4, block=8192), *REGISTERS[2:])
+REGISTERS_SHARED = (
+    Config(4, block_n=4096, block=8192),
+    Config(8, block_n=8192, block=16384),
+    Config(16, block_n=16384, block=32768),
+    Config(32, block_n=32768, block=32768),
+)
 LOOP = (
     Config(4, block_m=32, block_n=256),
     Config(8, block_m=1, block_n=2048),
@@ -62,10 +76,10 @@ LOOP_STREAMS = (
 )
 
 
-# Flags come as bytes: more rows at once.
+# Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (
     Config(4, block_m=32, block_n=256),
-    Config(4, block_m=4, block_n=1024),
+    Config(4, block_m=1, block_n=1024),
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
 )
@@ -77,7 +91,7 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
     known = {
         "flat": FLAT,
         "tile": TILE,
-        "registers": REGISTERS_SHARED if traffic.vectors > 1 else REGISTERS,
+        "registers": registers(traffic),
         "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
     }
     view: dict[str, Any] = {"name": name}
@@ -93,6 +107,12 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
     return view
 
 
+def registers(traffic: Traffic) -> tuple[Config, ...]:
+    if traffic.vectors > 1:
+        return REGISTERS_SHARED
+    return REGISTERS_REDUCING if traffic.reducing else REGISTERS
+
+
 def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
     """The candidates as `[schedule]` lists them, where it does."""
     blocks_m = schedule.block_m or tuple(dict.fromkeys(config.block_m for config in configs))
@@ -101,5 +121,5 @@ def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tupl
     if not (schedule.block_m or schedule.block_n or schedule.num_warps):
         return configs
     if kind in ("flat", "registers"):
-        return tuple(Config(w, block=n) for n, w in product(blocks_n, warps))
+        return tuple(Config(w, block=n, block_n=n) for n, w in product(blocks_n, warps))
     return tuple(Config(w, block_m=m, block_n=n) for m, n, w in product(blocks_m, blocks_n, warps))

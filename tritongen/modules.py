@@ -338,7 +338,8 @@ class _Rows(_Common):
         ]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
         flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
-        return Traffic(frozenset(kinds), streams, sum(bool(cols) and not rows for rows, cols in moves), flags)
+        vectors = sum(bool(cols) and not rows for rows, cols in moves)
+        return Traffic(frozenset(kinds), streams, vectors, flags, reducing=not self.program.maps_back)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":
