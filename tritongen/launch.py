@@ -56,8 +56,9 @@ REGISTERS = (
 REGISTERS_REDUCING = (Config(1, block_n=1024, block=1024), Config(2, block_n=2048, block=2048), *REGISTERS)
 # Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
 REGISTERS_SHARED = (
+    Config(1, block_n=512, block=1024),
     Config(4, block_n=4096, block=8192),
-    Config(8, block_n=8192, block=16384),
+    Config(16, block_n=8192, block=16384),
     Config(16, block_n=16384, block=32768),
     Config(32, block_n=32768, block=32768),
 )
