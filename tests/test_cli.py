@@ -173,7 +173,9 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupted(project: Path) -> None:
     run("init")
     run("new", "other")
-    body = "import time, tritongen.render as r, tritongen.cli as c\n"
+    body = "import signal, time, tritongen.render as r, tritongen.cli as c\n"
+    # A shell that runs the tests in the background has its children ignore interrupts.
+    body += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     body += "def slow(spec):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
     body += "r.generate_modules = slow\nc.main(['build'])\n"
     child = subprocess.Popen(

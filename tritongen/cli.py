@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
@@ -14,8 +14,6 @@ from . import __version__
 if TYPE_CHECKING:
     from .build import Built, Drift
     from .diagnostics import Diagnostic
-    from .render import Rendered
-    from .spec import Spec
 
 CLEAN, FINDINGS, WRONG, BUG, MISSING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -132,17 +130,13 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
 @cli.command()
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False))
 @click.argument("file", default="kernel.py")
-@click.option("--plan", is_flag=True, help="Tell how the kernel will work instead.")
-def show(spec: str, file: str, plan: bool) -> int:
+def show(spec: str, file: str) -> int:
     """Print FILE (kernel.py by default) as `build` would write it for SPEC."""
     from .build import show as show_spec
     from .diagnostics import Rejected, did_you_mean
 
     try:
         rendered = show_spec(spec)
-        if plan:
-            click.echo(_plan_of(rendered))
-            return CLEAN
     except Rejected as rejected:
         return _reject(rejected.diagnostics, "text", "nothing was written")
     if file not in rendered.files:
@@ -308,17 +302,6 @@ def _show_diff(drift: Drift) -> None:
         for line in difflib.unified_diff(old, new, path, f"{path} from {change.source}"):
             color = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
             click.echo(click.style(line, fg=color), nl=False)
-
-
-def _plan_of(rendered: Rendered) -> str:
-    from . import compile as stages
-    from .read import read_spec
-    from .resources import read_text
-
-    describe: Callable[[Spec], str] | None = getattr(stages, "describe", None)
-    if describe is None:
-        raise click.UsageError("this version cannot tell plans")
-    return describe(read_spec(rendered.source.name, read_text(rendered.source.path)))
 
 
 def _create(path: str, text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from .accumulate import exp_pairs
 from .ir import Dtype, Op, Reduce, Result, walk
-from .lower import Compute, literal
+from .lower import Compute
 from .space import Dim, Space
 from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
 from .views import Field
@@ -475,7 +474,3 @@ def _targets(names: list[str]) -> str:
 
 def _words(words: tuple[str, ...], last: str = "or") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def default_text(value: float | int | bool | None) -> str:
-    return ast.unparse(literal(value))

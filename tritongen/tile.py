@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .ir import Call, Constant, Index, Load, Node, Op, Ref, Scalar, Value, walk
-from .lower import Compute, Line, Lowering, load_default, method, parse
+from .lower import Compute, Line, Lowering, load_default, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
 
@@ -235,7 +235,3 @@ def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
 
 def _sum(base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
     return " + ".join([base, *(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)])
-
-
-def cast_to(value: str, dtype: str) -> str:
-    return ast.unparse(method(parse(value), "to", parse(dtype)))

@@ -72,25 +72,3 @@ class Field:
     annotation: str
     default: str  # "" where it is required
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapper:
-    """The public function: its checks, the shapes it unpacks, what it allocates and launches."""
-
-    name: str
-    summary: str
-    formula: tuple[str, ...]
-    tensors: tuple[Field, ...]
-    params: tuple[Field, ...]
-    returns: str
-    results: tuple[Field, ...]
-    checks: tuple[str, ...]
-    prepare: tuple[str, ...]
-    allocate: tuple[str, ...]
-    fold: tuple[str, ...]
-    result: str
-    retry: str
-    device: str
-    raises_value: str
-    devices: frozenset[str] = frozenset()
