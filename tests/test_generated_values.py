@@ -309,3 +309,12 @@ def with_absent(spec: Spec) -> Iterator[list[Any]]:
         for absent in itertools.combinations(optional, count):
             drawn = draw(spec, Case())
             yield [None if place in absent else one for place, one in enumerate(drawn)]
+
+
+def test_large_integers_stay_whole(tmp_path: Path) -> None:
+    """A number beside an integer, or cast to its dtype, does not take the integer through a float."""
+    path = Path(__file__).parent.parent / "specs" / "masked_fill.toml"
+    module = build(spec_of(path), tmp_path)
+    x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
+    mask = torch.tensor([False, False, False], device=DEVICE)
+    assert torch.equal(module.masked_fill(x, mask, value=1.5), x)

@@ -99,8 +99,6 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
     for kind, configs in known.items():
         view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
     view["warps"] = schedule.num_warps or (4, 8, 16, 32) if "registers" in kinds and schedule.autotune else None
-    view["autotune"] = tuple(kind.upper() for kind in known if view[kind] and kind != "registers")
-    view["autotune"] += ("WARPS",) if view["warps"] else ()
     view["search"] = schedule.autotune
     rule = "and the rule that picks one. There is no search at run time."
     view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule

@@ -148,8 +148,9 @@ class _Common:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
         if kernel is None or not self.autotune:
             return kernel
-        key = '["n"]' if candidates == "FLAT" else '["n_rows", "n_cols"]'
-        return replace(kernel, search=candidates, search_key=key)
+        sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
+        key = ", ".join(f'"{name}"' for name in sizes)
+        return replace(kernel, search=candidates, search_key=f"[{key}]")
 
 
 class _Map(_Common):
@@ -259,8 +260,8 @@ class _Map(_Common):
         signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
         arguments = ", ".join(inner)
         rest = "".join(f", {name}" for name in constexprs)
-        flat = self.searched(flat, "FLAT") or flat
-        runtime = replace(flat, arguments=(*flat.arguments, Argument("n", "n")))
+        flat = replace(flat, arguments=(*flat.arguments, Argument("n", "n")))
+        runtime = self.searched(flat, "FLAT") or flat
         return {
             "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {

@@ -1,0 +1,35 @@
+"""What a spec's [schedule] asks for: the emitted tests of gallery specs pass under other configurations."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tritongen.compile import generate
+from tritongen.read import read_spec
+
+SPECS = Path(__file__).parent.parent / "specs"
+SEARCH = "autotune = true"
+LISTS = "block_n = [512, 1024]\nnum_warps = [4, 8]"
+ELSEWHERE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+
+
+@pytest.mark.parametrize("schedule", [SEARCH, LISTS], ids=["autotune", "lists"])
+@pytest.mark.parametrize("name", ["vector_add", "add_bias", "softmax", "sum", "var"])
+def test_emitted_tests_pass(name: str, schedule: str, tmp_path: Path) -> None:
+    """In a process of its own, as a user runs them: a map, a broadcast, rows in registers, a reduction, two sums."""
+    text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
+    folder = tmp_path / name
+    folder.mkdir()
+    for file, content in generate(read_spec(f"{name}.toml", f"{text}\n[schedule]\n{schedule}\n")).items():
+        (folder / file).write_text(content, encoding="utf-8")
+    kernel = (folder / "kernel.py").read_text(encoding="utf-8")
+    assert ("@triton.autotune" in kernel) == (schedule == SEARCH)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", str(folder)]
+    command += ["--import-mode=importlib", f"--rootdir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)
+    assert done.returncode == 0, done.stdout
