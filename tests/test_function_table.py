@@ -88,22 +88,14 @@ def in_torch(row: Function) -> Any:
 LANGUAGE = {row.name: in_torch(row) for row in FUNCTIONS.values()}
 
 
-@pytest.mark.parametrize("row", [r for r in FUNCTIONS.values() if r.derivative], ids=lambda r: r.name)
-def test_derivative(row: Function) -> None:
-    numbers = {arg.name: arg.default for arg in row.args if not arg.required}
-    if row.name == "threshold":  # torch takes no tensors for these.
-        numbers = {"threshold": 1, "value": 20}
-    generator = torch.Generator().manual_seed(1)
-    inputs: dict[str, torch.Tensor] = {}
-    for name in [arg.name for arg in row.args if arg.name not in numbers]:
-        values = torch.randn(500, generator=generator, dtype=torch.float64) * 2
-        if row.name in ("acosh", "pow", "xlogy", "xlog1py", "lgamma"):
-            values = values.abs() + 1.1
-        if row.name in ("asin", "acos", "atanh", "erfinv", "logit"):
-            values = torch.rand(500, generator=generator, dtype=torch.float64) * 0.98 + 0.01
-        inputs[name] = values > 0 if name == "condition" else values.requires_grad_()
+DERIVED = [row for row in FUNCTIONS.values() if row.derivative]
+# Ties, corners, both zeros, infinities and NaN.
+CORNERS = (-6, -3, -2, -1, -0.5, -0.0, 0.0, 0.5, 1, 2, 3, 4, 6, 20, torch.inf, -torch.inf, torch.nan)
+
+
+def check_derivative(row: Function, inputs: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
     y = eval(row.torch, {"torch": torch}, numbers | inputs)
-    g = torch.randn(500, generator=generator, dtype=torch.float64)
+    g = torch.linspace(1, 2, y.numel(), dtype=torch.float64)
     for name, expression in row.derivative:
         got = eval(expression, LANGUAGE | numbers | inputs | {"y": y, "g": g})
         if expression == "0.0":
@@ -114,3 +106,40 @@ def test_derivative(row: Function) -> None:
             (want,) = torch.autograd.grad(y, inputs[name], g, retain_graph=True)
         close = 1e-7 if row.name == "hardsigmoid" else 1e-9  # There torch's own 1/6 is a float32.
         torch.testing.assert_close(got, want, rtol=close, atol=close, equal_nan=True)
+
+
+def options(row: Function) -> dict[str, Any]:
+    if row.name == "threshold":  # torch takes no tensors for these.
+        return {"threshold": 1, "value": 20}
+    return {arg.name: arg.default for arg in row.args if not arg.required}
+
+
+@pytest.mark.parametrize("row", DERIVED, ids=lambda r: r.name)
+def test_derivative(row: Function) -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs: dict[str, torch.Tensor] = {}
+    for name in [arg.name for arg in row.args if arg.name not in options(row)]:
+        values = torch.randn(500, generator=generator, dtype=torch.float64) * 2
+        if row.name in ("acosh", "pow", "xlogy", "xlog1py", "lgamma"):
+            values = values.abs() + 1.1
+        if row.name in ("asin", "acos", "atanh", "erfinv", "logit"):
+            values = torch.rand(500, generator=generator, dtype=torch.float64) * 0.98 + 0.01
+        inputs[name] = values > 0 if name == "condition" else values.requires_grad_()
+    check_derivative(row, inputs, options(row))
+
+
+# torch's gradient of logit is NaN outside of 0 to 1, where its value is; of softsign, at infinities.
+@pytest.mark.parametrize("row", [r for r in DERIVED if r.name not in ("logit", "softsign")], ids=lambda r: r.name)
+def test_derivative_at_corners(row: Function) -> None:
+    names = [arg.name for arg in row.args if arg.name not in options(row)]
+    points = torch.tensor(CORNERS, dtype=torch.float64)
+    grid = torch.meshgrid(*[points] * len(names), indexing="ij")
+    inputs = dict(zip(names, (axis.flatten().clone() for axis in grid), strict=True))
+    inputs = {name: x > 0 if name == "condition" else x.requires_grad_() for name, x in inputs.items()}
+    check_derivative(row, inputs, options(row))
+
+
+def test_which_functions_have_no_derivative() -> None:
+    """Of what gives floats, these alone: torch has none of heaviside, and digamma's is no function of the language."""
+    floats = [row for row in FUNCTIONS.values() if row.result != "bool" and row.accepts not in ("integral", "bool")]
+    assert {row.name for row in floats if not row.derivative} == {"digamma", "heaviside"}
