@@ -7,7 +7,7 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .spec import Input, Output, Param
@@ -202,6 +202,21 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(index for _, index in at)
         case _:
             return ()
+
+
+def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
+    """The node with other children, of the same axes and dtypes."""
+    match node:
+        case Call():
+            return replace(node, args=parts)
+        case Cast() | Reduce() | Scan():
+            return replace(node, arg=parts[0])
+        case Choose():
+            return replace(node, condition=parts[0], then=parts[1], other=parts[2])
+        case Load(at=at):
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
+        case _:
+            return node
 
 
 def walk(node: Node) -> Iterator[Node]:

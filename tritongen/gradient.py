@@ -1,0 +1,474 @@
+"""Op -> its gradient, an Op like any other: reverse mode over the nodes (Linnainmaa, 1970)."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+
+from .algebra import ZERO, Algebra, position
+from .diagnostics import Mistake, Mistakes
+from .functions import FUNCTIONS
+from .ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Scalar,
+    Scan,
+    Size,
+    Value,
+    children,
+    rebuild,
+    walk,
+)
+from .sharing import named_parts
+from .shifts import only_shifts
+from .spec import FLOATS, AxisTerm, Grad, Input, Output, TensorType
+from .spell import spelled
+from .structure import name_reductions, references
+
+DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The gradient of an operator by some of its inputs.
+
+    `op` has the gradients of the results and what it reads of the forward as inputs, and a result
+    for each of `wrt`, in order. `saved` are values that the forward keeps for it, under the names
+    of its inputs; `outputs` are results of the forward that it reads.
+    """
+
+    forward: Op
+    op: Op
+    wrt: tuple[str, ...]
+    seeds: tuple[tuple[str, str], ...]  # a result of the forward, and the name of its gradient
+    saved: tuple[tuple[str, str], ...]  # a name of an input, and the value that it is
+    outputs: tuple[str, ...]
+
+
+def derive(op: Op, grad: Grad) -> Gradient:
+    """The gradient. Raises `Mistakes` where there is none."""
+    return _Reverse(name_reductions(op), grad).gradient()
+
+
+class _Reverse:
+    def __init__(self, op: Op, grad: Grad) -> None:
+        self.op, self.grad = op, grad
+        taken = {*(t.name for t in op.inputs), *(p.name for p in op.params), *(v.name for v in op.values)}
+        self.taken = taken
+        differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.floats(r.node)]
+        self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable}
+        known = tuple(value for value in op.values if value.source and value.node.axes)
+        self.algebra = Algebra(op, known, frozenset(self.seeds.values()))
+        self.values = {value.name: value for value in op.values}
+        self.active: dict[str, bool] = {}
+        for value in op.values:
+            self.active[value.name] = self.is_active(value.node)
+        self.flowing: dict[str, list[Node]] = {}
+        self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
+        self.mistakes: list[Mistake] = []
+        self.line = ""
+        self.still = {name for name in self.values if only_shifts(op, name, tuple(self.seeds))}
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken or keyword.iskeyword(name):
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def floats(self, node: Node) -> bool:
+        return node.dtype.kind in ("float", "any")
+
+    # What depends on the inputs
+
+    def is_active(self, node: Node) -> bool:
+        """Whether a value changes smoothly with any of the inputs that are differentiated by."""
+        if not self.floats(node):
+            return False
+        match node:
+            case Load(name=name):
+                return name in self.grad.wrt
+            case Ref(name=name):
+                return self.active[name]
+            case Call(function=function, args=args):
+                flat = {name for name, text in FUNCTIONS[function].derivative if text == "0.0"}
+                wanted = zip(FUNCTIONS[function].args, args, strict=True)
+                return any(arg.name not in flat and self.is_active(given) for arg, given in wanted)
+            case Cast(arg=arg):
+                return self.is_active(arg)
+            case Choose(then=then, other=other):
+                return self.is_active(then) or self.is_active(other)
+            case Reduce(kind=kind, arg=arg):
+                return kind in DIFFERENTIABLE and self.is_active(arg)
+            case Scan(arg=arg):
+                return self.is_active(arg)
+        return False
+
+    # Backwards through the values
+
+    def gradient(self) -> Gradient:
+        for result in self.op.results:
+            name = result.output.name
+            if name in self.seeds:
+                seed = Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],)))
+                self.flow(name, seed)
+        for value in reversed(self.op.values):
+            if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
+                self.line = self.line_of(value)
+                g = self.algebra.add(*self.flowing[value.name])
+                if value.source:
+                    self.hints.setdefault(g, f"d{value.name}")
+                self.push(value.node, g, value)
+        for name in self.grad.wrt:
+            if name not in self.flowing and not self.mistakes:
+                self.mistakes.append(self.flat(name))
+        if self.mistakes:
+            raise Mistakes(*self.mistakes)
+        found: dict[str, Node] = {}
+        for name in self.grad.wrt:
+            node = self.algebra.add(*self.flowing[name])
+            # The opposite of another is written as that.
+            twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
+            found[name] = self.algebra.plain("neg", twin) if twin is not None else node
+        return self.assembled(found)
+
+    def line_of(self, value: Value) -> str:
+        after = self.op.values[self.op.values.index(value) :]
+        return next((v.name for v in after if v.source), value.name)
+
+    def flat(self, name: str) -> Mistake:
+        dtypes = self.op.input(name).type.dtypes
+        place = ("grad", "wrt", str(self.grad.wrt.index(name)))
+        if not set(dtypes) & set(FLOATS):
+            hint = "leave it out: gradients are by floats"
+            return Mistake("TG604", f"{name} is no float, and has no gradient", place, 0, len(name), hint)
+        message = f"no result changes smoothly with {name}, so that its gradient would be zero"
+        return Mistake("TG604", message, place, 0, len(name), "leave it out")
+
+    def flow(self, name: str, node: Node) -> None:
+        if node != ZERO:
+            self.flowing.setdefault(name, []).append(node)
+
+    def push(self, node: Node, g: Node, value: Value | None = None) -> None:
+        """Take the gradient of the results by a node to what it is made of."""
+        if g == ZERO or not self.is_active(node):
+            return
+        match node:
+            case Load(name=name, at=()):
+                self.flow(name, g)
+            case Load():
+                self.scatter(node, g)
+            case Ref(name=name):
+                self.flow(name, g)
+            case Cast(arg=arg):
+                self.push(arg, g)
+            case Choose(condition=condition, then=then, other=other):
+                self.to(then, node, self.algebra.choose(condition, g, ZERO))
+                self.to(other, node, self.algebra.choose(condition, ZERO, g))
+            case Reduce():
+                self.through_reduction(node, g, value)
+            case Call():
+                self.through_call(node, g, value)
+            case Scan():
+                self.refuse("TG602", f"a gradient through {node.kind}, which no kernel family of this version plans")
+
+    def to(self, arg: Node, node: Node, g: Node) -> None:
+        """The gradient by an argument, summed along the axes that only the node has."""
+        over = tuple(axis for axis in node.axes if axis not in arg.axes)
+        self.push(arg, self.algebra.reduce_sum(g, over) if over and self.is_active(arg) else g)
+
+    def through_call(self, node: Call, g: Node, value: Value | None) -> None:
+        row = FUNCTIONS[node.function]
+        y: Node = Ref(value.name, node.axes, node.dtype) if value else node
+        derivative = dict(row.derivative)
+        if node.function == "sqrt" and self.is_sum_of_squares(node.args[0]):
+            # At zero the length of a vector has the gradient zero, as torch's norms have.
+            derivative = {"x": "0.5 * where(y == 0, 0.0, g / y)"}
+        names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
+        for arg, given in zip(row.args, node.args, strict=True):
+            text = derivative.get(arg.name, "")
+            if text == "0.0" or not self.is_active(given):
+                continue
+            if not text:
+                self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
+                continue
+            self.to(given, node, self.algebra.parsed(text, names))
+
+    def is_sum_of_squares(self, node: Node) -> bool:
+        while isinstance(node, Ref):
+            node = self.values[node.name].node
+        if not isinstance(node, Reduce) or node.kind != "sum" or not isinstance(node.arg, Call):
+            return False
+        return node.arg.function == "square" or (node.arg.function == "mul" and node.arg.args[0] == node.arg.args[1])
+
+    def through_reduction(self, node: Reduce, g: Node, value: Value | None) -> None:
+        """The gradient by what is reduced; it broadcasts by the names of its axes."""
+        assert value is not None
+        algebra, x = self.algebra, node.arg
+        y: Node = Ref(value.name, node.axes, node.dtype)
+        match node.kind:
+            case "sum":
+                self.push(x, g)
+            case "mean":
+                self.push(x, algebra.call("div", g, Size(node.over)))
+            case "var":
+                count = algebra.call("sub", Size(node.over), Constant(node.correction, Dtype("int")))
+                distance = algebra.call("sub", x, self.mean_of(node))
+                self.push(x, algebra.parsed("2 * g * d / n", {"g": g, "d": distance, "n": count}))
+            case "max" | "min":
+                # Ties share it evenly.
+                hit = algebra.call("eq", x, y)
+                count = algebra.reduce_sum(algebra.where(hit, Constant(1.0, Dtype("float")), ZERO), node.over)
+                self.push(x, algebra.where(hit, algebra.call("div", g, count), ZERO))
+            case "prod":
+                self.through_product(node, g, y)
+
+    def through_product(self, node: Reduce, g: Node, y: Node) -> None:
+        """The product of the others: of a row with a zero, only the zero's is not zero itself."""
+        algebra, x = self.algebra, node.arg
+        zero = algebra.call("eq", x, ZERO)
+        zeros = algebra.reduce_sum(algebra.where(zero, Constant(1.0, Dtype("float")), ZERO), node.over)
+        rest = algebra.where(zero, Constant(1.0, Dtype("float")), x)
+        others = Reduce("prod", rest, node.over, node.axes, node.dtype)
+        names = {"x": x, "g": g, "zero": zero, "zeros": zeros, "others": others}
+        text = "g * where(zero, where(zeros == 1, others, 0.0), where(zeros == 0, others / x, 0.0))"
+        self.push(x, algebra.parsed(text, names))
+
+    def mean_of(self, node: Reduce) -> Node:
+        for value in self.op.values:
+            match value.node:
+                case Reduce(kind="mean", arg=arg, over=over) if (arg, over) == (node.arg, node.over):
+                    return Ref(value.name, value.node.axes, value.node.dtype)
+        return replace(node, kind="mean", correction=0)
+
+    def scatter(self, node: Load, g: Node) -> None:
+        """The gradient of `take`: each element gets it from where it was taken to."""
+        if len(node.at) > 1:
+            self.refuse("TG604", f"{node.name} is taken from along several axes, which has no gradient here")
+            return
+        ((axis, index),) = node.at
+        own = self.op.input(node.name).type.axes
+        if axis not in index.axes and set(index.axes) <= set(own):
+            self.flow(node.name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
+            return
+        back = self.turned_back(index, axis)
+        if back is None:
+            message = f"{node.name} is read at positions that other elements may read too, which has no gradient here"
+            self.refuse("TG604", message)
+            return
+        self.flow(node.name, self.moved(g, axis, back))
+
+    def turned_back(self, index: Node, axis: str) -> Node | None:
+        """From where a position is read, where that is the position, or the negative of it, plus a number."""
+        linear = self.algebra.linear(index)
+        times = linear.pop(position(axis), 0.0)
+        if abs(times) != 1 or any(node.axes for node in linear):
+            return None
+        offset: Node = Constant(0, Dtype("int"))
+        for node, count in linear.items():
+            offset = self.algebra.call("add", offset, self.algebra.call("mul", Constant(int(count), Dtype("int")), node))
+        ahead, behind = (position(axis), offset) if times > 0 else (offset, position(axis))
+        return ahead if behind == ZERO else self.algebra.call("sub", ahead, behind)
+
+    def moved(self, g: Node, axis: str, index: Node) -> Node:
+        """The node at another position along an axis, 0 where there is none."""
+        size = dict(self.op.sizes).get(axis)
+        moved = self.at(g, axis, index)
+        if size and _inside(index, dict(self.op.sizes), size):
+            return moved
+        names = {"i": index, "n": Size((axis,)), "g": moved}
+        return self.algebra.parsed("where((i >= 0) & (i < n), g, 0.0)", names)
+
+    def at(self, node: Node, axis: str, index: Node) -> Node:
+        """The node with its position along an axis replaced, down to what is loaded."""
+        if axis not in node.axes:
+            return node
+        order = self.algebra.order
+        match node:
+            case Index():
+                return index
+            case Ref(name=name):
+                return self.at(self.values[name].node, axis, index)
+            case Load(name=name):
+                own = self.axes_of(name)
+                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
+                kept = [a for a in own if a not in moved]
+                return replace(node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes))))
+            case Call() | Cast() | Choose():
+                parts = tuple(self.at(part, axis, index) for part in children(node))
+                return replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
+        self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
+        return node
+
+    def axes_of(self, name: str) -> tuple[str, ...]:
+        """The axes of an input, or of the gradient of a result."""
+        for result in self.op.results:
+            if self.seeds.get(result.output.name) == name:
+                return result.axes
+        return self.op.input(name).type.axes
+
+    def refuse(self, code: str, message: str) -> None:
+        hint = "leave [grad] out: the kernel can be built without it"
+        self.mistakes.append(Mistake(code, message, ("compute", self.line), hint=hint))
+
+    # Putting the operator together
+
+    def assembled(self, found: dict[str, Node]) -> Gradient:
+        names = {name: self.fresh(f"d{name}") for name in found}
+        kept, outputs = self.kept(found.values())
+        stand_ins = {name: self.saved_name(name) for name in kept}
+        derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
+        recomputed = self.closure(chain.from_iterable(references(node) for _, node in derived), {*kept, *outputs})
+        values = [value for value in self.op.values if value.name in recomputed]
+        values += [Value(name, node, "") for name, node in derived]
+        turned = tuple(replace(value, node=self.as_loads(value.node, stand_ins, outputs)) for value in values)
+        turned = tuple(value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned)
+        read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
+        results = []
+        final = {value.name: value for value in turned}
+        for name, own in names.items():
+            tensor = self.op.input(name)
+            node = final[own].node
+            output = Output(own, name, tensor.type.shape)
+            results.append(Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,))))
+        op = Op(
+            name=f"{self.op.name}_backward",
+            summary="",
+            inputs=tuple(tensor for tensor in self.inputs(stand_ins, outputs) if tensor.name in read),
+            params=tuple(p for p in self.op.params if any(_mentions(value.node, p.name) for value in turned)),
+            values=turned,
+            results=tuple(results),
+            axes=self.op.axes,
+            sizes=self.op.sizes,
+        )
+        saved = tuple((own, name) for name, own in stand_ins.items())
+        return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs)))
+
+    def saved_name(self, name: str) -> str:
+        """What a saved value is called: an output that is saved keeps its digits, and is another tensor."""
+        return self.fresh(f"{name}_exact") if any(r.output.name == name for r in self.op.results) else name
+
+    def inputs(self, saved: dict[str, str], outputs: set[str]) -> list[Input]:
+        """All that a gradient may read."""
+        found = []
+        for result in self.op.results:
+            if result.output.name in self.seeds:
+                found.append(Input(self.seeds[result.output.name], TensorType(FLOATS, grouping(self.op, result))))
+        found += [tensor for tensor in self.op.inputs]
+        found += [Input(r.output.name, TensorType(FLOATS, grouping(self.op, r))) for r in self.op.results if r.output.name in outputs]
+        for name, own in saved.items():
+            axes = self.values[name].node.axes
+            found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))
+        return found
+
+    # What is saved, and what is computed again
+
+    def kept(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
+        """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
+
+        A number for each row costs next to nothing and is saved; of outputs those are read that
+        spare more than they cost; all else is computed again from the inputs.
+        """
+        nodes = list(nodes)
+        roots = {name for node in nodes for name in references(node)}
+        if self.grad.save:
+            found = self.closure(roots, set(self.grad.save)) | roots
+            self.mistakes += [self.unread(name) for name in self.grad.save if name not in found]
+            mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
+            return [name for name in self.grad.save if name not in mapped], mapped & set(self.grad.save)
+        summaries = {name for name in self.values if self.summarises(name)}
+        outputs = [r.output.name for r in self.op.results if self.is_exact(r) and r.output.name not in summaries]
+        outputs = [name for name in outputs if name in self.closure(roots, summaries)]
+        choices = [set(some) for n in range(len(outputs), -1, -1) for some in combinations(outputs, n)]
+        chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
+        read = self.closure(roots, summaries | chosen, leaves=True)
+        return [name for name in self.values if name in summaries & read], chosen & read
+
+    def unread(self, name: str) -> Mistake:
+        place = ("grad", "save", str(self.grad.save.index(name)))
+        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(name), "leave it out")
+
+    def is_exact(self, result: Result) -> bool:
+        """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""
+        return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
+
+    def summarises(self, name: str) -> bool:
+        """Whether a value is a number for each row: it comes of a reduction, and lacks what that was over."""
+        value = self.values[name]
+        below = self.closure({name}, set())
+        reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
+        over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
+        return self.floats(value.node) and bool(over) and not over & set(value.node.axes)
+
+    def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
+        """The values that some names need if others are known; with `leaves`, those of them too."""
+        found: set[str] = set()
+        left = [name for name in roots if name in self.values]
+        reached = set()
+        while left:
+            name = left.pop()
+            if name in known:
+                reached.add(name)
+            elif name not in found:
+                found.add(name)
+                left += references(self.values[name].node)
+        return found | reached if leaves else found
+
+    def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:
+        """How many large tensors are read, and how much is computed."""
+        again = self.closure(roots, known)
+        computed = [*nodes, *(self.values[name].node for name in again)]
+        read = {(part.name, part.axes) for node in computed for part in walk(node) if isinstance(part, Load)}
+        read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
+        most = max((len(axes) for _, axes in read), default=0)
+        large = sum(len(axes) == most for _, axes in read)
+        return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))
+
+    def as_loads(self, node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
+        """The node with what the forward gives read as inputs."""
+        if isinstance(node, Ref) and (node.name in saved or node.name in outputs):
+            name = saved.get(node.name, node.name)
+            return Load(name, node.axes, Dtype("float", (name,)))
+        return rebuild(node, tuple(self.as_loads(part, saved, outputs) for part in children(node)))
+
+
+def grouping(op: Op, result: Result) -> tuple[AxisTerm, ...]:
+    """The dimensions of a result, as it spells them or as an input of the same axes has them."""
+    if result.output.shape:
+        return result.output.shape
+    same = (tensor.type.shape for tensor in op.inputs if tensor.type.axes == result.axes)
+    return next(same, tuple(AxisTerm((axis,), (None,)) for axis in result.axes))
+
+
+def _inside(node: Node, sizes: dict[str, int], size: int) -> bool:
+    """Whether an index is surely a position along an axis of this size."""
+    bounds = _bounds(node, sizes)
+    return bounds is not None and bounds[0] >= 0 and bounds[1] < size
+
+
+def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
+    match node:
+        case Constant(value=int() as value):
+            return value, value
+        case Index(axis=axis) if axis in sizes:
+            return 0, sizes[axis] - 1
+        case Call(function="add" | "sub" as function, args=(left, right)):
+            a, b = _bounds(left, sizes), _bounds(right, sizes)
+            if a and b:
+                return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
+    return None
+
+
+def _mentions(node: Node, param: str) -> bool:
+    return any(isinstance(part, Scalar) and part.name == param for part in walk(node))

@@ -1,0 +1,78 @@
+"""Nodes -> the spec language: what a derived line says, in comments and docstrings."""
+
+from __future__ import annotations
+
+import ast
+
+from .functions import FUNCTIONS, OPERATORS
+from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, Size
+from .lower import literal
+from .syntax import SYMBOLS
+
+_OF_SYMBOL = {symbol: kind for kind, symbol in SYMBOLS.items()}
+_OPERATOR = {
+    function: _OF_SYMBOL[symbol]
+    for symbol, function in OPERATORS.items()
+    if symbol in _OF_SYMBOL and not function.startswith(("bitwise", "logical"))
+}
+
+
+def spelled(node: Node) -> str:
+    return ast.unparse(_tree(node))
+
+
+def _tree(node: Node) -> ast.expr:
+    match node:
+        case Constant(value=float() as value) if value != value or abs(value) == float("inf"):
+            return ast.Name(str(value))
+        case Constant(value=value):
+            return literal(value)
+        case Scalar(name=name) | Ref(name=name):
+            return ast.Name(name)
+        case Load(name=name, at=at):
+            tree: ast.expr = ast.Name(name)
+            for axis, index in at:
+                tree = _applied("take", tree, _tree(index), ast.Name(axis))
+            return tree
+        case Index(axis=axis):
+            return _applied("index", ast.Name(axis))
+        case Size(over=over):
+            return _applied("size", *map(_axis, over))
+        case Cast(arg=arg, dtype=dtype):
+            return _applied("cast", _tree(arg), ast.Name(dtype.of[0]))
+        case Choose(condition=condition, then=then, other=other):
+            return ast.IfExp(_tree(condition), _tree(then), _tree(other))
+        case Reduce():
+            call = _applied(node.kind, _tree(node.arg), *map(_axis, node.over))
+            if node.kind == "var":
+                call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
+            return call
+        case Scan():
+            return _applied(node.kind, _tree(node.arg), ast.Name(node.over))
+        case Call(function=function, args=args):
+            return _call(function, tuple(map(_tree, args)), args)
+
+
+def _call(function: str, trees: tuple[ast.expr, ...], args: tuple[Node, ...]) -> ast.expr:
+    kind = _OPERATOR.get(function)
+    if kind is not None and issubclass(kind, ast.cmpop):
+        return ast.Compare(trees[0], [kind()], [trees[1]])
+    if kind is not None and issubclass(kind, ast.operator):
+        return ast.BinOp(trees[0], kind(), trees[1])
+    if kind is not None and issubclass(kind, ast.unaryop):
+        return ast.UnaryOp(kind(), trees[0])
+    if function in ("logical_and", "logical_or"):
+        return ast.BoolOp(ast.And() if function == "logical_and" else ast.Or(), list(trees))
+    row = FUNCTIONS[function]
+    given = list(trees)
+    while given and row.args[len(given) - 1].default == getattr(args[len(given) - 1], "value", ...):
+        given.pop()
+    return _applied(function, *given)
+
+
+def _applied(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name), list(args), [])
+
+
+def _axis(axis: str) -> ast.expr:
+    return ast.Constant(...) if axis == "..." else ast.Name(axis)
