@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .accumulate import functions_in
 from .ir import Result, Value
 from .lower import Line, Lowering
-from .tile import Tensor, Tile, loads, mentions
+from .tile import Tile, loads, mentions
 from .views import Argument, Kernel, Pass
 
 
@@ -21,7 +22,7 @@ class Assembler:
     def bases(self, results: tuple[Result, ...], inputs: bool = True) -> list[Line]:
         lines: list[Line] = []
         tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs] if inputs else []
-        tensors += [Tensor(result.output.name, result.axes) for result in results]
+        tensors += [self.tile.result(result) for result in results]
         plain = {load.name for load in loads(value.node for value in self.tile.op.values)}
         names = plain | {result.output.name for result in results}
         for tensor in tensors:
@@ -40,7 +41,10 @@ class Assembler:
                 lines += self.tile.load_lines(tensor, policy)
         return lines
 
-    def store(self, result: Result) -> Line:
+    def stores(self, results: Iterable[Result]) -> list[Line]:
+        return [line for result in results for line in self.store(result)]
+
+    def store(self, result: Result) -> list[Line]:
         name = result.output.name
         cast = (
             f".to({name}_ptr.dtype.element_ty)"
@@ -49,7 +53,7 @@ class Assembler:
         )
         if result.node.dtype.kind == "bool" and result.dtype.kind == "bool":
             cast = ""
-        return self.tile.store_line(name, result.axes, name, cast)
+        return self.tile.store_lines(result, name, cast)
 
     def kernel(
         self,
@@ -141,7 +145,7 @@ class Assembler:
     def stride_arguments(self, lines: list[Line]) -> list[Argument]:
         found: list[Argument] = []
         tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs]
-        tensors += [Tensor(result.output.name, result.axes) for result in self.tile.op.results]
+        tensors += [self.tile.result(result) for result in self.tile.op.results]
         for tensor in tensors:
             for group, dims in (("rows", self.tile.space.rows), ("cols", self.tile.space.cols)):
                 for position, dim in enumerate(dims):

@@ -52,6 +52,8 @@ class Host:
     op: Op
     space: Space
     compute: Compute
+    function: str  # what the function is called that these lines are of
+    extra: tuple[str, ...] = ()  # its further arguments
 
     # Checks and shapes
 
@@ -230,6 +232,8 @@ class Host:
     # Results
 
     def dtype(self, dtype: Dtype) -> str:
+        if dtype.rule == "compute":
+            return "_torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         parts = []
         for leaf in dtype.of:
@@ -251,7 +255,13 @@ class Host:
         return f"_sum_dtype({text})" if dtype.rule == "sum" else text
 
     def allocate(self) -> list[str]:
-        return [f"{result.output.name} = {self.empty(result)}" for result in self.op.results]
+        otherwise = {result.output.name: f" if {result.when} else None" for result in self.op.results if result.when}
+        lines = [f"{r.output.name} = {self.empty(r)}{otherwise.get(r.output.name, '')}" for r in self.op.results]
+        return [f"compute = {self.compute_value()}", *lines] if self.allocates_wide() else lines
+
+    def allocates_wide(self) -> bool:
+        """Whether a result is in the dtype of the computation, which so has to be known first."""
+        return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
 
     def empty(self, result: Result) -> str:
         dtype = self.dtype(result.dtype)
@@ -301,8 +311,8 @@ class Host:
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
         """The tensors that move along some dimensions: name, axes, whether optional."""
         found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs]
-        found += [(r.output.name, r.axes, False) for r in self.op.results]
-        return [entry for entry in found if self.space.steps(entry[1], dims)]
+        found += [(r.output.name, r.axes, bool(r.when)) for r in self.op.results]
+        return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in self.op.by_row]
 
     def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:
         """The stride along a named axis, counted from the end since leading axes may be any number."""
@@ -341,8 +351,8 @@ class Host:
                     end = position - len(tensor.type.shape)
                     text += f".flatten({end - len(term.names) + 1}, {end})"
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
-        params = [f"{param.name}={param.name}" for param in self.op.params]
-        return f"{self.op.name}({', '.join(tensors + params)})"
+        named = [f"{name}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
+        return f"{self.function}({', '.join(tensors + named)})"
 
     def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "_fold") -> list[str]:
         """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""

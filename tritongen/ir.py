@@ -21,12 +21,13 @@ class Dtype:
 
     `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
     what is done to that promotion: "float" turns integers into the default float, "sum" turns
-    them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does.
+    them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does;
+    "compute" is the dtype in which the kernel computes.
     """
 
     kind: Kind
     of: tuple[str, ...] = ()
-    rule: Literal["", "float", "sum", "int"] = ""
+    rule: Literal["", "float", "sum", "int", "compute"] = ""
 
     @property
     def weak(self) -> bool:
@@ -159,12 +160,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An output: its place in the signature, its dtype, and the axes of its dimensions in order."""
+    """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
+
+    With `when`, an expression of the host, it is made where that holds and None elsewhere.
+    """
 
     output: Output
     node: Node
     axes: tuple[str, ...]
     dtype: Dtype
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
+    `by_row` are tensors of ours that have one number a row, in the order of the rows.
     """
 
     name: str
@@ -182,6 +188,7 @@ class Op:
     results: tuple[Result, ...]
     axes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...] = ()
+    by_row: frozenset[str] = frozenset()
 
     def value(self, name: str) -> Value:
         return next(value for value in self.values if value.name == name)

@@ -48,10 +48,20 @@ class Module:
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
-def kernel_module(program: Program, autotune: bool = False) -> Module:
+def kernel_module(program: Program, autotune: bool = False, around: Around | None = None) -> Module:
     """The module of a program's kernels; with `autotune`, launches search their configurations."""
     family = _Rows if program.over else _Map
-    return family(program, autotune).module()
+    return family(program, autotune, around or Around(program.op.name)).module()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The function that launches the kernels: its name, its further arguments, and who writes its lines."""
+
+    function: str
+    extra: tuple[str, ...] = ()
+    configs: str = "configs"
+    host: type[Host] = Host
 
 
 class _Common:
@@ -64,9 +74,11 @@ class _Common:
         space: Space,
         compute: Compute,
         kernels: list[Kernel],
+        around: Around,
     ) -> None:
         self.program, self.op, self.autotune = program, program.op, autotune
-        self.host = Host(program.op, space, compute)
+        self.host = around.host(program.op, space, compute, around.function, around.extra)
+        self.configs = around.configs
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +106,8 @@ class _Common:
             "constants": constants(op),
             "device": f"{self.first()}.device",
             "index": self.index(),
-            "compute": (self.host.compute_value() if any("COMPUTE" in k.constexprs for k in self.kernels) else ""),
+            "compute": self.compute_text(),
+            "configs": self.configs,
         }
         view |= extra
         devices = {name for kernel in self.kernels for name in kernel.devices}
@@ -107,6 +120,11 @@ class _Common:
         view["imports"] = self.imports(view)
         return view
 
+    def compute_text(self) -> str:
+        """The dtype to compute in, where a kernel is told of it and no line before has done so."""
+        told = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
+        return self.host.compute_value() if told and not self.host.allocates_wide() else ""
+
     def first(self) -> str:
         tensor = self.host.first()
         assert tensor is not None
@@ -114,6 +132,7 @@ class _Common:
 
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
+        names = [name for name in names if name not in self.op.by_row]
         return f"_index_dtype({', '.join(names)})"
 
     def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
@@ -154,20 +173,20 @@ class _Common:
 
 
 class _Map(_Common):
-    def __init__(self, program: Program, autotune: bool) -> None:
+    def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan: MapKernels = plan_map(program)
         kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
-        super().__init__(program, autotune, self.plan.space, self.plan.compute, kernels)
+        super().__init__(program, autotune, self.plan.space, self.plan.compute, kernels, around)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
         strided = self.searched(plan.strided, "TILE")
         assert strided is not None
-        result = self.op.results[0].output.name
         extra: dict[str, Any] = {
+            "macros": "elementwise.jinja",
             "flat": None,
             "one_axis": is_line(plan.space),
-            "numel": f"{result}.numel()",
+            "numel": f"{self.whole()}.numel()",
         }
         if extra["one_axis"]:
             return self.line(extra)
@@ -181,7 +200,7 @@ class _Map(_Common):
         else:
             extra["fold"] = self.fold_all()
         grid = '_cdiv(n_rows, config.kwargs["BLOCK_M"]) * _cdiv(n_cols, config.kwargs["BLOCK_N"]),'
-        choice = [f"config = configs.choose_tile(n_rows, n_cols, {self.cols_contiguous()})"]
+        choice = [f"config = {self.configs}.choose_tile(n_rows, n_cols, {self.cols_contiguous()})"]
         extra["launch_strided"] = [
             *([] if self.autotune else choice),
             *self.launch(strided, f"({grid})"),
@@ -189,18 +208,18 @@ class _Map(_Common):
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
         kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
-        return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
+        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
 
     def line(self, extra: dict[str, Any]) -> Module:
         """The module of an operator of one axis, whose strides a kernel takes as they are."""
         strided = replace(self.plan.strided, arguments=tuple(map(self.unfolded, self.plan.strided.arguments)))
         strided = self.searched(strided, "FLAT") or strided
-        choice = [] if self.autotune else ["config = configs.choose_flat(n)"]
+        choice = [] if self.autotune else [f"config = {self.configs}.choose_flat(n)"]
         launch = [*choice, *self.launch(strided, '(_cdiv(n, config.kwargs["BLOCK"]),)')]
         extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch}
         if self.plan.flat is not None and self.plan.body is not None:
             extra |= self.flat(self.plan.body, self.plan.flat)
-        return Module("elementwise.py.jinja", self.view(extra), Traffic(frozenset({"flat"})))
+        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset({"flat"})))
 
     def unfolded(self, argument: Argument) -> Argument:
         """An argument as the wrapper of one axis has it at hand."""
@@ -212,6 +231,12 @@ class _Map(_Common):
             return argument
         stride = f"{name}.stride(0)"
         return Argument(argument.spelling, f"{stride} if {name} is not None else 0" if name in optional else stride)
+
+    def whole(self) -> str:
+        """The name of a tensor that is there, of the shape of the results."""
+        result = self.op.results[0]
+        like = self.host.like(result)
+        return like.name if result.when and like is not None else result.output.name
 
     def counts(self) -> list[str]:
         return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
@@ -247,14 +272,17 @@ class _Map(_Common):
         for tensor in self.op.inputs:
             test, step = f"{tensor.name}.is_contiguous()", f"{tensor.name}_cols == (1,)"
             if tensor is not first:
-                test = f"{tensor.name}.shape == {results[0]}.shape and {test}"
+                test = f"{tensor.name}.shape == {self.whole()}.shape and {test}"
             if tensor.default is not None:
                 test, step = f"({tensor.name} is None or ({test}))", f"({tensor.name} is None or {step})"
             tests.append(test)
             steps.append(step)
         # A result made like an input is contiguous where that is.
         tests += [f"{name}.is_contiguous()" for name, like in zip(results, likes, strict=True) if like is None]
-        steps += [f"{name}_cols == (1,)" for name in results]
+        steps += [
+            f"({r.output.name} is None or {r.output.name}_cols == (1,))" if r.when else f"{r.output.name}_cols == (1,)"
+            for r in self.op.results
+        ]
         inner = [a.spelling.split(":")[0] for a in body.arguments]
         constexprs = list(body.constexprs)
         signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
@@ -267,7 +295,7 @@ class _Map(_Common):
             "flat": {
                 **self.kernel_view(runtime),
                 "launch": self.launch(runtime, '(_cdiv(n, config.kwargs["BLOCK"]),)'),
-                "choice": "" if self.autotune else "config = configs.choose_flat(n)",
+                "choice": "" if self.autotune else f"config = {self.configs}.choose_flat(n)",
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
             },
@@ -277,17 +305,18 @@ class _Map(_Common):
 
 
 class _Rows(_Common):
-    def __init__(self, program: Program, autotune: bool) -> None:
+    def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
         kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
-        super().__init__(program, autotune, plan.space, plan.compute, kernels)
+        super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
         maps_all = all(set(r.axes) & set(cols) for r in self.op.results)
         extra: dict[str, Any] = {
+            "macros": "rows.jinja",
             "registers": None,
             "partial": None,
             "n_rows": _product(rows),
@@ -327,7 +356,7 @@ class _Rows(_Common):
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
-        return Module("rows.py.jinja", self.view(extra), self.traffic(kinds))
+        return Module("kernel.py.jinja", self.view(extra), self.traffic(kinds))
 
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .ir import Call, Constant, Index, Load, Node, Op, Ref, Scalar, Value, walk
+from .ir import Call, Constant, Index, Load, Node, Op, Ref, Result, Scalar, Value, walk
 from .lower import Compute, Line, Lowering, load_default, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
@@ -54,6 +54,9 @@ class Tile:
     def tensor(self, tensor: Input) -> Tensor:
         return Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
 
+    def result(self, result: Result) -> Tensor:
+        return Tensor(result.output.name, result.axes, bool(result.when))
+
     # Where things are
 
     def row_decode(self) -> tuple[Line, ...]:
@@ -68,17 +71,23 @@ class Tile:
         """The name of the pointer to a tensor's row; one that may be None has none."""
         return (
             f"{tensor.name}_row"
-            if not tensor.optional and self.space.steps(tensor.axes, self.space.rows)
+            if not self.is_whole(tensor) and self.space.steps(tensor.axes, self.space.rows)
             else tensor.pointer
         )
 
+    def is_whole(self, tensor: Tensor) -> bool:
+        """Whether its addresses begin at the tensor and not at a row of it."""
+        return tensor.optional or tensor.name in self.op.by_row
+
     def base_line(self, tensor: Tensor) -> Line | None:
         dims = self.space.steps(tensor.axes, self.space.rows)
-        if not dims or tensor.optional:
+        if not dims or self.is_whole(tensor):
             return None
         return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
 
     def address(self, tensor: Tensor) -> str:
+        if tensor.name in self.op.by_row:
+            return f"{tensor.pointer} + rows"
         dims = self.space.dims if tensor.optional else self.space.cols
         return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
 
@@ -165,13 +174,17 @@ class Tile:
                     return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
         return None
 
-    def store_line(self, name: str, axes: tuple[str, ...], value: str, cast: str = "", policy: str = "") -> Line:
-        mine = Tensor(name, axes)
+    def store_lines(self, result: Result, value: str, cast: str = "", policy: str = "") -> list[Line]:
+        mine = self.result(result)
+        axes = mine.axes
         address = self.address(mine) if axes else f"{mine.pointer} + rows"
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
         mask = self.mask(axes) or "row_mask"
-        return Line(f"tl.store({address}, {value}{cast}, mask={mask}{policy})")
+        store = f"tl.store({address}, {value}{cast}, mask={mask}{policy})"
+        if not mine.optional:
+            return [Line(store)]
+        return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]
 
     # What the lowering asks
 

@@ -69,7 +69,7 @@ def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: 
     lines: list[Line] = assembler.reads(values)
     for value in values:
         lines += lowering.line(value)
-    stores = [assembler.store(result) for result in op.results]
+    stores = assembler.stores(op.results)
     setup = assembler.bases(op.results)
     return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering)
 

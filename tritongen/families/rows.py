@@ -179,7 +179,7 @@ class _Builder:
         body: list[Line] = []
         for value in values:
             body += lowering.line(value)
-        stores = [self.assembler.store(result) for result in self.op.results]
+        stores = self.assembler.stores(self.op.results)
         doc = "One or several rows per program, each whole in registers."
         return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
 
@@ -194,12 +194,12 @@ class _Builder:
             body = self.assembler.reads(wanted, tiles=True, policy="evict_first")
             for value in wanted:
                 body += lowering.line(value, comment=bool(value.source))
-            body += [self.assembler.store(result) for result in tile_results]
+            body += self.assembler.stores(tile_results)
             comment = "The columns again, last ones first: those are still in the cache."
             walks.append(Pass(comment, (), tuple(body), (), backwards=True))
         row_values = needed(self.op.values, [r.output.name for r in row_results])
         stores += self.finish(row_values, known, lowering)
-        stores += [self.assembler.store(result) for result in row_results]
+        stores += self.assembler.stores(row_results)
         setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(list(self.op.values), tiles=False)]
         doc = "A loop along each row, for rows that do not fit in registers."
         if not self.program.maps_back:
@@ -343,7 +343,7 @@ class _Builder:
         after += self.shared_means(reductions)
         values = needed(self.op.values, [r.output.name for r in self.op.results])
         after += self.finish(values, known, lowering)
-        stores = [self.assembler.store(result) for result in self.op.results]
+        stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values, finishing=True)]
         doc = "The second stage for few long rows: merges the parts of each row."
         lines = [*reads, *after]
