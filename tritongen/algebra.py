@@ -106,7 +106,9 @@ class Algebra:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self.call(OPERATORS[SYMBOLS[type(op)]], self._visit(left, names), self._visit(right, names))
             case ast.Call(func=ast.Name(id=name), args=args):
-                options = [constant(arg.default) for arg in FUNCTIONS[name].args[len(args) :] if arg.default is not None]
+                options = [
+                    constant(arg.default) for arg in FUNCTIONS[name].args[len(args) :] if arg.default is not None
+                ]
                 return self.call(name, *(self._visit(arg, names) for arg in args), *options)
         raise AssertionError(f"a derivative of the table has {ast.dump(tree)}")
 

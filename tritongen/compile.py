@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .autograd import autograd_module, traffic_of
+from .backward import Backward, plan_backward
 from .diagnostics import Mistakes
 from .emitted_bench import bench_view
 from .emitted_tests import tests_view
+from .gradient import derive
+from .gradient_tests import gradient_view
 from .launch import configs_view
-from .modules import kernel_module
+from .modules import Module, kernel_module
 from .reference import reference_mistakes
 from .resources import templates_dir
-from .spec import Spec
+from .samples import Shapes
+from .spec import Schedule, Spec
 from .structure import Program, recognise
 from .typecheck import typecheck
 
@@ -39,13 +44,25 @@ def program_of(spec: Spec) -> Program:
 def generate(spec: Spec) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header."""
     program = program_of(spec)
-    kernel = kernel_module(program, spec.schedule.autotune)
+    files = {}
+    backward: Backward | None = None
+    parts: tuple[Module, ...] = ()
+    if spec.grad:
+        backward = plan_backward(derive(program.op, spec.grad), program)
+        kernel, parts = autograd_module(backward, spec.schedule.autotune)
+        if parts:
+            rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
+            view = configs_view(f"the gradient of {spec.name}", traffic_of(parts), Schedule(), rules)
+            files["configs_backward.py"] = render("configs.py.jinja", view)
+    else:
+        kernel = kernel_module(program, spec.schedule.autotune)
     configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
-    return {
+    tested = gradient_view(program.op, backward, parts, Shapes(spec, program))
+    return files | {
         "__init__.py": render("init.py.jinja", kernel.view),
-        "kernel.py": render(kernel.template, kernel.view),
+        "kernel.py": render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view),
         "configs.py": render("configs.py.jinja", configs),
-        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs)),
+        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs, tested)),
         f"bench_{spec.name}.py": render("bench.py.jinja", bench_view(spec, program)),
     }
 

@@ -26,18 +26,22 @@ from .structure import Program
 
 # What the emitted files call things; an operator of such a name goes by another in them.
 HELPERS = frozenset(
-    "argparse backwards check compare configs copy_rate draw find_spec functools gpu kernel main make math measure"
+    "argparse backwards check check_gradients compare compare_gradients configs configs_backward copy_rate draw"
+    " find_spec functools gpu gradients kernel main make math measure"
     " misaligned moved oracle os overlapping pytest rates reference reports same_columns same_rows scattered sys torch"
-    " triton".split()
+    " triton wide".split()
 )
 
 
-def tests_view(spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any]) -> dict[str, Any]:
+def tests_view(
+    spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any], gradient: Mapping[str, Any]
+) -> dict[str, Any]:
     op = program.op
     shapes = Shapes(spec, program)
     return {
         **oracle_view(spec, op),
-        "imports": imports(op, "configs", *(["kernel"] if configs["search"] else [])),
+        **gradient,
+        "imports": imports(op, "configs", *gradient["modules"], *(["kernel"] if configs["search"] else [])),
         "search": configs["search"],
         "registers_searched": bool(configs["registers"] and configs["search"]),
         "registers_chosen": bool(configs["registers"] and not configs["search"]),
@@ -126,6 +130,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "dtype_default": f", {typed} = {torch_dtypes(usual)}" if columns else "",
         "dtypes": [torch_dtypes(case) for case in cases],
         "floats": [torch_dtypes((dtype,) * len(columns)) for dtype in floats],
+        "float64": torch_dtypes(("float64",) * len(columns)) if "float64" in floats else "",
         "expected": [(result.output.name, result_dtype(op, result)) for result in op.results],
         "compares_errors": bool(floats) and float_results and len(op.results) == 1,
     }

@@ -277,7 +277,9 @@ class _Reverse:
             return None
         offset: Node = Constant(0, Dtype("int"))
         for node, count in linear.items():
-            offset = self.algebra.call("add", offset, self.algebra.call("mul", Constant(int(count), Dtype("int")), node))
+            offset = self.algebra.call(
+                "add", offset, self.algebra.call("mul", Constant(int(count), Dtype("int")), node)
+            )
         ahead, behind = (position(axis), offset) if times > 0 else (offset, position(axis))
         return ahead if behind == ZERO else self.algebra.call("sub", ahead, behind)
 
@@ -304,7 +306,9 @@ class _Reverse:
                 own = self.axes_of(name)
                 moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
                 kept = [a for a in own if a not in moved]
-                return replace(node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes))))
+                return replace(
+                    node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
+                )
             case Call() | Cast() | Choose():
                 parts = tuple(self.at(part, axis, index) for part in children(node))
                 return replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
@@ -333,7 +337,9 @@ class _Reverse:
         values = [value for value in self.op.values if value.name in recomputed]
         values += [Value(name, node, "") for name, node in derived]
         turned = tuple(replace(value, node=self.as_loads(value.node, stand_ins, outputs)) for value in values)
-        turned = tuple(value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned)
+        turned = tuple(
+            value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
+        )
         read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
         results = []
         final = {value.name: value for value in turned}
@@ -365,8 +371,12 @@ class _Reverse:
         for result in self.op.results:
             if result.output.name in self.seeds:
                 found.append(Input(self.seeds[result.output.name], TensorType(FLOATS, grouping(self.op, result))))
-        found += [tensor for tensor in self.op.inputs]
-        found += [Input(r.output.name, TensorType(FLOATS, grouping(self.op, r))) for r in self.op.results if r.output.name in outputs]
+        found += list(self.op.inputs)
+        found += [
+            Input(r.output.name, TensorType(FLOATS, grouping(self.op, r)))
+            for r in self.op.results
+            if r.output.name in outputs
+        ]
         for name, own in saved.items():
             axes = self.values[name].node.axes
             found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))

@@ -279,6 +279,8 @@ class Host:
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""
+        if result.output.name in self.op.by_row:
+            return None
         for tensor in self.op.inputs:
             plain = all(len(term.names) == 1 for term in tensor.type.shape)
             if tensor.type.axes == result.axes and tensor.default is None and plain:

@@ -33,6 +33,8 @@ from .ir import (
 )
 from .spec import Input
 
+LONGEST = 100  # characters of a comment
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -127,6 +129,8 @@ class Lowering:
         self.target, self.pending = value.name, []
         text = f"{value.name} = {ast.unparse(self.expression(value.node))}"
         source = f"{value.name} = {value.source}" if value.source and comment else ""
+        if len(source) > LONGEST:  # The line below says the same, on several lines.
+            source = ""
         lines = [*self.pending, Line(text)]
         if source and source != text:
             lines[0] = Line(lines[0].text, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class Around:
     function: str
     extra: tuple[str, ...] = ()
     configs: str = "configs"
-    host: type[Host] = Host
+    host: Callable[..., Host] = Host
 
 
 class _Common:
@@ -95,6 +96,7 @@ class _Common:
             "title": _sentence(op),
             "summary": _sentence(op),
             "formula": tuple(f"{v.name} = {v.source}" for v in op.values if v.source),
+            "derived": (),
             "signature": ", ".join([*tensors, *params_signature]),
             "returns": returns,
             "fields": fields,
@@ -108,17 +110,12 @@ class _Common:
             "index": self.index(),
             "compute": self.compute_text(),
             "configs": self.configs,
+            "config_modules": self.configs,
         }
         view |= extra
-        devices = {name for kernel in self.kernels for name in kernel.devices}
-        roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
-        hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
-        view["device_sources"] = extract(roots, devices)
-        always = {"_on("} | ({"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") else set())
-        wanted = mentioned(_strings(view) | always, hosts)
-        view["host_sources"] = extract(hosts, wanted)
-        view["imports"] = self.imports(view)
-        return view
+        view["devices"] = frozenset(name for kernel in self.kernels for name in kernel.devices)
+        view["cdiv"] = "_cdiv(" in "".join(_strings(extra)) or bool(extra.get("flat"))
+        return view | sources(view)
 
     def compute_text(self) -> str:
         """The dtype to compute in, where a kernel is told of it and no line before has done so."""
@@ -134,19 +131,6 @@ class _Common:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
         names = [name for name in names if name not in self.op.by_row]
         return f"_index_dtype({', '.join(names)})"
-
-    def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
-        text = "\n".join([*view["host_sources"], *_strings(view)])
-        standard = [f"import {name}" for name in ("contextlib", "functools", "itertools", "math") if f"{name}." in text]
-        if "Sequence[" in text:
-            standard.append("from collections.abc import Sequence")
-        return (
-            *standard,
-            *([""] if standard else []),
-            "import torch",
-            "import triton",
-            "import triton.language as tl",
-        )
 
     def specialised(self, kernel: Kernel) -> str:
         """The compile-time arguments of a launch, but for tiles."""
@@ -170,6 +154,35 @@ class _Common:
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
         return replace(kernel, search=candidates, search_key=f"[{key}]")
+
+
+def sources(*views: dict[str, Any]) -> dict[str, Any]:
+    """What a module of some views carries of the functions in templates/, and what it imports."""
+    roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
+    hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
+    always = {"_on("} | ({"_cdiv("} if any(view["cdiv"] for view in views) else set())
+    texts = set.union(*map(_strings, views))
+    found = extract(hosts, mentioned(texts | always, hosts))
+    devices: set[str] = set().union(*(view["devices"] for view in views))
+    return {
+        "device_sources": extract(roots, devices),
+        "host_sources": found,
+        "imports": imports([*found, *texts]),
+    }
+
+
+def imports(texts: Iterable[str]) -> tuple[str, ...]:
+    text = "\n".join(texts)
+    standard = [f"import {name}" for name in ("contextlib", "functools", "itertools", "math") if f"{name}." in text]
+    if "Sequence[" in text:
+        standard.append("from collections.abc import Sequence")
+    return (
+        *standard,
+        *([""] if standard else []),
+        "import torch",
+        "import triton",
+        "import triton.language as tl",
+    )
 
 
 class _Map(_Common):

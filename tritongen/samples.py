@@ -122,6 +122,10 @@ class Shapes:
         """Enough for several steps of a loop and several programs, with a tail."""
         return self.of((3,), 2, 100)
 
+    def tiny(self) -> tuple[int, ...]:
+        """For finite differences."""
+        return self.of((2,), 2, 3)
+
     def special(self) -> tuple[int, ...]:
         return self.of((24,), 3, 21)
 

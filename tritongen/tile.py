@@ -194,12 +194,12 @@ class Tile:
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:
         parts = [self.size_name(axis) for axis in axes]
-        if set(axes) == set(self.space.col_axes):
+        if self.space.split and set(axes) == set(self.space.col_axes):
             parts = ["n_cols"]
         return parse(" * ".join(parts))
 
     def size_name(self, axis: str) -> str:
-        if self.space.col_axes == (axis,):
+        if self.space.split and self.space.col_axes == (axis,):
             return "n_cols"
         return "size_batch" if axis == BATCH else f"size_{axis.lower()}"
 

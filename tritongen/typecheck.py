@@ -81,9 +81,6 @@ class _Typer:
         results = [result for output in self.spec.outputs if (result := self.result(output))]
         self.check_used()
         self.check_optional()
-        if self.spec.grad:
-            hint = "leave [grad] out: the kernel can be built without it"
-            self.mistakes.append(Mistake("TG604", "gradients are not derived yet", ("grad",), hint=hint))
         if self.mistakes:
             raise Mistakes(*self.mistakes)
         spec = self.spec

@@ -1,0 +1,327 @@
+"""A gradient -> the operators that compute it, and the functions of the host that launch them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from .diagnostics import Mistake, Mistakes
+from .gradient import Gradient, grouping
+from .host import Host, tuple_text
+from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
+from .space import map_space, row_space
+from .spec import BATCH, AxisTerm, Input, Output, TensorType
+from .structure import Program, recognise
+from .tile import needed
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operator of a gradient: its program, and what its function is passed besides tensors and params."""
+
+    program: Program
+    shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
+    dtypes: tuple[str, ...]  # and whose dtypes
+
+    @property
+    def op(self) -> Op:
+        return self.program.op
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """How the gradients of an operator come about.
+
+    `spelled` has the gradients that need no kernel, or no other than another's: an expression of
+    the host over the gradients of the results and over the results of the parts.
+    """
+
+    gradient: Gradient
+    forward: Program  # with what is saved among the results
+    parts: tuple[Part, ...]
+    spelled: dict[str, str]
+
+    def part_of(self, name: str) -> Part | None:
+        """The part that computes a gradient by this name."""
+        return next((part for part in self.parts if any(r.output.name == name for r in part.op.results)), None)
+
+
+def plan_backward(gradient: Gradient, program: Program) -> Backward:
+    """Raises `Mistakes` for a gradient that no family plans."""
+    return _Planner(gradient, program).backward()
+
+
+class _Planner:
+    def __init__(self, gradient: Gradient, program: Program) -> None:
+        self.gradient, self.op = gradient, gradient.op
+        self.rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
+        self.over = program.over
+        self.values = {value.name: value for value in self.op.values}
+
+    def backward(self) -> Backward:
+        spelled: dict[str, str] = {}
+        computed: dict[str, Result] = {}
+        users: dict[str, list[str]] = {}
+        for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
+            node = self.values[result.output.name].node
+            if isinstance(node, Ref) and node.name in computed:
+                spelled[name] = node.name
+                users[node.name].append(name)
+                continue
+            own = result.output.name
+            result = self.narrowed(result, node)
+            given = isinstance(node, Load) and not node.at and self.is_seed(node, result)
+            computed |= {} if given else {own: result}
+            users[own] = [name]
+            spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
+        results = tuple(replace(r, dtype=Dtype("float", tuple(users[name]))) for name, r in computed.items())
+        parts = tuple(self.part(op, users) for op in self.split(results))
+        return Backward(self.gradient, self.forward(parts), parts, spelled)
+
+    def is_seed(self, node: Load, result: Result) -> bool:
+        """Whether a gradient is that of a result as it came, with dimensions in the same order."""
+        for forward, seed in self.gradient.seeds:
+            if seed == node.name:
+                given = next(r for r in self.gradient.forward.results if r.output.name == forward)
+                plain = all(len(term.names) == 1 for term in result.output.shape or ())
+                same = grouping(self.gradient.forward, given) == result.output.shape
+                return given.axes == result.axes and (plain or same)
+        return False
+
+    def narrowed(self, result: Result, node: Node) -> Result:
+        """The result over the axes along which it varies; the host expands it where that is plain."""
+        plain = all(len(term.names) == 1 for term in result.output.shape or ())
+        axes = tuple(axis for axis in result.axes if axis in node.axes)
+        return replace(result, axes=axes) if plain and (axes or isinstance(node, Load)) else result
+
+    def expanded(self, text: str, name: str, result: Result) -> str:
+        axes = self.op_input(name).type.axes
+        if axes == result.axes:
+            return text
+        parts = ["..."] if BATCH in result.axes else []
+        parts += [":" if axis in result.axes else "None" for axis in axes if axis != BATCH]
+        index = f"[{', '.join(parts)}]" if "None" in parts and result.axes else ""
+        return f"{text}{index}.expand(ctx.{name}_shape)"
+
+    def op_input(self, name: str) -> Input:
+        return self.gradient.forward.input(name)
+
+    def split(self, results: tuple[Result, ...]) -> list[Op]:
+        """The results by the operators that can compute them together: one, if that can be."""
+        if not results:
+            return []
+        whole = self.restricted(results, 0)
+        if _planned(whole) is not None:
+            return [whole]
+        groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
+        for result in results:
+            values = needed(self.op.values, [result.output.name])
+            over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
+            groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
+        ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
+        mistakes = [self.unplanned(op) for op in ops if _planned(op) is None]
+        if mistakes:
+            raise Mistakes(*mistakes)
+        return ops
+
+    def unplanned(self, op: Op) -> Mistake:
+        name = next(
+            n
+            for n, r in zip(self.gradient.wrt, self.op.results, strict=True)
+            if r.output.name == op.results[0].output.name
+        )
+        message = f"the gradient by {name} reduces along axes that do not go together, which no kernel family plans"
+        place = ("grad", "wrt", str(self.gradient.wrt.index(name)))
+        return Mistake("TG604", message, place, 0, len(name), "leave it out, or write a spec for each part")
+
+    def restricted(self, results: tuple[Result, ...], place: int) -> Op:
+        """The operator of some results alone."""
+        values = tuple(needed(self.op.values, [result.output.name for result in results]))
+        nodes = [node for value in values for node in walk(value.node)]
+        read = {node.name for node in nodes if isinstance(node, Load)}
+        suffix = "" if place == 0 else f"_{results[0].output.name}"
+        saved = {name for name, _ in self.gradient.saved}
+        return replace(
+            self.op,
+            name=f"{self.op.name}{suffix}",
+            inputs=tuple(self.ordered(t) if t.name in saved else t for t in self.op.inputs if t.name in read),
+            params=tuple(p for p in self.op.params if any(getattr(node, "name", "") == p.name for node in nodes)),
+            values=values,
+            results=results,
+        )
+
+    def ordered(self, tensor: Input) -> Input:
+        """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
+        axes = tuple(axis for axis in self.rows if axis in tensor.type.axes) or tensor.type.axes
+        return replace(tensor, type=TensorType(tensor.type.dtypes, _plain(axes)))
+
+    def part(self, op: Op, users: dict[str, list[str]]) -> Part:
+        program = _planned(op)
+        assert program is not None
+        results = op.results
+        if len(results) > 1:
+            results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
+        nodes = tuple(value.node for value in op.values)
+        space = row_space(op, program.over, nodes) if program.over else map_space(op, nodes)
+        op = replace(program.op, results=results)
+        if space.split and space.row_axes == self.rows:
+            op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
+        shapes, dtypes = self.unknown(op)
+        return Part(replace(program, op=op), shapes, dtypes)
+
+    def is_by_row(self, tensor: Input) -> bool:
+        return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
+
+    def unknown(self, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Inputs of the forward whose shapes or dtypes are needed, though their values are not."""
+        axes = {axis for result in op.results for axis in result.axes}
+        for node in (node for value in op.values for node in walk(value.node)):
+            axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
+            axes |= {node.axis} if isinstance(node, Index) else set()
+        axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
+        shapes: dict[str, None] = {}
+        for axis in sorted(axes - dict(op.sizes).keys()):
+            source = next(t for t in self.gradient.forward.inputs if axis in t.type.axes and t.default is None)
+            shapes[source.name] = None
+        known = {tensor.name for tensor in op.inputs} | dict(stand_ins(self.gradient, op)).keys()
+        leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
+        return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+    def forward(self, parts: tuple[Part, ...]) -> Program:
+        """The forward with what it saves among its results."""
+        op = self.gradient.forward
+        values, results, by_row = op.values, op.results, set()
+        for own, name in self.gradient.saved:
+            node = op.value(name).node
+            if own != name:
+                values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
+            tensor = self.ordered(self.gradient.op.input(own))
+            ref = Ref(own, node.axes, node.dtype)
+            output = Output(own, "auto", tensor.type.shape)
+            results = (*results, Result(output, ref, tensor.type.axes, Dtype("float", (), "compute"), when="saves"))
+            if tensor.type.axes == self.rows:
+                by_row.add(own)
+        return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))
+
+
+def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:
+    """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure."""
+    found = []
+    names = {tensor.name for tensor in op.inputs}
+    seeds = dict(gradient.seeds)
+    for result in gradient.forward.results:
+        for name in (seeds.get(result.output.name, ""), result.output.name):
+            if len(result.dtype.of) == 1 and name in names and name not in {t.name for t in gradient.forward.inputs}:
+                found.append((result.dtype.of[0], name))
+    return found
+
+
+def _planned(op: Op) -> Program | None:
+    try:
+        return recognise(op)
+    except Mistakes:
+        return None
+
+
+def _plain(axes: Iterable[str]) -> tuple[AxisTerm, ...]:
+    return tuple(AxisTerm((axis,), (None,)) for axis in axes)
+
+
+@dataclass(frozen=True)
+class BackwardHost(Host):
+    """Writes the function of a part: the forward has checked all that there is to check."""
+
+    gradient: Gradient | None = None
+
+    def checks(self) -> list[str]:
+        return []
+
+    def shapes(self) -> list[str]:
+        """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
+        lines: list[str] = []
+        # Where no tensor has them at full length, leading axes are broadcast at the end.
+        known = {BATCH} if self.whole is None and len(self.batch_inputs()) > 1 else set()
+        for tensor in self.op.inputs:
+            if tensor.name in self.op.by_row:
+                continue
+            block: list[str] = []
+            for position, term in enumerate(tensor.type.shape):
+                if len(term.names) > 1:
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term)[-1:]
+            if tensor.default is None:
+                block += self.lengths_of(f"{tensor.name}.shape", tensor.type.axes, known)
+            lines += self.guarded(tensor, block)
+        for name in self.extra:
+            if name.endswith("_shape"):
+                lines += self.lengths_of(name, self.forward.input(name.removesuffix("_shape")).type.axes, known)
+        return lines + self.at_full_length()
+
+    @property
+    def forward(self) -> Op:
+        assert self.gradient is not None
+        return self.gradient.forward
+
+    def lengths_of(self, shape: str, axes: tuple[str, ...], known: set[str]) -> list[str]:
+        """Unpacks what is not known yet of a shape."""
+        if set(axes) <= known:
+            return []
+        targets = ["_" if axis in known else axis for axis in axes if axis != BATCH]
+        if axes == (BATCH,):
+            line = f"batch = {shape}"
+        elif BATCH in axes and BATCH not in known:
+            line = f"{', '.join(['*batch', *targets])} = {shape}"
+        else:
+            line = f"{_targets(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
+        known |= set(axes)
+        return [line]
+
+    @property
+    def whole(self) -> Input | None:
+        """A tensor that has the leading axes at full length."""
+        return next((t for t in self.op.inputs if BATCH in t.type.axes and not self.may_be_short(t)), None)
+
+    def at_full_length(self) -> list[str]:
+        """Expands inputs of the forward along leading axes, where it may have done so."""
+        whole = self.whole
+        if whole is None:
+            return self.batches() if len(self.batch_inputs()) > 1 else []
+        lines = []
+        for tensor in self.batch_inputs() if self.may_broadcast() else []:
+            if self.may_be_short(tensor):
+                named = [axis for axis in tensor.type.axes if axis != BATCH]
+                same = tensor.type.axes == whole.type.axes
+                shapes = [f"{t.name}.shape" if same else self.batch_shape(t) for t in (tensor, whole)]
+                expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(['*batch', *named])})"
+                lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
+        return lines
+
+    def may_broadcast(self) -> bool:
+        """Whether inputs of the forward may differ in their leading axes."""
+        return sum(BATCH in tensor.type.axes for tensor in self.forward.inputs) > 1
+
+    def may_be_short(self, tensor: Input) -> bool:
+        return any(tensor.name == own.name for own in self.forward.inputs)
+
+    def dtype(self, dtype: Dtype) -> str:
+        assert self.gradient is not None
+        own = {tensor.name for tensor in self.op.inputs}
+        alike = dict(stand_ins(self.gradient, self.op))
+        parts = [
+            f"{leaf}.dtype" if leaf in own else f"{alike[leaf]}.dtype" if leaf in alike else f"{leaf}_dtype"
+            for leaf in dtype.of
+        ]
+        return parts[0] if len(set(parts)) == 1 else f"_promote({', '.join(dict.fromkeys(parts))})"
+
+    def like(self, result: Result) -> Input | None:
+        """The input that a gradient is by, or else another of its shape."""
+        own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
+        plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
+        others = [t for t in self.op.inputs if t.name not in self.op.by_row]
+        return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
+
+    def usual_like(self, result: Result) -> Input | None:
+        return super().like(result)
+
+
+def _targets(names: list[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else tuple_text(names)
