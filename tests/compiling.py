@@ -13,7 +13,7 @@ import importlib
 import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -113,17 +113,31 @@ def kernels(module: ModuleType) -> set[str]:
 def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
     """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
     params = {param.name: value(param, other) for param in spec.params}
-    configs = module.configs
+    configs, backward = module.configs, getattr(module, "configs_backward", None)
     layouts = ["sliced" if other else "contiguous"]
-    if not hasattr(configs, "LOOP"):
-        layouts = ["sliced", "line" if hasattr(configs, "FLAT") else "contiguous"]
+    if not hasattr(configs, "LOOP") or (backward and not hasattr(backward, "LOOP")):
+        flat = hasattr(configs, "FLAT") or (backward and hasattr(backward, "FLAT"))
+        layouts = ["sliced", "line" if flat else "contiguous"]
     for layout in layouts:
         tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
         for choices in ways(configs):
             vars(configs).update(choices)
-            getattr(module, spec.name)(*arguments, **params)
+            results = getattr(module, spec.name)(*arguments, **params)
+        for choices in ways(backward) if backward else []:
+            vars(backward).update(choices)
+            results = getattr(module, spec.name)(*map(leaf, spec.inputs, itertools.repeat(spec), arguments), **params)
+            results = results if isinstance(results, tuple) else (results,)
+            smooth = [result for result in results if result.requires_grad]
+            torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
+
+
+def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """A tensor that requires a gradient, if the operator has one by it."""
+    if tensor is None or spec.grad is None or one.name not in spec.grad.wrt:
+        return tensor
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
 
 
 def value(param: Param, other: bool) -> Any:
@@ -148,8 +162,12 @@ def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str) -> tor
         for term in tensor.type.shape
     ]
     dtype = next(dtype for dtype in (*dtypes, *tensor.type.dtypes) if dtype in tensor.type.dtypes)
+    return arranged(shape, getattr(torch, dtype), layout)
+
+
+def arranged(shape: Sequence[int], dtype: torch.dtype, layout: str) -> torch.Tensor:
     step = 2 if layout == "sliced" else 1
-    room = torch.empty([step * size for size in shape], dtype=getattr(torch, dtype))
+    room = torch.empty([step * size for size in shape], dtype=dtype)
     return room[(slice(None, None, step),) * len(shape)]
 
 

@@ -134,10 +134,8 @@ class Algebra:
         """What two nodes have as a factor, and what is left of them."""
         if ZERO in (then, other):
             return Term(1.0), then, other
-        parts = factors(then), factors(other)
-        shared = _shared(list(parts))
-        left = (self.product(part * shared**-1) for part in parts)
-        return shared, *left
+        shared = _shared([factors(then), factors(other)])
+        return shared, *(self.product(factors(side) * shared**-1) for side in (then, other))  # type: ignore[return-value]
 
     def _entered(self, term: Term) -> Term:
         """A choice that is zero on one side takes in what it is multiplied by.
@@ -180,8 +178,8 @@ class Algebra:
             inner = self.sum([term * shared**-1 for term in left])
             return self.product(shared * factors(inner))
         if len(left) > 2 and (common := _often(left)) is not None:
-            inner = [term * common**-1 for term in left if _has(term, common)]
-            return self.sum([common * factors(self.sum(inner)), *(term for term in left if not _has(term, common))])
+            having = [term * common**-1 for term in left if _has(term, common)]
+            return self.sum([common * factors(self.sum(having)), *(term for term in left if not _has(term, common))])
         left.sort(key=lambda term: term.coefficient < 0)
         first, *rest = left
         node = self.product(first)
@@ -308,8 +306,7 @@ class Algebra:
 
     def _with_logarithms(self, term: Term) -> Term:
         """exp(u) / s as exp(u - log(s)), where a known value shortens that: `exp(x - logsumexp)`."""
-        powers = [n for n, p in term.factors.items() if p == 1 and isinstance(n, Call) and n.function == "exp"]
-        powers += [n for n, p in term.factors.items() if p == 1 and isinstance(n, Ref) and self._is_exp(n)]
+        powers = [node for node, power in term.factors.items() if power == 1 and self._is_exp(node)]
         sums = [n for n, p in term.factors.items() if p == -1 and isinstance(n, Ref)]
         for power in powers:
             exponent = self._exponent(power)
@@ -320,9 +317,9 @@ class Algebra:
                     return term * Term(1.0, {power: -1, total: 1, self.plain("exp", short): 1})
         return term
 
-    def _is_exp(self, ref: Ref) -> bool:
-        node = self._definition(ref)
-        return isinstance(node, Call) and node.function == "exp"
+    def _is_exp(self, node: Node) -> bool:
+        call = self._definition(node) if isinstance(node, Ref) else node
+        return isinstance(call, Call) and call.function == "exp"
 
     def _exponent(self, node: Node) -> Node:
         call = self._definition(node) if isinstance(node, Ref) else node

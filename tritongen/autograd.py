@@ -27,6 +27,7 @@ def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[M
     view["results"] = [field for field in view["results"] if not _is_saved(op, field.name)]
     view["returns"] = _returns(len(view["results"]), 0)
     view["config_modules"] = "configs, configs_backward" if parts else "configs"
+    view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
     view["gradient"] = {
         "parts": [part.view | function for part, function in zip(parts, functions, strict=True)],
         "forward_signature": ", ".join([*_typed(op), *(["saves: bool"] if saves else [])]),
@@ -109,6 +110,10 @@ def _class_view(backward: Backward) -> dict[str, Any]:
     grads = [seeds.get(name, f"_d{name}") for name in own]
     returned = [backward.spelled.get(name, "None") for name in inputs] + ["None"] * len(params)
     lines, needs = _calls(backward)
+    *before, last = lines or [""]
+    target, _, call = last.partition(" = ")
+    result = ", ".join(returned)
+    lines = [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
     saves = len(results) > len(own)
     return {
         "class_name": "_" + "".join(word.capitalize() for word in op.name.split("_")),
@@ -121,12 +126,12 @@ def _class_view(backward: Backward) -> dict[str, Any]:
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
         "attributes": attributes,
+        "keeps_nothing": not saved and not attributes and all(name in seeds for name in own) and not saves,
         "flat_results": ", ".join(name for name in own if name not in seeds),
         "requires": f"({' or '.join(requires)})" if len(requires) > 1 else requires[0],
         "seeds": ", ".join(grads),
         "needs": needs,
         "lines": lines,
-        "returned": ", ".join(returned),
     }
 
 

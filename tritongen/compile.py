@@ -52,7 +52,8 @@ def generate(spec: Spec) -> dict[str, str]:
         kernel, parts = autograd_module(backward, spec.schedule.autotune)
         if parts:
             rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
-            view = configs_view(f"the gradient of {spec.name}", traffic_of(parts), Schedule(), rules)
+            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules)
+            view["how"] = "backward, and the rule that picks one."
             files["configs_backward.py"] = render("configs.py.jinja", view)
     else:
         kernel = kernel_module(program, spec.schedule.autotune)

@@ -43,7 +43,8 @@ class Module:
     @property
     def rules(self) -> tuple[str, ...]:
         """The functions of configs.py that it calls."""
-        texts = _strings(self.view) | ({"choose_loop"} if self.view.get("choose") else set())
+        own = {key: part for key, part in self.view.items() if key != "gradient"}
+        texts = _strings(own) | ({"choose_loop"} if self.view.get("choose") else set())
         texts |= {"choose_splits"} if self.view.get("partial") else set()
         texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
@@ -111,6 +112,7 @@ class _Common:
             "compute": self.compute_text(),
             "configs": self.configs,
             "config_modules": self.configs,
+            "also_untyped": "",
         }
         view |= extra
         view["devices"] = frozenset(name for kernel in self.kernels for name in kernel.devices)
