@@ -6,6 +6,8 @@ FLAT: tuple[triton.Config, ...] = ()
 TILE: tuple[triton.Config, ...] = ()
 REGISTERS: tuple[tuple[int, int, int], ...] = ()
 LOOP: tuple[triton.Config, ...] = ()
+WHOLE: tuple[tuple[int, int, int], ...] = ()
+SUMS: tuple[triton.Config, ...] = ()
 
 
 def _cdiv(count: int, size: int) -> int:
@@ -74,3 +76,30 @@ def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:
     if programs >= 264 or steps < 8:
         return 1
     return min(_cdiv(528, programs), steps // 4)
+
+
+def is_whole(n_cols: int) -> bool:
+    """Whether a row is held in registers beside the sums over the rows."""
+    return n_cols <= WHOLE[-1][0]
+
+
+def choose_whole(n_rows: int, n_cols: int) -> triton.Config:
+    """Whole rows beside sums over them: several short ones to a step."""
+    block_n = _power_of_two(n_cols)
+    _, elements, num_warps = next(
+        (config for config in WHOLE if block_n <= config[0]), WHOLE[-1]
+    )
+    rows = max(1, elements // block_n)
+    return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+
+
+def choose_sums(n_rows: int, n_cols: int) -> triton.Config:
+    """Tiles beside sums over the rows: the widest that the columns fill."""
+    return next((config for config in SUMS if config.kwargs["BLOCK_N"] < 2 * n_cols), SUMS[-1])
+
+
+def choose_programs(n_rows: int, n_tiles: int, config: triton.Config) -> int:
+    """How many programs share the rows: what runs at once, 32 warps on each of 132 multiprocessors."""
+    steps = _cdiv(n_rows, config.kwargs["BLOCK_M"])
+    warps: int = config.num_warps * n_tiles
+    return min(steps, max(1, 4224 // warps))

@@ -115,7 +115,7 @@ def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) 
     params = {param.name: value(param, other) for param in spec.params}
     configs, backward = module.configs, getattr(module, "configs_backward", None)
     layouts = ["sliced" if other else "contiguous"]
-    if not hasattr(configs, "LOOP") or (backward and not hasattr(backward, "LOOP")):
+    if not hasattr(configs, "LOOP") or (backward and hasattr(backward, "TILE")):
         flat = hasattr(configs, "FLAT") or (backward and hasattr(backward, "FLAT"))
         layouts = ["sliced", "line" if flat else "contiguous"]
     for layout in layouts:
@@ -186,10 +186,14 @@ def ways(configs: Any) -> list[dict[str, Any]]:
     def whole_row(_: int, n_cols: int, contiguous: bool) -> triton.Config:
         return triton.Config({"BLOCK_M": 2, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
-    fixed: dict[str, Any] = {"choose_registers": whole_row}
-    for name in ("FLAT", "TILE", "LOOP"):
+    fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": partial(whole_row, contiguous=True)}
+    for name in ("FLAT", "TILE", "LOOP", "SUMS"):
         found = sorted(getattr(configs, name, ()), key=lambda config: math.prod(config.kwargs.values()))
         fixed |= {f"choose_{name.lower()}": always(config) for config in found[:1]}
+    if hasattr(configs, "SUMS"):
+        splits = (1, 3) if hasattr(configs, "LOOP") else (1,)
+        long = [fixed | {"is_whole": always(False), "choose_splits": always(n)} for n in splits]
+        return [fixed | {"is_whole": always(True)}, *long]
     if not hasattr(configs, "LOOP"):
         return [fixed]
     return [

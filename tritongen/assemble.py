@@ -72,7 +72,7 @@ class Assembler:
             line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)
         ]
         lines = [*setup, *inner]
-        decode = self.tile.row_decode() if len(self.tile.space.rows) else ()
+        decode = tuple(line for line in self.tile.row_decode() if mentions(lines, line.text.split(" = ")[0]))
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]

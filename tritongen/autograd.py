@@ -9,10 +9,12 @@ from typing import Any
 
 from .backward import Backward, BackwardHost, Part
 from .diagnostics import listed
+from .families.sums import SumsProgram
 from .ir import Op
 from .launch import Traffic
 from .modules import Around, Module, kernel_module, sources
 from .spec import Param
+from .sums_module import SumsModule
 
 
 def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[Module, ...]]:
@@ -21,8 +23,9 @@ def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[M
     saves = any(result.when for result in op.results)
     extra = ("saves",) if saves else ()
     forward = kernel_module(backward.forward, autotune, Around(f"_{op.name}_forward", extra))
-    parts = tuple(_part_module(backward, part) for part in backward.parts)
-    functions = [_function(part, module) for part, module in zip(backward.parts, parts, strict=True)]
+    each = tuple(one for part in backward.parts for one in (*_rows_of(part), part))
+    parts = tuple(_part_module(backward, part) for part in each)
+    functions = [_function(part) for part in each]
     view = forward.view | sources(forward.view, *(part.view for part in parts))
     view["results"] = [field for field in view["results"] if not _is_saved(op, field.name)]
     view["returns"] = _returns(len(view["results"]), 0)
@@ -50,7 +53,10 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
 
 def _part_module(backward: Backward, part: Part) -> Module:
     host = partial(BackwardHost, gradient=backward.gradient)
-    return kernel_module(part.program, False, Around(f"_{part.op.name}", _extra(part), "configs_backward", host))
+    around = Around(f"_{part.op.name}", _extra(part), "configs_backward", host)
+    if isinstance(part.program, SumsProgram):
+        return SumsModule(part.program, around, part.rows.op if part.rows else None).module()
+    return kernel_module(part.program, False, around)
 
 
 def _extra(part: Part) -> tuple[str, ...]:
@@ -60,7 +66,12 @@ def _extra(part: Part) -> tuple[str, ...]:
     return (*shapes, *dtypes, *(result.when for result in part.op.results if result.when))
 
 
-def _function(part: Part, module: Module) -> dict[str, Any]:
+def _rows_of(part: Part) -> tuple[Part, ...]:
+    """What a part calls for rows that are too long to be whole in registers."""
+    return (Part(part.rows, (), ()),) if part.rows else ()
+
+
+def _function(part: Part) -> dict[str, Any]:
     """The head of a part's function."""
     op = part.op
     kinds = {"shape": "torch.Size", "dtype": "torch.dtype"}

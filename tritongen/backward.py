@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .diagnostics import Mistake, Mistakes
+from .families.sums import SumsProgram, recognise_sums, statistics
 from .gradient import Gradient, grouping
 from .host import Host, tuple_text
 from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
 from .space import map_space, row_space
-from .spec import BATCH, AxisTerm, Input, Output, TensorType
-from .structure import Program, recognise
+from .spec import BATCH, Input, Output, TensorType, plain_shape
+from .structure import Program, name_reductions, recognise
 from .tile import needed
 
 
@@ -19,9 +19,10 @@ from .tile import needed
 class Part:
     """One operator of a gradient: its program, and what its function is passed besides tensors and params."""
 
-    program: Program
+    program: Program | SumsProgram
     shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
     dtypes: tuple[str, ...]  # and whose dtypes
+    rows: Program | None = None  # what reduces long rows before their sums are taken
 
     @property
     def op(self) -> Op:
@@ -153,11 +154,13 @@ class _Planner:
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
         axes = tuple(axis for axis in self.rows if axis in tensor.type.axes) or tensor.type.axes
-        return replace(tensor, type=TensorType(tensor.type.dtypes, _plain(axes)))
+        return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
     def part(self, op: Op, users: dict[str, list[str]]) -> Part:
         program = _planned(op)
         assert program is not None
+        if isinstance(program, SumsProgram):
+            return self.part_with_sums(program, users)
         results = op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
@@ -168,6 +171,31 @@ class _Planner:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
         shapes, dtypes = self.unknown(op)
         return Part(replace(program, op=op), shapes, dtypes)
+
+    def part_with_sums(self, program: SumsProgram, users: dict[str, list[str]]) -> Part:
+        op = program.op
+        nodes = tuple(value.node for value in op.values if value.name not in program.sums)
+        results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in op.results)
+        op = replace(op, results=results)
+        mapped = replace(op, results=tuple(r for r in results if r.output.name not in program.sums))
+        rows = row_space(mapped, program.cols, nodes).row_axes
+        if rows == self.rows:
+            op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
+        program = replace(program, op=op)
+        shapes, dtypes = self.unknown(op)
+        reduced = statistics(program, f"{op.name}_rows")
+        if reduced is None:
+            return Part(program, shapes, dtypes)
+        found = [
+            Result(
+                Output(v.name),
+                Ref(v.name, v.node.axes, v.node.dtype),
+                tuple(a for a in rows if a in v.node.axes),
+                Dtype("float", (), "compute"),
+            )
+            for v in program.reductions
+        ]
+        return Part(program, shapes, dtypes, recognise(replace(reduced, results=tuple(found))))
 
     def is_by_row(self, tensor: Input) -> bool:
         return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
@@ -216,15 +244,15 @@ def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:
     return found
 
 
-def _planned(op: Op) -> Program | None:
+def _planned(op: Op) -> Program | SumsProgram | None:
+    """The program of an operator, its reductions named."""
+    op = name_reductions(op)
+    if (sums := recognise_sums(op)) is not None:
+        return sums
     try:
         return recognise(op)
     except Mistakes:
         return None
-
-
-def _plain(axes: Iterable[str]) -> tuple[AxisTerm, ...]:
-    return tuple(AxisTerm((axis,), (None,)) for axis in axes)
 
 
 @dataclass(frozen=True)
@@ -304,6 +332,8 @@ class BackwardHost(Host):
 
     def dtype(self, dtype: Dtype) -> str:
         assert self.gradient is not None
+        if dtype.rule == "compute":
+            return super().dtype(dtype)
         own = {tensor.name for tensor in self.op.inputs}
         alike = dict(stand_ins(self.gradient, self.op))
         parts = [
@@ -312,8 +342,15 @@ class BackwardHost(Host):
         ]
         return parts[0] if len(set(parts)) == 1 else f"_promote({', '.join(dict.fromkeys(parts))})"
 
+    def condition(self, result: Result) -> str:
+        """Where a gradient is asked for; by an input that is not there none is."""
+        optional = [t.name for t in self.op.inputs if t.default is not None and t.name in result.dtype.of]
+        return " and ".join([result.when, *(f"{name} is not None" for name in optional)])
+
     def like(self, result: Result) -> Input | None:
         """The input that a gradient is by, or else another of its shape."""
+        if result.output.name in self.op.by_row:
+            return None
         own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
         plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
         others = [t for t in self.op.inputs if t.name not in self.op.by_row]

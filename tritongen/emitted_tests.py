@@ -27,7 +27,7 @@ from .structure import Program
 # What the emitted files call things; an operator of such a name goes by another in them.
 HELPERS = frozenset(
     "argparse backwards check check_gradients compare compare_gradients configs configs_backward copy_rate draw"
-    " find_spec functools gpu gradients kernel main make math measure"
+    " find_spec functools gpu gradients kernel leaves main make math measure"
     " misaligned moved oracle os overlapping pytest rates reference reports same_columns same_rows scattered sys torch"
     " triton wide".split()
 )

@@ -110,4 +110,24 @@ def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
     return [loop, split]
 
 
-_KINDS = {"flat": _flat, "tile": _tile, "registers": _registers, "loop": _loop}
+def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
+    registers = _registers(shapes, False)[0]
+    lines = [line.replace(", contiguous: bool", "") for line in registers["lines"]]
+    lines[-1] = 'monkeypatch.setattr(configs_backward, "choose_whole", choose)'
+    programs = 'monkeypatch.setattr(configs_backward, "choose_programs", lambda *_: 2)'
+    choices = "[config[1:] for config in configs_backward.WHOLE]"
+    return [registers | {"kind": "whole", "choices": choices, "lines": [*lines, programs]}]
+
+
+def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
+    tile = _tile(shapes, False)[0]
+    lines = [
+        'monkeypatch.setattr(configs_backward, "is_whole", lambda *_: False, raising=False)',
+        'monkeypatch.setattr(configs_backward, "choose_sums", lambda *_: config)',
+        'monkeypatch.setattr(configs_backward, "choose_programs", lambda *_: 3)',
+    ]
+    choices = '[*configs_backward.SUMS, triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})]'
+    return [tile | {"kind": "sums", "choices": choices, "lines": lines, "inputs": f"make({shapes.wide()})"}]
+
+
+_KINDS = {"flat": _flat, "tile": _tile, "registers": _registers, "loop": _loop, "whole": _whole, "sums": _sums}

@@ -255,9 +255,13 @@ class Host:
         return f"_sum_dtype({text})" if dtype.rule == "sum" else text
 
     def allocate(self) -> list[str]:
-        otherwise = {result.output.name: f" if {result.when} else None" for result in self.op.results if result.when}
+        otherwise = {r.output.name: f" if {self.condition(r)} else None" for r in self.op.results if r.when}
         lines = [f"{r.output.name} = {self.empty(r)}{otherwise.get(r.output.name, '')}" for r in self.op.results]
         return [f"compute = {self.compute_value()}", *lines] if self.allocates_wide() else lines
+
+    def condition(self, result: Result) -> str:
+        """Where a result is made that is not always."""
+        return result.when
 
     def allocates_wide(self) -> bool:
         """Whether a result is in the dtype of the computation, which so has to be known first."""

@@ -62,6 +62,18 @@ REGISTERS_SHARED = (
     Config(16, block_n=16384, block=32768),
     Config(32, block_n=32768, block=32768),
 )
+# Rows whole in registers beside the sums over them; and tiles of rows that are not.
+WHOLE = (
+    Config(4, block_n=512, block=2048),
+    Config(8, block_n=4096, block=4096),
+    Config(16, block_n=8192, block=8192),
+    Config(16, block_n=16384, block=16384),
+)
+SUMS = (
+    Config(8, block_m=4, block_n=1024),
+    Config(4, block_m=16, block_n=128),
+    Config(4, block_m=64, block_n=16),
+)
 LOOP = (
     Config(4, block_m=32, block_n=256),
     Config(8, block_m=1, block_n=2048),
@@ -93,6 +105,8 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
         "flat": FLAT,
         "tile": TILE,
         "registers": registers(traffic),
+        "whole": WHOLE,
+        "sums": SUMS,
         "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
     }
     view: dict[str, Any] = {"name": name}

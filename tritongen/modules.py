@@ -28,6 +28,10 @@ RULES = (
     "choose_registers",
     "choose_loop",
     "choose_splits",
+    "is_whole",
+    "choose_whole",
+    "choose_sums",
+    "choose_programs",
 )
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
@@ -47,6 +51,8 @@ class Module:
         texts = _strings(own) | ({"choose_loop"} if self.view.get("choose") else set())
         texts |= {"choose_splits"} if self.view.get("partial") else set()
         texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
+        texts |= {"choose_sums", "choose_programs"} if "sums" in self.traffic.kinds else set()
+        texts |= {"is_whole", "choose_whole"} if "whole" in self.traffic.kinds else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 

@@ -56,6 +56,11 @@ class TensorType:
         return tuple(name for term in self.shape for name in term.names)
 
 
+def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
+    """One dimension for each axis."""
+    return tuple(AxisTerm((axis,), (None,)) for axis in axes)
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A tensor argument. With a `default` it is optional: None stands for that number everywhere."""

@@ -218,6 +218,8 @@ class _Builder:
                 if self.along(v) and v.name not in known and v not in reductions
             ]
             wanted = [v for v in wanted if not self.replaced(v, reductions)]
+            # What a row gives without any reduction, for what is mapped before the first one.
+            before = self.finish(needed(self.op.values, [red.name for red in reductions]), known, lowering)
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
             for value in wanted:
@@ -233,7 +235,7 @@ class _Builder:
                 later += needed(self.op.values, tile_results)
             if later:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
-            start = tuple(line for _, state in states for line in state.start)
+            start = (*before, *(line for _, state in states for line in state.start))
             walks.append(Pass(self.comment(reductions), start, tuple(body), tuple(after)))
         return walks, known
 
@@ -318,7 +320,10 @@ class _Builder:
         stores = [
             Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
         ]
-        setup = [*self.assembler.bases(()), *self.row_reads(reductions)]
+        setup = [
+            *self.assembler.bases(()),
+            *self.row_reads(needed(self.op.values, [value.name for value in reductions])),
+        ]
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk_,), stores, lowering, results=False)
         extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)

@@ -1,0 +1,99 @@
+"""The view of a function that maps rows and sums over them: see `tritongen.families.sums`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .families.sums import SumsKernel, SumsKernels, SumsProgram, plan_sums
+from .ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
+from .launch import Traffic
+from .modules import Around, Module, _Common, _product, _view
+from .spec import Input, TensorType, plain_shape
+from .structure import Program
+from .tile import needed
+
+
+class SumsModule(_Common):
+    """Takes `rows`, the name of the function that reduces the rows alone, and the operator that goes on from there."""
+
+    def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
+        given = _given(program, rows) if rows else program.op
+        self.plan: SumsKernels = plan_sums(program, given)
+        self.sums, self.rows = program.sums, rows
+        kernels = [one.kernel for one in (self.plan.whole, self.plan.tiles) if one is not None]
+        # Sums are stored column after column, whatever the layout of what they are the gradients of.
+        op = replace(program.op, by_row=program.op.by_row | set(program.sums))
+        super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+
+    def module(self) -> Module:
+        plan, host = self.plan, self.host
+        finish = f"_{self.op.name}_sums_kernel"
+        pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
+        passed = [f"{name}_part, {name}" for name in self.sums]
+        extra: dict[str, Any] = {
+            "macros": "sums.jinja",
+            "sums": self.sums,
+            "n_rows": _product(self.space.row_axes),
+            "n_cols": _product(self.space.col_axes),
+            "zeroed": [line for name in self.sums for line in (f"if {name} is not None:", f"    {name}.zero_()")],
+            "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
+            "whole": self.one(plan.whole) if plan.whole else None,
+            "tiles": self.one(plan.tiles),
+            "statistics": self.statistics(),
+            "workspaces": [
+                f"{name}_part = torch.empty((n_programs, n_cols), dtype={self.torch_dtype()}, "
+                f"device={self.first()}.device) if {name} is not None else None"
+                for name in self.sums
+            ],
+            "launch_whole": self.launch(plan.whole.kernel, "(n_programs,)") if plan.whole else [],
+            "launch_tiles": self.launch(plan.tiles.kernel, "(n_programs, n_tiles)", name="tile_grid"),
+            "finish_name": finish,
+            "finish_signature": ", ".join(pointers),
+            "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
+            "launch_finish": [
+                f"{finish}[(_cdiv(n_cols, 64),)]({', '.join(passed)}, n_programs, n_cols, "
+                f"COMPUTE={self.compute_name()}, BLOCK_M=32, BLOCK_N=64, num_warps=4)"
+            ],
+        }
+        kinds = {"sums"} | ({"whole"} if plan.whole else set())
+        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
+
+    def one(self, kernel: SumsKernel) -> dict[str, Any]:
+        parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
+        return _view(kernel.kernel, self.space) | parts
+
+    def statistics(self) -> str:
+        if self.rows is None:
+            return ""
+        names = ", ".join(result.output.name for result in self.rows.results)
+        passed = [tensor.name for tensor in self.rows.inputs] + [param.name for param in self.rows.params]
+        return f"{names} = _{self.rows.name}({', '.join(passed)})"
+
+    def compute_name(self) -> str:
+        return "compute" if self.compute.constexpr else self.compute.text
+
+    def torch_dtype(self) -> str:
+        return "_torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+
+
+def _given(program: SumsProgram, rows: Op) -> Op:
+    """The operator with what the rows reduce to as inputs, and without what only that needs."""
+    op = program.op
+    names = {result.output.name for result in rows.results}
+    inputs = [Input(r.output.name, TensorType(("float32", "float64"), plain_shape(r.axes))) for r in rows.results]
+    values = tuple(replace(value, node=_loaded(value.node, names)) for value in op.values if value.name not in names)
+    values = tuple(needed(values, [result.output.name for result in op.results]))
+    read = {part.name for value in values for part in walk(value.node) if isinstance(part, Load)}
+    return replace(
+        op,
+        inputs=(*(tensor for tensor in op.inputs if tensor.name in read), *inputs),
+        values=values,
+        by_row=op.by_row | names,
+    )
+
+
+def _loaded(node: Node, names: set[str]) -> Node:
+    if isinstance(node, Ref) and node.name in names:
+        return Load(node.name, node.axes, Dtype("float", (node.name,)))
+    return rebuild(node, tuple(_loaded(part, names) for part in children(node)))
