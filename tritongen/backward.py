@@ -153,7 +153,9 @@ class _Planner:
 
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
-        axes = tuple(axis for axis in self.rows if axis in tensor.type.axes) or tensor.type.axes
+        if not set(tensor.type.axes) <= set(self.rows):
+            return tensor
+        axes = tuple(axis for axis in self.rows if axis in tensor.type.axes)
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
     def part(self, op: Op, users: dict[str, list[str]]) -> Part:

@@ -25,6 +25,7 @@ def gradient_view(op: Op, backward: Backward | None, parts: Sequence[Module], sh
         "some_wrt": [(place,) for place in wrt] if len(wrt) > 1 else [],
         "parts": bool(parts),
         "tiny": shapes.tiny(),
+        "gradcheck": all(set(r.dtype.of) <= set(inputs) for r in op.results if r.dtype.kind == "float"),
         "backward_configs": [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)],
     }
 

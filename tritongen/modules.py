@@ -207,7 +207,7 @@ class _Map(_Common):
             "macros": "elementwise.jinja",
             "flat": None,
             "one_axis": is_line(plan.space),
-            "numel": f"{self.whole()}.numel()",
+            "numel": self.numel(),
         }
         if extra["one_axis"]:
             return self.line(extra)
@@ -254,10 +254,13 @@ class _Map(_Common):
         return Argument(argument.spelling, f"{stride} if {name} is not None else 0" if name in optional else stride)
 
     def whole(self) -> str:
-        """The name of a tensor that is there, of the shape of the results."""
+        """The name of a tensor of the shape of the results; "" where none is there for sure."""
         result = self.op.results[0]
         like = self.host.like(result)
-        return like.name if result.when and like is not None else result.output.name
+        return result.output.name if not result.when else like.name if like is not None else ""
+
+    def numel(self) -> str:
+        return f"{self.whole()}.numel()" if self.whole() else _product(self.op.results[0].axes)
 
     def counts(self) -> list[str]:
         return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
@@ -298,6 +301,10 @@ class _Map(_Common):
                 test, step = f"({tensor.name} is None or ({test}))", f"({tensor.name} is None or {step})"
             tests.append(test)
             steps.append(step)
+        tensors = [t.type.axes for t in self.op.inputs] + [r.axes for r in self.op.results]
+        if not self.whole() or len(set(tensors)) > 1:
+            tests = []  # Dimensions come in several orders, which equal lengths would not tell.
+            likes = [self.op.inputs[0]] * len(likes)
         # A result made like an input is contiguous where that is.
         tests += [f"{name}.is_contiguous()" for name, like in zip(results, likes, strict=True) if like is None]
         steps += [

@@ -1,0 +1,169 @@
+"""Gradients: what is derived, as text, and its values against torch's autograd of the reference in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from tritongen.compile import generate  # noqa: E402
+from tritongen.gradient import derive  # noqa: E402
+from tritongen.read import read_spec  # noqa: E402
+from tritongen.spec import Grad, Spec  # noqa: E402
+from tritongen.typecheck import typecheck  # noqa: E402
+
+ROOT = Path(__file__).parent.parent
+STRESS = sorted((ROOT / "tests" / "specs").glob("gradient_*.toml"))
+
+
+def spec_of(path: Path) -> Spec:
+    return read_spec(path.name, path.read_text(encoding="utf-8"))
+
+
+def formulas(name: str) -> list[str]:
+    """The lines that a gradient of the gallery computes; what it reads of the forward comes first."""
+    spec = spec_of(ROOT / "specs" / f"{name}.toml")
+    assert spec.grad is not None
+    gradient = derive(typecheck(spec), spec.grad)
+    names = [tensor.name for tensor in gradient.op.inputs]
+    return [", ".join(names), *(f"{value.name} = {value.source}" for value in gradient.op.values)]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("softmax", ["dy, y", "dx = (dy - sum(dy * y, N)) * y"]),
+        ("log_softmax", ["dy, y", "dx = dy - sum(dy, N) * exp(y)"]),
+        ("logsumexp", ["dy, x, y_exact", "dx = dy * exp(x - y_exact)"]),
+        ("tanh", ["dy, y", "dx = dy * (1 - y * y)"]),
+        ("sum", ["dy", "dx = dy"]),
+        ("mean", ["dy", "dx = dy / size(N)"]),
+        ("fma", ["dy, a, b", "da = dy * b", "db = dy * a", "dc = dy"]),
+        ("amax", ["dy, x, y_exact", "dx = where(x == y_exact, dy / sum(where(x == y_exact, 1.0, 0.0), N), 0.0)"]),
+        ("leaky_relu", ["dy, x", "dx = dy * where(x > 0, 1, negative_slope)"]),
+        ("mse_loss", ["dloss, x, target", "dx = 2 * dloss / size(...) * (x - target)", "dtarget = -dx"]),
+        (
+            "silu",
+            ["dy, x", "y = x * sigmoid(x)", "x_sigmoid = sigmoid(x)", "dx = dy * (x_sigmoid + y * (1 - x_sigmoid))"],
+        ),
+        (
+            "rms_norm",
+            [
+                "dy, x, weight, rstd",
+                "dy_weight = dy * weight",
+                "dx = rstd * (dy_weight - rstd * rstd * mean(dy_weight * x, N) * x)",
+                "dweight = sum(rstd * (dy * x), ...)",
+            ],
+        ),
+        (
+            "layer_norm",
+            [
+                "dy, x, weight, mu, rstd",
+                "dy_weight = dy * weight",
+                "x_minus_mu = x - mu",
+                "dx = rstd * (dy_weight - rstd * rstd * mean(dy_weight * x_minus_mu, N) * x_minus_mu"
+                " - mean(dy_weight, N))",
+                "dweight = sum(rstd * (dy * x_minus_mu), ...)",
+                "dbias = sum(dy, ...)",
+            ],
+        ),
+        (
+            "fused_add_rms_norm",
+            [
+                "dy, dstream, weight, stream, rstd",
+                "dy_weight = dy * weight",
+                "dx = rstd * (dy_weight - rstd * rstd * mean(dy_weight * stream, N) * stream) + dstream",
+                "dresidual = dx",
+                "dweight = sum(rstd * (dy * stream), ...)",
+            ],
+        ),
+    ],
+)
+def test_formulas(name: str, lines: list[str]) -> None:
+    assert formulas(name) == lines
+
+
+def test_what_is_saved_can_be_said() -> None:
+    """Otherwise it is what moves the fewest bytes."""
+    op = typecheck(spec_of(ROOT / "specs" / "tanh.toml"))
+    assert derive(op, Grad(("x",))).outputs == ("y",)
+    op = typecheck(spec_of(ROOT / "specs" / "rms_norm.toml"))
+    saved = derive(op, Grad(("x", "weight")))
+    assert (saved.saved, saved.outputs) == ((("rstd", "rstd"),), ())
+    again = derive(op, Grad(("x",), ("y",)))
+    assert (again.saved, again.outputs) == ((), ("y",))
+
+
+def imported(spec: Spec, folder: Path) -> Any:
+    home = folder / spec.name
+    home.mkdir()
+    for name, text in generate(spec).items():
+        (home / name).write_text(text, encoding="utf-8")
+    found = importlib.util.spec_from_file_location(
+        f"derived_{spec.name}", home / "__init__.py", submodule_search_locations=[str(home)]
+    )
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    return getattr(module, spec.name)
+
+
+def drawn(spec: Spec) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,)}  # M and K alike, on purpose.
+    tensors = []
+    for tensor in spec.inputs:
+        shape = [length for axis in tensor.type.axes for length in lengths[axis]]
+        if "float64" in tensor.type.dtypes:
+            tensors.append(torch.rand(shape, dtype=torch.float64, device=DEVICE) * 2 - 0.5)
+        else:
+            tensors.append(torch.randint(0, 4, shape, device=DEVICE))
+    return tensors
+
+
+@pytest.mark.parametrize("path", STRESS, ids=lambda path: path.stem)
+def test_values(path: Path, tmp_path: Path) -> None:
+    spec = spec_of(path)
+    assert spec.grad is not None
+    function = imported(spec, tmp_path)
+    tensors = [abs(x) if spec.ranges and x.is_floating_point() else x for x in drawn(spec)]
+    params = {param.name: param.default for param in spec.params}
+
+    def gradients(results: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = [one for one in (results if isinstance(results, tuple) else (results,)) if one.requires_grad]
+        random = torch.Generator().manual_seed(1)
+        given = [torch.randn(one.shape, generator=random).to(one) for one in found]
+        return list(torch.autograd.grad(found, leaves, given))
+
+    places = [n for n, tensor in enumerate(spec.inputs) if tensor.name in spec.grad.wrt]
+    ours = [x.detach().requires_grad_(n in places) for n, x in enumerate(tensors)]
+    theirs = [x.detach().requires_grad_(n in places) for n, x in enumerate(tensors)]
+    got = gradients(function(*ours, **params), [ours[n] for n in places])
+    names = dict(zip((tensor.name for tensor in spec.inputs), theirs, strict=True))
+    want = gradients(eval(spec.reference, {"torch": torch} | names | params), [theirs[n] for n in places])
+    close = 1e-5 if any(output.dtype == "float32" for output in spec.outputs) else 1e-10
+    torch.testing.assert_close(got, want, rtol=close, atol=close)
+
+
+def test_only_what_is_needed_is_computed(tmp_path: Path) -> None:
+    spec = spec_of(ROOT / "specs" / "rms_norm.toml")
+    function = imported(replace(spec, name="rms_norm"), tmp_path)
+    x, weight = torch.randn(3, 8, device=DEVICE), torch.randn(8, device=DEVICE, requires_grad=True)
+    assert not function(x, weight.detach()).requires_grad
+    function(x, weight).sum().backward()
+    assert weight.grad is not None
+    assert x.grad is None
+    with torch.no_grad():
+        assert function(x, weight).grad_fn is None
