@@ -46,7 +46,7 @@ def test_specs_type_check(text: str) -> None:
 def test_every_section_of_the_language_has_a_spec() -> None:
     assert len(SPECS) >= 8
     shown = "\n".join(spec.values[0] for spec in SPECS if isinstance(spec.values[0], str))
-    tables = "op types inputs params compute outputs reference schedule test".split()
+    tables = "op types inputs params compute outputs grad reference schedule test".split()
     assert not [table for table in tables if f"[{table}]" not in shown]
 
 

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 def check(spec: Spec) -> None:
     """Raise `Mistakes` for what is wrong with a spec's math."""
-    program_of(spec)
+    backward_of(spec, program_of(spec))
+
+
+def backward_of(spec: Spec, program: Program) -> Backward | None:
+    return plan_backward(derive(program.op, spec.grad), program) if spec.grad else None
 
 
 def program_of(spec: Spec) -> Program:
@@ -45,10 +49,9 @@ def generate(spec: Spec) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header."""
     program = program_of(spec)
     files = {}
-    backward: Backward | None = None
+    backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()
-    if spec.grad:
-        backward = plan_backward(derive(program.op, spec.grad), program)
+    if backward is not None:
         kernel, parts = autograd_module(backward, spec.schedule.autotune)
         if parts:
             rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))

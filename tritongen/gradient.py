@@ -331,6 +331,8 @@ class _Reverse:
     def assembled(self, found: dict[str, Node]) -> Gradient:
         names = {name: self.fresh(f"d{name}") for name in found}
         kept, outputs = self.kept(found.values())
+        if self.mistakes:
+            raise Mistakes(*self.mistakes)
         stand_ins = {name: self.saved_name(name) for name in kept}
         derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
         recomputed = self.closure(chain.from_iterable(references(node) for _, node in derived), {*kept, *outputs})
@@ -393,7 +395,7 @@ class _Reverse:
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
         if self.grad.save:
-            found = self.closure(roots, set(self.grad.save)) | roots
+            found = self.closure(roots, set(self.grad.save), leaves=True)
             self.mistakes += [self.unread(name) for name in self.grad.save if name not in found]
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
             return [name for name in self.grad.save if name not in mapped], mapped & set(self.grad.save)

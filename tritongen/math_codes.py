@@ -296,10 +296,24 @@ FAMILIES = (
     ),
     row(
         "TG604",
-        "a gradient",
+        "a gradient that is not there",
         """
-        [grad] is part of the language and its names are checked, but this version derives no gradients. Leave it
-        out: without it, the kernel is generated, and does not take part in autograd.
+        A gradient is by a float input, and zero where nothing changes smoothly with it: leave such an input out of
+        wrt. `digamma` and `heaviside` have no derivative here. Through `take` there is a gradient where each element
+        is read once, by a position plus or minus a number, or from the axis by an index of the same row; where several
+        elements may read the same one there is none yet. All reductions that a gradient needs are along the same axes,
+        or sums along all of the others.
+
+            [inputs]
+            table = "float[V, D]"
+            tokens = "int64[S]"
+
+            [compute]
+            y = "take(table, tokens, V)"
+
+            [grad]
+            wrt = ["tokens"]               # wrong: integers
+            wrt = ["table"]                # wrong: tokens may repeat
         """,
     ),
     row(
@@ -316,6 +330,22 @@ FAMILIES = (
             y = "x * w"
             v = "w * w"                    # wrong beside y: it has no M
             n = "sum(x, N)"                # right beside y: a sum takes N away
+        """,
+    ),
+    row(
+        "TG606",
+        "a value that is saved for nothing",
+        """
+        `save` has the lines of [compute] that the forward keeps for the backward. A line that the gradient does not
+        read would only cost memory. Without `save`, numbers for each row are kept and all else is computed again.
+
+            [compute]
+            total = "sum(x, N)"
+            y = "x * x + total"
+
+            [grad]
+            wrt = ["x"]
+            save = ["total"]               # wrong: dx is 2 * x * dy + sum(dy, N)
         """,
     ),
 )
