@@ -294,6 +294,8 @@ class _Map(_Common):
         first, *_ = likes = [self.host.like(result) for result in self.op.results]
         tests, steps = [], []
         for tensor in self.op.inputs:
+            if not tensor.type.axes:
+                continue
             test, step = f"{tensor.name}.is_contiguous()", f"{tensor.name}_cols == (1,)"
             if tensor is not first:
                 test = f"{tensor.name}.shape == {self.whole()}.shape and {test}"
@@ -302,7 +304,7 @@ class _Map(_Common):
             tests.append(test)
             steps.append(step)
         tensors = [t.type.axes for t in self.op.inputs] + [r.axes for r in self.op.results]
-        if not self.whole() or len(set(tensors)) > 1:
+        if not self.whole() or len({axes for axes in tensors if axes}) > 1:
             tests = []  # Dimensions come in several orders, which equal lengths would not tell.
             likes = [self.op.inputs[0]] * len(likes)
         # A result made like an input is contiguous where that is.

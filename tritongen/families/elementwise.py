@@ -40,8 +40,7 @@ def plan_map(program: Program) -> MapKernels:
     shape = "Elements in a line" if is_line(space) else "A tile of rows by columns"
     strided = _kernel(program, space, compute, "strided_kernel", f"{shape}, with any strides.")
     body = flat = None
-    scalar_free = all(t.type.axes for t in op.inputs)
-    if not space.split and scalar_free:
+    if not space.split:
         dim = Dim(axes, "offsets", "n", "", False)
         line = Space((), (dim,), split=False)
         body = _kernel(program, line, compute, "tile", "")
