@@ -24,6 +24,7 @@ from .samples import (
 from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
+KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
 # What the emitted files call things; an operator of such a name goes by another in them.
 HELPERS = frozenset(
     "argparse backwards check compare configs copy_rate draw find_spec functools gpu kernel main make math measure"
@@ -47,12 +48,32 @@ def tests_view(spec: Spec, program: Program, kernel: Module, configs: Mapping[st
         **inputs_view(op),
         **layouts_view(program),
         **far_view(op, shapes),
-        **{kind: kind in kernel.traffic.kinds for kind in ("flat", "tile", "registers", "loop")},
+        **{kind: kind in kernel.traffic.kinds for kind in KINDS},
         "splits": bool(kernel.view.get("partial")),
         **search_view(kernel),
         "params": other_values(op),
         "bad_params": [{name: bad} for name, bad in refused_values(op)],
         "tolerances": tolerances(program),
+        **products_view(program, shapes),
+        "small_n": min((config.block_n for config in configs["pointers"]), default=0),
+    }
+
+
+def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
+    """What tests of matrix products have besides."""
+    columns = dtype_columns(program.op)
+    half = all("float16" in dtypes for dtypes in columns.values())
+    several = len(columns) > 1
+    halves, singles = (torch_dtypes((dtype,) * len(columns)) for dtype in ("float16", "float32"))
+    bfloat16 = any("bfloat16" in dtypes for dtypes in columns.values())
+    return {
+        "product": program.contraction is not None,
+        "tiled": shapes.tiled(),
+        "pair_got": "got" if len(program.op.results) > 1 else "[got]",
+        "pair_want": "want" if len(program.op.results) > 1 else "[want]",
+        "half": f", {halves}" if columns and half else "",
+        "single": f", {singles}" if columns and all("float32" in dtypes for dtypes in columns.values()) else "",
+        "without_bfloat16": ("torch.bfloat16 not in one" if several else "one != torch.bfloat16") if bfloat16 else "",
     }
 
 
@@ -160,6 +181,8 @@ def result_dtype(op: Op, result: Result) -> str:
 def tolerances(program: Program) -> tuple[tuple[str, str], ...]:
     """Half precision is rounded once; sums in float32 lose a digit more than single operations."""
     single, double = ("1e-4", "1e-9") if program.over else ("1e-5", "1e-10")
+    if program.contraction and program.op.precision == "tf32":
+        single = "2e-3"
     return (("float16", "2e-3"), ("bfloat16", "1.6e-2"), ("float32", single), ("float64", double))
 
 

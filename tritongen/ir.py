@@ -172,6 +172,7 @@ class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
+    `precision` is that of matrix products of float32.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Op:
     results: tuple[Result, ...]
     axes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...] = ()
+    precision: str = "ieee"
 
     def value(self, name: str) -> Value:
         return next(value for value in self.values if value.name == name)

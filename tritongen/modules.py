@@ -18,7 +18,7 @@ from .space import Space
 from .structure import Program
 from .views import Argument, Kernel
 
-DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py")
+DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
 HOST_SOURCES = ("host.py",)
 RULES = (
     "choose_flat",
@@ -27,6 +27,12 @@ RULES = (
     "choose_registers",
     "choose_loop",
     "choose_splits",
+    "choose_pointers",
+    "choose_parts",
+    "use_descriptors",
+    "choose_descriptors",
+    "programs",
+    "warps_specialize",
 )
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
@@ -45,16 +51,14 @@ class Module:
         texts = _strings(self.view) | ({"choose_loop"} if self.view.get("choose") else set())
         texts |= {"choose_splits"} if self.view.get("partial") else set()
         texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
+        texts |= (
+            {"choose_pointers", "choose_parts"} if self.view.get("combine") and self.view.get("pointers") else set()
+        )
+        texts |= {"use_descriptors", "choose_descriptors"} if self.view.get("descriptors") else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
-def kernel_module(program: Program, autotune: bool = False) -> Module:
-    """The module of a program's kernels; with `autotune`, launches search their configurations."""
-    family = _Rows if program.over else _Map
-    return family(program, autotune).module()
-
-
-class _Common:
+class Common:
     """What the modules of all families have in common."""
 
     def __init__(
@@ -101,7 +105,9 @@ class _Common:
         roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
         hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
         view["device_sources"] = extract(roots, devices)
-        always = {"_on("} | ({"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") else set())
+        always = {"_on("} | (
+            {"_cdiv("} if "_cdiv(" in "".join(_strings(extra)) or extra.get("flat") or extra.get("pointers") else set()
+        )
         wanted = mentioned(_strings(view) | always, hosts)
         view["host_sources"] = extract(hosts, wanted)
         view["imports"] = self.imports(view)
@@ -127,6 +133,7 @@ class _Common:
             "import torch",
             "import triton",
             "import triton.language as tl",
+            *(["from triton.tools.tensor_descriptor import TensorDescriptor"] if "TensorDescriptor" in text else []),
         )
 
     def specialised(self, kernel: Kernel) -> str:
@@ -153,7 +160,7 @@ class _Common:
         return replace(kernel, search=candidates, search_key=f"[{key}]")
 
 
-class _Map(_Common):
+class Elementwise(Common):
     def __init__(self, program: Program, autotune: bool) -> None:
         self.plan: MapKernels = plan_map(program)
         kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
@@ -276,7 +283,7 @@ class _Map(_Common):
         }
 
 
-class _Rows(_Common):
+class Rows(Common):
     def __init__(self, program: Program, autotune: bool) -> None:
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan

@@ -132,6 +132,7 @@ class _Reader:
             reference=_text(self._table("reference").get("torch")),
             register=self._register(),
             schedule=self._schedule(),
+            precision=_text(op.get("precision")) or "ieee",
             ranges=tuple(self._ranges(inputs)),
         )
 

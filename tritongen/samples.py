@@ -69,6 +69,15 @@ class Shapes:
         ragged = self.ragged[len(self.ragged_batch) :]
         return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
 
+    def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
+        """A matrix product of such sides, a few in a batch; several axes make a side about so long."""
+        contraction = self.program.contraction
+        assert contraction is not None
+        lengths = dict.fromkeys(contraction.batch, 3)
+        for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
+            lengths |= dict.fromkeys(side[1:], 2) | {side[0]: -(-length // 2 ** (len(side) - 1))}
+        return tuple(lengths[axis] for axis in self.axes)
+
     def small(self) -> list[tuple[int, ...]]:
         cases = [
             self.ragged,
@@ -86,6 +95,8 @@ class Shapes:
 
     def large(self) -> list[tuple[int, ...]]:
         """For a GPU: every kernel of the module by its own rule, full tiles and ragged ones."""
+        if self.program.contraction:
+            return [self.sides(*sides) for sides in ((512, 768, 640), (300, 515, 1029), (1, 1000, 4096), (300, 3, 70))]
         if len(self.axes) == 1 and not self.program.over:
             return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
         shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
@@ -121,6 +132,10 @@ class Shapes:
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail."""
         return self.of((3,), 2, 100)
+
+    def tiled(self) -> list[tuple[int, ...]]:
+        """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
+        return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
 
     def special(self) -> tuple[int, ...]:
         return self.of((24,), 3, 21)

@@ -22,6 +22,9 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "any": FLOATS + INTS + BOOLS,
 }
 
+# How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+
 # The pseudo-axis of any number of leading axes.
 BATCH = "..."
 
@@ -137,4 +140,5 @@ class Spec:
     reference: str = ""  # a torch expression, or "" where the math itself is the oracle
     register: str = "none"
     schedule: Schedule = Schedule()
+    precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie

@@ -96,6 +96,7 @@ class _Typer:
             results=tuple(results),
             axes=self.axes,
             sizes=tuple(sorted(self.sizes.items())),
+            precision=spec.precision,
         )
 
     def statement(self, name: str, text: str) -> None:
