@@ -156,10 +156,10 @@ def tiles(table: tuple[Config, ...], traffic: Traffic, schedule: Schedule) -> li
         lists = (schedule.block_m, schedule.block_n, schedule.num_warps, schedule.num_stages)
         usual = ((first.block_m,), (first.block_n,), (first.warps,), (first.stages,))
         every = product(*(given or default for given, default in zip(lists, usual, strict=True)))
-        return [Config(w, block_m=m, block_n=n, block_k=first.block_k, stages=s) for m, n, w, s in every]
+        table = tuple(Config(w, block_m=m, block_n=n, block_k=first.block_k, stages=s) for m, n, w, s in every)
     if traffic.width:
         return [replace(config, block_n=traffic.width) for config in table]
-    if traffic.products > 1:
+    if traffic.products > 1 and not schedule.block_n:
         return [replace(config, block_n=max(32, config.block_n // 2)) for config in table]
     return list(table)
 

@@ -38,8 +38,6 @@ class Products(Common):
         extra: dict[str, Any] = {
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
-            "n_batch": "n_batch * " if batched else "",
-            "n_batch_times": "n_batch * " if batched else "",
             "sums": names,
             "whole_rows": whole_rows,
             "summed": "n_summed" if plan.skips else "n_inner",
@@ -214,9 +212,8 @@ class Products(Common):
         whole = self.reduces_rows()
         names = [argument.spelling for argument in kernel.arguments]
         for name in [r.output.name for r in self.op.results if f"{r.output.name}_desc" in names]:
-            lines.append(
-                f"{name}_desc = _result_descriptor({name}, block_m, block_n{'' if whole else f' // {self.plan.slices}'})"
-            )
+            width = "block_n" if whole else f"block_n // {self.plan.slices}"
+            lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width})")
         return lines
 
     def flag(self, operand: Operand) -> str:

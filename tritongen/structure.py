@@ -49,7 +49,10 @@ def recognise(op: Op) -> Program:
 
 
 def _contraction(op: Op, contraction: Contraction) -> Program:
-    mistakes = [*_clashes(op, TILES, "tiles of a matrix product use it themselves"), *_apart(op, set(contraction.cols))]
+    names = [t.name for t in op.inputs] + [v.name for v in op.values]
+    own = TILES | {f"{name}_{what}" for name in names for what in ("desc", "inner_last", "slices", "left", "right")}
+    mistakes = _clashes(op, own, "tiles of a matrix product use it themselves")
+    mistakes += _apart(op, set(contraction.cols))
     if mistakes:
         raise Mistakes(*mistakes)
     return Program(op, contraction.inner, contraction)
@@ -57,8 +60,8 @@ def _contraction(op: Op, contraction: Contraction) -> Program:
 
 # What the kernels of matrix products call their own.
 TILES = frozenset(
-    "dot end first_col first_row inner inner_mask matrix n_batch n_inner n_parts n_summed n_terms part part_col parts split start"
-    " steps tile".split()
+    "accumulator block_k block_m dot end first_col first_row inner inner_mask matrix n_batch n_inner n_parts n_summed"
+    " n_terms part part_col parts split start steps tile".split()
 )
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
 LOOP = frozenset("end first last length split splits start".split())
