@@ -185,7 +185,9 @@ class _Builder:
 
     def loop(self, passes: list[list[Value]]) -> Kernel:
         lowering = self.lowering(True)
-        walks, known = self.walks(passes, lowering)
+        known: set[str] = set()
+        before = self.before(passes[0], known, lowering)
+        walks = self.walks(passes, known, lowering)
         stores: list[Line] = []
         row_results = [r for r in self.op.results if not set(r.node.axes) & set(self.program.over)]
         tile_results = [r for r in self.op.results if r not in row_results]
@@ -200,24 +202,27 @@ class _Builder:
         row_values = needed(self.op.values, [r.output.name for r in row_results])
         stores += self.finish(row_values, known, lowering)
         stores += [self.assembler.store(result) for result in row_results]
-        setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(list(self.op.values), tiles=False)]
+        reads = self.assembler.reads(list(self.op.values), tiles=False)
+        setup = [*self.assembler.bases(self.op.results), *reads, *before]
         doc = "A loop along each row, for rows that do not fit in registers."
         if not self.program.maps_back:
             doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
         return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
 
-    def walks(self, passes: list[list[Value]], lowering: Lowering) -> tuple[list[Pass], set[str]]:
-        """The loops along the columns, and the names that are known after them."""
+    def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
+        """What the first walk reads of the row as a whole; it becomes known."""
+        return self.finish(self.arguments(reductions), known, lowering)
+
+    def arguments(self, reductions: list[Value]) -> list[Value]:
+        """The values that some reductions are of, and what those need."""
+        return needed(self.op.values, [name for value in reductions for name in references(value.node)])
+
+    def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering) -> list[Pass]:
+        """The loops along the columns; what they find out becomes known."""
         walks: list[Pass] = []
-        known: set[str] = set()
         for level, reductions in enumerate(passes):
             states = self.running(reductions)
-            wanted = [
-                v
-                for v in needed(self.op.values, [r for red in reductions for r in references(red.node)])
-                if self.along(v) and v.name not in known and v not in reductions
-            ]
-            wanted = [v for v in wanted if not self.replaced(v, reductions)]
+            wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
             for value in wanted:
@@ -227,7 +232,7 @@ class _Builder:
             after = [line for _, state in states for line in (*state.lanes, *state.merge, *state.finish)]
             after += self.shared_means(reductions)
             known |= {value.name for value in reductions}
-            later = [v for red in passes[level + 1 :] for r in red for v in needed(self.op.values, references(r.node))]
+            later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
             if self.program.maps_back:
                 tile_results = [r.output.name for r in self.op.results if set(r.node.axes) & set(self.program.over)]
                 later += needed(self.op.values, tile_results)
@@ -235,7 +240,7 @@ class _Builder:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
             start = tuple(line for _, state in states for line in state.start)
             walks.append(Pass(self.comment(reductions), start, tuple(body), tuple(after)))
-        return walks, known
+        return walks
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
         """Whether a mapped value is needed only by sums that run together with their maximum."""
@@ -308,7 +313,9 @@ class _Builder:
     def partial(self, reductions: list[Value]) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
         lowering = self.lowering(True)
-        walks, _ = self.walks([reductions], lowering)
+        known: set[str] = set()
+        before = self.before(reductions, known, lowering)
+        walks = self.walks([reductions], known, lowering)
         walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
         merges = [line for _, state in self.running(reductions) for line in (*state.lanes, *state.merge)]
         if mentions(merges, "n_cols"):
@@ -318,7 +325,8 @@ class _Builder:
         stores = [
             Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
         ]
-        setup = [*self.assembler.bases(()), *self.row_reads(reductions)]
+        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
+        setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk_,), stores, lowering, results=False)
         extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
@@ -341,10 +349,11 @@ class _Builder:
         known = {value.name for value in reductions}
         after = [line for _, state in running_ for line in (*state.parts, *state.merge, *state.finish)]
         after += self.shared_means(reductions)
-        values = needed(self.op.values, [r.output.name for r in self.op.results])
+        others = tuple(value for value in self.op.values if value not in reductions)
+        values = needed(others, [r.output.name for r in self.op.results])
         after += self.finish(values, known, lowering)
         stores = [self.assembler.store(result) for result in self.op.results]
-        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values, finishing=True)]
+        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "The second stage for few long rows: merges the parts of each row."
         lines = [*reads, *after]
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
@@ -356,15 +365,11 @@ class _Builder:
             more += (Argument("split_cols", "split_cols"),)
         return replace(kernel, arguments=(*extra, *used, *rest, *more))
 
-    def row_reads(self, values: list[Value], finishing: bool = False) -> list[Line]:
-        if finishing:
-            values = [v for v in values if not isinstance(v.node, Reduce) and not self.along(v)]
-        lines = self.assembler.reads(values, tiles=False)
-        if finishing and lines:
-            tensors = {load.name for load in loads(v.node for v in values)}
-            bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
-            lines = [*[line for line in bases if line], *lines]
-        return lines
+    def row_reads(self, values: list[Value]) -> list[Line]:
+        """The loads that some values of a row need, after what tells where the row is."""
+        tensors = {load.name for load in loads(value.node for value in values)}
+        bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
+        return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
 
 
 def _from_first(line: Line) -> Line:
