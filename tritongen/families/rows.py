@@ -21,7 +21,7 @@ from ..accumulate import (
     whole,
 )
 from ..assemble import Assembler
-from ..ir import Load, Reduce, Value
+from ..ir import Load, Node, Reduce, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
@@ -142,10 +142,10 @@ class _Builder:
         name = next(v.name for v in self.op.values if v.node == node)
         value = self.op.value(name)
         if node.kind == "var":
-            mean = self.mean_of(node)
+            known = self.mean_of(node)
+            mean = known.name if known else f"{name}_mean"
             x = lowering.expression(node.arg)
-            if mean is None:
-                mean = f"{name}_mean"
+            if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
                 )
@@ -163,12 +163,17 @@ class _Builder:
         lowering.devices.discard("x")
         return substitute(tree, {"x": x})
 
-    def mean_of(self, node: Reduce) -> str | None:
-        """The name of the mean of what a variance is of, if it was taken before."""
-        for value in self.op.values:
-            if isinstance(value.node, Reduce) and value.node.kind == "mean" and value.node.arg == node.arg:
-                return value.name
-        return None
+    def mean_of(self, node: Node) -> Value | None:
+        """The mean of what a variance is of, if the math takes it too."""
+        if not isinstance(node, Reduce) or node.kind != "var":
+            return None
+        mean = replace(node, kind="mean", correction=0)
+        return next((value for value in self.program.reductions if value.node == mean), None)
+
+    def means_first(self, values: list[Value]) -> list[Value]:
+        """The values in order, but each mean before the variances that go by it."""
+        both = [(self.mean_of(value.node), value) for value in values]
+        return list(dict.fromkeys(value for pair in both for value in pair if value is not None))
 
     # Kernels
 
@@ -177,7 +182,7 @@ class _Builder:
         values = needed(self.op.values, [result.output.name for result in self.op.results])
         setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
         body: list[Line] = []
-        for value in values:
+        for value in self.means_first(values):
             body += lowering.line(value)
         stores = [self.assembler.store(result) for result in self.op.results]
         doc = "One or several rows per program, each whole in registers."
