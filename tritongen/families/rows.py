@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from ..accumulate import (
     Numbers,
     Running,
-    exp_pairs,
     lane,
     running,
     running_exp,
-    takes_finite,
     whole,
 )
 from ..assemble import Assembler
+from ..exponentials import exp_pairs, takes_finite, tells_of_nan
 from ..ir import Load, Node, Reduce, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
@@ -109,7 +108,10 @@ class _Builder:
 
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
-        return value.name not in self.exact and value in self.pairs.values()
+        total = next((name for name, largest in self.pairs.items() if largest == value), None)
+        if total is None or value.name in self.exact:
+            return False
+        return tells_of_nan(self.op, value, self.op.value(total))
 
     # Expressions
 
