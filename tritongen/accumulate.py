@@ -79,7 +79,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How a kernel spells numbers of its computing dtype."""
+    """How a kernel spells the numbers of a reduction."""
 
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"

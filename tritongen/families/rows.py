@@ -64,9 +64,6 @@ class _Builder:
         nodes = tuple(value.node for value in self.op.values)
         self.space = row_space(self.op, program.over, nodes)
         self.compute = compute_of(self.op)
-        kinds = {v.node.arg.dtype.kind for v in program.reductions if isinstance(v.node, Reduce)}
-        kind = "any" if "any" in kinds else "float" if "float" in kinds else "int"
-        self.numbers = Numbers(self.compute.text or "tl.int64", kind, "n_cols")
         self.pairs = exp_pairs(self.op)
         # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
         guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
@@ -106,6 +103,12 @@ class _Builder:
         wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
         return has != wanted
 
+    def numbers(self, node: Reduce) -> Numbers:
+        """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
+        if node.arg.dtype.kind in ("int", "bool"):
+            return Numbers("tl.int64", "int", "n_cols")
+        return Numbers(self.compute.text, node.arg.dtype.kind, "n_cols")
+
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
         total = next((name for name, largest in self.pairs.items() if largest == value), None)
@@ -127,18 +130,17 @@ class _Builder:
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
             value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
-        elif has in ("bool", "int") and node.kind not in ("any", "all") and self.needs_int64(node, has):
+        elif has in ("bool", "int") and node.kind not in ("any", "all") and not self.is_int64(node.arg):
             value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
         if not guard:
             return value
-        identity = self.numbers.identity(node.kind)
+        identity = self.numbers(node).identity(node.kind)
         if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
             return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
         return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
 
-    def needs_int64(self, node: Reduce, kind: str) -> bool:
-        loads_wide = self.compute.text == "tl.int64"
-        return kind == "bool" or not (loads_wide and isinstance(node.arg, Load))
+    def is_int64(self, node: Node) -> bool:
+        return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
 
     def whole(self, node: Reduce, lowering: Lowering) -> ast.expr:
         name = next(v.name for v in self.op.values if v.node == node)
@@ -160,7 +162,7 @@ class _Builder:
             x = parse(f"{distance} * {distance}")
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        template = whole(node, self.numbers, "cols", self.plain_max(value))
+        template = whole(node, self.numbers(node), "cols", self.plain_max(value))
         tree = lowering.name(template)
         lowering.devices.discard("x")
         return substitute(tree, {"x": x})
@@ -263,11 +265,13 @@ class _Builder:
         shared = self.sharing(reductions)
         states = []
         for value in reductions:
+            assert isinstance(value.node, Reduce)
+            numbers = self.numbers(value.node)
             if value.name in paired:
                 total = paired[value.name]
-                states.append((value, running_exp(value, total, self.numbers, takes_finite(self.op, total))))
+                states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
             elif value.name not in self.pairs and value.name not in shared:
-                states.append((value, running(value, self.numbers, self.plain_max(value))))
+                states.append((value, running(value, numbers, self.plain_max(value))))
         return states
 
     def sharing(self, reductions: list[Value]) -> dict[str, str]:
