@@ -35,8 +35,9 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-LONGEST = 4000  # lines of PTX: what replicates a tile in every thread has many times as many
-LONGEST_PRODUCT = 12000  # a thread has up to a hundred elements of a product's tile
+# Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
+# lines of PTX, where a reduction is a store or two. Exponentials in float64, spelled out, are 6,000 lines at most.
+SHARED, LONGEST = 100, 12_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 
@@ -73,9 +74,12 @@ class Launches:
         try:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
-            length = result.asm.get("ptx", "").count("\n")
-            if length > (LONGEST_PRODUCT if hasattr(self.configs, "POINTERS") else LONGEST):
-                self.refuse(f"{kernel.__name__} for {self.driver.target} is {length} lines of PTX: its layouts are bad")
+            ptx = result.asm.get("ptx", "")
+            length, shared = ptx.count("\n"), ptx.count("st.shared")
+            product = hasattr(self.configs, "POINTERS")  # Its tiles go through shared memory.
+            if length > LONGEST or (shared > SHARED and not product):
+                found = f"{length} lines of PTX with {shared} stores to shared memory"
+                self.refuse(f"{kernel.__name__} for {self.driver.target} is {found}: its layouts are bad")
         except Exception as error:
             self.refuse(f"{kernel.__name__} for {self.driver.target}: {type(error).__name__}: {error}")
 

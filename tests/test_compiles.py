@@ -17,10 +17,11 @@ from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
-# What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs and the other reductions.
+# What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts embedding integer_math integer_reductions many_reductions mixed_dtypes"
-    " optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse spelled_dtypes variances"
+    "arg_two_axes bool_and_numbers casts embedding integer_math integer_reductions integers_beside_floats"
+    " many_reductions mixed_dtypes optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse"
+    " row_constants scaled_softmax spelled_dtypes standard_scores variances"
 ).split()
 
 

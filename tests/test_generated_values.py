@@ -52,14 +52,14 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Case:
-    """How to draw the inputs of a call: with a length of 1 for every axis, with some NaN."""
+    """How to draw the inputs of a call: with a length of 1 for every axis, with some NaN or infinities."""
 
     dtype: str = "float32"
     long: str = ""
     batch: tuple[int, ...] = (2, 3)
     layout: str = "contiguous"
     ones: bool = False
-    nan: bool = False
+    special: tuple[float, ...] = ()
 
 
 @cache
@@ -114,7 +114,8 @@ def cases(spec: Spec) -> Iterator[Case]:
         yield Case(long=long, batch=batch, layout=LAYOUTS[place % len(LAYOUTS)])
     yield Case(ones=True)
     if not any("int" in output.dtype for output in spec.outputs):  # What NaN is as an integer, nobody says.
-        yield Case(nan=True)
+        yield Case(special=(math.nan,))
+        yield Case(special=(math.inf, -math.inf))
     if BATCH in axes:
         yield Case(batch=())
         yield Case(batch=(3, 1, 2, 1, 2), layout="turned")
@@ -145,8 +146,8 @@ def draw(spec: Spec, case: Case) -> list[torch.Tensor]:
             low, high = 0.0, 9.0
         values = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
         values = values > 0 if dtype == "bool" else values.floor() if "int" in dtype else values
-        if case.nan and "float" in dtype:
-            values.view(-1)[3::7] = math.nan
+        for step, special in enumerate(case.special if "float" in dtype else ()):
+            values.view(-1)[step::7] = special
         tensors.append(lay_out(values.to(getattr(torch, dtype)), case.layout).to(DEVICE))
     return tensors
 

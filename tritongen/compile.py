@@ -13,6 +13,7 @@ from .modules import Elementwise, Module, Rows
 from .product_module import Products
 from .reference import reference_mistakes
 from .resources import templates_dir
+from .scoping import undefined_names
 from .spec import Schedule, Spec
 from .structure import Program, recognise
 from .typecheck import typecheck
@@ -61,9 +62,12 @@ def generate(spec: Spec) -> dict[str, str]:
     program = program_of(spec)
     kernel = kernel_module(program, spec.schedule.autotune)
     configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
+    text = render(kernel.template, kernel.view)
+    if missing := undefined_names(text):
+        raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
     return {
         "__init__.py": render("init.py.jinja", kernel.view),
-        "kernel.py": render(kernel.template, kernel.view),
+        "kernel.py": text,
         "configs.py": render("configs.py.jinja", configs),
         f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs)),
         f"bench_{spec.name}.py": render(

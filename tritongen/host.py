@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .accumulate import exp_pairs
+from .exponentials import exp_pairs
 from .ir import Dtype, Op, Reduce, Result, walk
 from .lower import Compute
 from .space import Dim, Space

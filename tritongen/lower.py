@@ -69,14 +69,11 @@ def compute_of(op: Op) -> Compute:
     data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
     inputs = [tensor for tensor in op.inputs if tensor.name in data]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
-    reduces_ints = any(isinstance(n, Reduce) and n.arg.dtype.kind in ("int", "bool") for n in nodes)
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
         ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
         if as_float:
             return Compute("tl.float32")
-        if reduces_ints:
-            return Compute("tl.int64")
         return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
     names = tuple(tensor.name for tensor in floats)
     mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]

@@ -44,9 +44,9 @@ class Shapes:
         reduced = [axis for axis in self.axes if axis in self.program.over]
         return (reduced or ["", *self.axes])[-1]
 
-    def of(self, batch: tuple[int, ...], middle: int, long: int) -> tuple[int, ...]:
+    def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """Leading axes, where there may be any, the axis to work along, and one or more besides."""
-        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), 3)
+        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), others)
         lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
         if self.long in lengths:
             lengths[self.long] = long
@@ -130,8 +130,12 @@ class Shapes:
         return self.of((2, 3, 2, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
-        """Enough for several steps of a loop and several programs, with a tail."""
-        return self.of((3,), 2, 100)
+        """Enough for several steps of a loop and several programs, with a tail.
+
+        Rows are few, for the interpreter is slow, and short where only axes of fixed size are reduced.
+        """
+        fixed = self.program.over and self.long not in self.program.over
+        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 100, others=2)
 
     def tiled(self) -> list[tuple[int, ...]]:
         """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""

@@ -117,9 +117,8 @@ class Tile:
         floats = any("float" in dtype for dtype in dtypes)
         if tensor.name in indices(self.op):
             return ""
-        if floats or to == "tl.int64" or (self.compute.constexpr and tensor.name in self.compute.of):
-            return f".to({to})"
-        return ""
+        promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
+        return f".to({to})" if floats or promotes else ""
 
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
@@ -192,6 +191,10 @@ class Tile:
 
     def load(self, node: Load, lowering: Lowering) -> ast.expr:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+# Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.
+_AS_IN_TORCH = frozenset({"int16", "int32", "int64"})
 
 
 def indices(op: Op) -> set[str]:
