@@ -270,7 +270,10 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
 
 
 def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
-    """The input that the test of wide offsets spreads out: the one with most axes."""
+    """The input that the test of wide offsets spreads out: the one with most axes.
+
+    The step is one that int32 still holds, so that three of them show an offset that is not widened.
+    """
     tensor = max(op.inputs, key=lambda tensor: len(tensor.type.axes))
     outer, *_ = *tensor.type.shape, AxisTerm((), ())
     fixed = math.prod(size or 1 for size in outer.sizes)
@@ -278,13 +281,15 @@ def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
     smallest = {name: min(dtypes, key=_BYTES.__getitem__) for name, dtypes in columns.items()}
     dtype = smallest.get(tensor.type.variable or tensor.name, tensor.type.dtypes[0])
     lengths = {axis: 37 if axis == shapes.long else 3 for axis in shapes.axes}
-    lengths |= {axis: 2 if fixed == 1 else 1 for axis in outer.names if axis in lengths}
+    free = [axis for axis in outer.names if axis in lengths]
+    lengths |= dict.fromkeys(free, 1) | dict.fromkeys(free[:1], -(-3 // fixed))
+    length = fixed * math.prod(lengths[axis] for axis in free)
     return {
         "far": bool(outer.names),
         "far_shape": tuple(lengths.values()),
         "far_position": op.inputs.index(tensor),
         "far_dtype": f", {torch_dtypes(tuple(smallest.values()))}" if columns else "",
-        "far_gigabytes": 2 * _BYTES[dtype] * max(1, fixed - 1) + 2,
+        "far_gigabytes": _BYTES[dtype] * (length - 1) + 2,
     }
 
 

@@ -136,7 +136,7 @@ class Tile:
             position = lowering.expression(at[moved])
             if not isinstance(position, ast.Name):
                 position = lowering.hoist("at", position)
-            terms.append(f"{ast.unparse(position)} * {mine.stride(dim)}")
+            terms.append(f"{self.offset(position, at[moved])} * {mine.stride(dim)}")
             if not self.within(at[moved], moved):
                 name = ast.unparse(position)
                 checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
@@ -146,6 +146,11 @@ class Tile:
         other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         return parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+
+    def offset(self, position: ast.expr, node: Node) -> str:
+        """A position as it is multiplied by a stride: what comes from memory may be too narrow for that."""
+        of_memory = any(isinstance(part, Load | Ref | Scalar) for part in walk(node))
+        return f"{ast.unparse(position)}.to(INDEX)" if of_memory else ast.unparse(position)
 
     def within(self, node: Node, axis: str) -> bool:
         """Whether an index is surely a position along an axis of fixed size."""
