@@ -20,7 +20,8 @@ GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs and the other reductions.
 OTHERS = (
     "arg_two_axes bool_and_numbers casts embedding integer_math integer_reductions many_reductions mixed_dtypes"
-    " optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse spelled_dtypes variances"
+    " optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse spelled_dtypes variances wide_positions"
+    " wide_reductions"
 ).split()
 
 

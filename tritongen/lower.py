@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .functions import FUNCTIONS, Function
+from .integers import Integers
 from .ir import (
     INT64,
     Call,
@@ -121,6 +122,10 @@ class Lowering:
     pending: list[Line] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     target: str = ""
+    integers: Integers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.integers = Integers(self.op)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it."""
@@ -190,8 +195,11 @@ class Lowering:
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
         self.devices |= {name for name in uses if name[0] == "_"}
         arguments: dict[str, ast.expr] = {}
-        for arg, given in zip(row.args, node.args, strict=True):
+        widened = self.integers.widened.get(node)
+        for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
+            if place == widened:
+                value = widen(value, given)
             of_numbers = row.accepts == "float" and arg is row.args[0] and not given.axes and given.dtype.weak
             if of_numbers:  # Neither Triton's functions nor ours take plain numbers.
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or 'tl.float32'})")
@@ -295,6 +303,13 @@ def literal(value: float | int | bool | str | None) -> ast.expr:
 
 def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(value, name), list(args), [])
+
+
+def widen(value: ast.expr, node: Node) -> ast.expr:
+    """A value as int64. Lengths may be numbers that are known when the kernel is compiled."""
+    if node.axes:
+        return method(value, "to", parse("tl.int64"))
+    return parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
 
 
 def _binary(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:

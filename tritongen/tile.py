@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .ir import Call, Constant, Index, Load, Node, Op, Ref, Scalar, Value, walk
+from .integers import Integers, inside
+from .ir import Choose, Load, Node, Op, Ref, Scalar, Value, children, walk
 from .lower import Compute, Line, Lowering, load_default, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
@@ -136,8 +137,8 @@ class Tile:
             position = lowering.expression(at[moved])
             if not isinstance(position, ast.Name):
                 position = lowering.hoist("at", position)
-            terms.append(f"{self.offset(position, at[moved])} * {mine.stride(dim)}")
-            if not self.within(at[moved], moved):
+            terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
+            if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
                 checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         mask = self.mask(node.axes)
@@ -147,28 +148,15 @@ class Tile:
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         return parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
 
-    def offset(self, position: ast.expr, node: Node) -> str:
-        """A position as it is multiplied by a stride: what comes from memory may be too narrow for that."""
-        of_memory = any(isinstance(part, Load | Ref | Scalar) for part in walk(node))
-        return f"{ast.unparse(position)}.to(INDEX)" if of_memory else ast.unparse(position)
+    def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
+        """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
+        other = any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in _computed(node))
+        return f"{ast.unparse(position)}.to(INDEX)" if other else ast.unparse(position)
 
-    def within(self, node: Node, axis: str) -> bool:
+    def within(self, node: Node, axis: str, integers: Integers) -> bool:
         """Whether an index is surely a position along an axis of fixed size."""
         size = dict(self.op.sizes).get(axis)
-        bounds = self.bounds(node)
-        return bool(size and bounds and bounds[0] >= 0 and bounds[1] < size)
-
-    def bounds(self, node: Node) -> tuple[float, float] | None:
-        match node:
-            case Constant(value=int() as value):
-                return value, value
-            case Index(axis=axis) if axis in dict(self.op.sizes):
-                return 0, dict(self.op.sizes)[axis] - 1
-            case Call(function="add" | "sub" as function, args=(left, right)):
-                a, b = self.bounds(left), self.bounds(right)
-                if a and b:
-                    return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
-        return None
+        return bool(size and inside(integers.bounds(node), (0, size - 1)))
 
     def store_line(self, name: str, axes: tuple[str, ...], value: str, cast: str = "", policy: str = "") -> Line:
         mine = Tensor(name, axes)
@@ -185,10 +173,11 @@ class Tile:
         return ast.Name(dim.index)
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:
-        parts = [self.size_name(axis) for axis in axes]
         if set(axes) == set(self.space.col_axes):
-            parts = ["n_cols"]
-        return parse(" * ".join(parts))
+            return parse("n_cols")
+        first, *others = (self.size_name(axis) for axis in axes)
+        # Each fits in int32, but maybe not all of them together.
+        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
 
     def size_name(self, axis: str) -> str:
         if self.space.col_axes == (axis,):
@@ -197,6 +186,13 @@ class Tile:
 
     def load(self, node: Load, lowering: Lowering) -> ast.expr:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+def _computed(node: Node) -> Iterator[Node]:
+    """What a value is made of, without the flags that choose."""
+    for child in children(node)[1 if isinstance(node, Choose) else 0 :]:
+        yield from _computed(child)
+    yield node
 
 
 def indices(op: Op) -> set[str]:
