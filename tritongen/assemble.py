@@ -153,7 +153,9 @@ class Assembler:
             for dim in self.tile.space.steps(tensor.axes, self.tile.space.taken):
                 if mentions(lines, tensor.stride(dim)):
                     position = tensor.axes.index(dim.axes[0]) - len(tensor.axes)
-                    found.append(Argument(tensor.stride(dim), f"{tensor.name}.stride({position})"))
+                    stride = f"{tensor.name}.stride({position})"
+                    otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
+                    found.append(Argument(tensor.stride(dim), stride + otherwise))
         return found
 
     def param_arguments(self, lines: list[Line]) -> list[Argument]:

@@ -115,8 +115,9 @@ class Host:
 
     def shapes(self) -> list[str]:
         """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
-        lines: list[str] = []
-        known: set[str] = set()
+        known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
+        known = set()
         for tensor in self.ordered():
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):

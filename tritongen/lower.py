@@ -260,14 +260,24 @@ class Lowering:
             return value
         return method(value, "to", parse(self.compute.text))
 
-    def hoist(self, name: str, value: ast.expr) -> ast.expr:
-        taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
-        wanted = f"{self.target}_{name}"
-        done = {line.text.split(" = ")[0] for line in self.pending}
-        while wanted in taken | done:
-            wanted += "_"
+    def hoist(self, name: str, value: ast.expr) -> ast.Name:
+        wanted = self.new_name(name)
         self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
         return ast.Name(wanted)
+
+    def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
+        """What is read of an optional input, under a name."""
+        wanted = self.new_name(tensor.name)
+        self.pending += if_given(tensor, wanted, value, otherwise)
+        return ast.Name(wanted)
+
+    def new_name(self, name: str) -> str:
+        taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
+        wanted = f"{self.target}_{name}"
+        done = {line.text.split(" = ")[0].strip() for line in self.pending}
+        while wanted in taken | done:
+            wanted += "_"
+        return wanted
 
 
 def compares(template: ast.expr, name: str) -> bool:
@@ -333,6 +343,11 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
     return result
 
 
-def load_default(tensor: Input) -> str:
-    """How a kernel spells the number that an absent optional input stands for."""
-    return ast.unparse(literal(tensor.default))
+def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
+    """Lines that give a name what is read of an optional input, or the number that stands for it."""
+    return [
+        Line(f"if {tensor.name}_ptr is not None:"),
+        Line(f"    {name} = {value}"),
+        Line("else:"),
+        Line(f"    {name} = {otherwise}"),
+    ]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .integers import Integers, inside
-from .ir import Choose, Load, Node, Op, Ref, Scalar, Value, children, walk
-from .lower import Compute, Line, Lowering, load_default, parse
+from .integers import Integers, bounds_of_dtypes, inside, operands
+from .ir import Call, Choose, Index, Load, Node, Op, Ref, Scalar, Value, children, walk
+from .lower import Compute, Line, Lowering, if_given, literal, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
 
@@ -95,14 +95,21 @@ class Tile:
         if policy and mask == "tile_mask":
             arguments += [f'eviction_policy="{policy}"']
         text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
-        if tensor.default is None:
-            return [Line(f"{tensor.name} = {text}")]
-        return [
-            Line(f"if {mine.pointer} is not None:"),
-            Line(f"    {tensor.name} = {text}"),
-            Line("else:"),
-            Line(f"    {tensor.name} = {load_default(tensor)}"),
-        ]
+        if mine.optional:
+            return if_given(tensor, tensor.name, text, self.default(tensor))
+        return [Line(f"{tensor.name} = {text}")]
+
+    def default(self, tensor: Input) -> str:
+        """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
+        number = ast.unparse(literal(tensor.default))
+        dtypes = set(tensor.type.dtypes)
+        if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
+            return number
+        dtype = self.compute.text
+        if bounds_of_dtypes(tensor.type.dtypes):
+            dtype = dtype if "int" in dtype or self.compute.mode == "promote" else "tl.int32"
+            dtype = "tl.int64" if dtypes == {"int64"} else dtype
+        return f"tl.full((), {number}, {dtype or 'tl.float32'})"
 
     def fill(self, tensor: Input) -> str:
         floating = all("float" in dtype for dtype in tensor.type.dtypes)
@@ -146,7 +153,8 @@ class Tile:
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
         other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-        return parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+        text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
+        return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
 
     def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
         """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
@@ -193,6 +201,23 @@ def _computed(node: Node) -> Iterator[Node]:
     for child in children(node)[1 if isinstance(node, Choose) else 0 :]:
         yield from _computed(child)
     yield node
+
+
+def meets_tensors(op: Op, name: str) -> bool:
+    """Whether an input is used only in arithmetic with a tensor that is always there."""
+
+    def there(node: Node) -> bool:
+        parts = list(walk(node))
+        named = [op.value(part.name).node for part in parts if isinstance(part, Ref)]
+        always = any(isinstance(part, Index) for part in parts)
+        always |= any(op.input(part.name).default is None for part in parts if isinstance(part, Load))
+        return always or any(map(there, named))
+
+    nodes = [node for value in op.values for node in walk(value.node)]
+    uses = [node for node in nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
+    plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
+    bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
+    return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
 
 
 def indices(op: Op) -> set[str]:
