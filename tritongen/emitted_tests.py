@@ -284,9 +284,10 @@ def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
     free = [axis for axis in outer.names if axis in lengths]
     lengths |= dict.fromkeys(free, 1) | dict.fromkeys(free[:1], -(-3 // fixed))
     length = fixed * math.prod(lengths[axis] for axis in free)
+    named = {axis: size for axis, size in lengths.items() if axis != BATCH}
     return {
         "far": bool(outer.names),
-        "far_shape": tuple(lengths.values()),
+        "far_shape": tuple((lengths | shapes.fitting(named)).values()),
         "far_position": op.inputs.index(tensor),
         "far_dtype": f", {torch_dtypes(tuple(smallest.values()))}" if columns else "",
         "far_gigabytes": _BYTES[dtype] * (length - 1) + 2,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .accumulate import exp_pairs
 from .ir import Dtype, Op, Reduce, Result, walk
 from .lower import Compute
 from .space import Dim, Space
-from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
+from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 from .views import Field
 
 CLASS_NAMES = {dtypes: f"_{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -110,8 +111,8 @@ class Host:
         return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
 
     def ordered(self) -> list[Input]:
-        """The inputs with those that are always there first, since they define the axes."""
-        return sorted(self.op.inputs, key=lambda tensor: tensor.default is not None)
+        """The inputs with those first that define the axes."""
+        return told_in_order(self.op.inputs)
 
     def shapes(self) -> list[str]:
         """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
@@ -122,7 +123,7 @@ class Host:
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
-                    block += self.unflatten(tensor, position - len(tensor.type.shape), term)
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)
             named = [axis for axis in tensor.type.axes if axis != BATCH]
             new = [axis for axis in named if axis not in known]
             sizes = dict(self.op.sizes)
@@ -152,7 +153,9 @@ class Host:
         return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
 
     def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
-        targets = [axis if axis not in known else f"{axis}_{tensor.name}" for axis in named]
+        split = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
+        again = {axis: "_" if axis in split else f"{axis}_{tensor.name}" for axis in known}
+        targets = [again.get(axis, axis) for axis in named]
         batch = BATCH in tensor.type.axes
         has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
         if batch and has_batch and len(self.batch_inputs()) == 1:
@@ -164,7 +167,7 @@ class Host:
             line = f"{_targets(targets)} = {tensor.name}.shape"
         lines = [line]
         for axis, target in zip(named, targets, strict=True):
-            if axis != target:
+            if target not in (axis, "_"):
                 lines += self.differs(tensor, f"{target} != {axis}", f"axis {axis} is {{{axis}}} in another input")
         return lines
 
@@ -174,21 +177,31 @@ class Host:
             f'    raise ValueError(f"{self.op.name}: {says}, but {tensor.name} is {{list({tensor.name}.shape)}}")',
         ]
 
-    def unflatten(self, tensor: Input, position: int, term: AxisTerm) -> list[str]:
-        known = 1
-        for size in term.sizes:
-            known *= size or 1
+    def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
+        """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
         whole = f"{tensor.name}.shape[{position}]"
-        rest = f"{whole} // {known}" if known > 1 else "-1"
-        sizes = ", ".join(str(size) if size is not None else rest for size in term.sizes)
-        lines = []
-        if known > 1:
-            lines = [
-                f"if {tensor.name}.shape[{position}] % {known}:",
-                f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
-                f'must be a multiple of {known}, not {{{tensor.name}.shape[{position}]}}")',
-            ]
-        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({sizes}))"]
+        fixed = dict(self.op.sizes)
+        sizes = {name: str(fixed.get(name, name if name in known else "")) for name in term.names}
+        told = [size for size in sizes.values() if size]
+        product = str(math.prod(map(int, told))) if all(map(str.isdigit, told)) else " * ".join(told)
+        if len(told) == len(term.names):
+            wrong = f"{product} != {whole}"
+            must = f"be {product}"
+        elif product.isdigit():
+            wrong = f"{whole} % {product}"
+            must = f"be a multiple of {product}"
+        else:  # Lengths of other inputs may be 0.
+            product = product if len(told) == 1 else f"({product})"
+            wrong = f"{product} == 0 or {whole} % {product}"
+            must = f"be a multiple of {{{product}}}"
+        rest = f"{whole} // {product}"
+        split = ", ".join(size or rest for size in sizes.values())
+        lines = [
+            f"if {wrong}:",
+            f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
+            f'must {must}, not {{{whole}}}")',
+        ]
+        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
 
     def batch_inputs(self) -> list[Input]:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]

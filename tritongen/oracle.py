@@ -15,7 +15,7 @@ from .functions import FUNCTIONS
 from .ir import Op, Result
 from .lower import substitute
 from .reductions import REDUCTIONS
-from .spec import BATCH, AxisTerm, Spec
+from .spec import BATCH, AxisTerm, Input, Spec, told_in_order
 from .syntax import Text
 
 
@@ -59,11 +59,11 @@ class _Printer:
 
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
-        for tensor in self.op.inputs:
+        for tensor in told_in_order(self.op.inputs):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
+            text = self.ungrouped(tensor) + _moved(tensor.type.axes, axes)
             self.terms[tensor.name] = _Term(ast.Name(tensor.name), axes, True, kind)
-            text = _ungrouped(tensor.name, tensor.type.shape) + _moved(tensor.type.axes, axes)
             if text != tensor.name:
                 before.append(f"{tensor.name} = {text}")
         for param in self.op.params:
@@ -76,6 +76,25 @@ class _Printer:
             self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)
         return (*before, *self.lengths(), *math, f"return {results}")
+
+    def ungrouped(self, tensor: Input) -> str:
+        """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
+        shape, text = tensor.type.shape, tensor.name
+        for position, term in enumerate(shape):
+            if len(term.names) > 1:
+                sizes = ", ".join(self.group_size(axis, tensor) for axis in term.names)
+                text = f"torch.unflatten({text}, {position - len(shape)}, ({sizes}))"
+        return text
+
+    def group_size(self, axis: str, tensor: Input) -> str:
+        """The length of an axis in a group: fixed, another tensor's, or what is left."""
+        fixed = dict(self.op.sizes)
+        if axis in fixed:
+            return str(fixed[axis])
+        for name, term in self.terms.items():
+            if axis in term.axes:
+                return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
+        return "-1"
 
     def lengths(self) -> Iterator[str]:
         """The axes whose length the math uses, as variables."""
@@ -202,7 +221,7 @@ class _Printer:
         arguments = {}
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
             number = not arg.required or f"{name}.{arg.name}" in _NUMBERS
-            arguments[arg.name] = tree if term.tensor or number else _tensor(term)
+            arguments[arg.name] = tree if term.tensor or number else _tensor(term, row.accepts == "float")
         template = _parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
         return _Term(substitute(template, arguments), axes, True, kind)
@@ -337,9 +356,9 @@ def _zero() -> _Term:
     return _Term(ast.Constant(0), (), False, "int")
 
 
-def _tensor(term: _Term) -> ast.expr:
+def _tensor(term: _Term, floating: bool = False) -> ast.expr:
     """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
-    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
+    dtype = ", dtype=torch.float64" if floating or term.kind in ("float", "") else ""
     return _parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
 
 
@@ -386,16 +405,6 @@ def _moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
     named = [axis for axis in wants if axis != BATCH]
     source = tuple(has.index(axis) - len(has) for axis in named)
     return f".movedim({source}, {tuple(range(-len(named), 0))})"
-
-
-def _ungrouped(name: str, shape: tuple[AxisTerm, ...]) -> str:
-    text = name
-    for position, term in reversed(list(enumerate(shape))):
-        if len(term.names) > 1:
-            sizes = ", ".join("-1" if size is None else str(size) for size in term.sizes)
-            text += f".unflatten({position - len(shape)}, ({sizes}))"
-    # From the last dimension on, so that what was split does not move those before it.
-    return text
 
 
 def _regrouped(shape: tuple[AxisTerm, ...]) -> str:

@@ -30,7 +30,7 @@ from .ir import (
 )
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
-from .spec import BATCH, Input, Output, Spec
+from .spec import BATCH, Input, Output, Spec, told_in_order
 from .special import SPECIAL, may_be
 from .syntax import SYMBOLS, NotAnExpression, Text, instead, symbol
 
@@ -81,6 +81,7 @@ class _Typer:
         results = [result for output in self.spec.outputs if (result := self.result(output))]
         self.check_used()
         self.check_optional()
+        self.check_groups()
         if self.spec.grad:
             hint = "leave [grad] out: the kernel can be built without it"
             self.mistakes.append(Mistake("TG604", "gradients are not derived yet", ("grad",), hint=hint))
@@ -172,6 +173,18 @@ class _Typer:
                 if axis not in known and self.sizes.get(axis) is None:
                     message = f"only optional inputs have the axis {axis}, so its length is not known without them"
                     self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
+
+    def check_groups(self) -> None:
+        """One length of a group follows from the dimension, the others must be known."""
+        told = told_in_order(self.spec.inputs)
+        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | self.sizes.keys()
+        for tensor in self.spec.inputs:
+            for term in tensor.type.shape if tensor.default is None else ():
+                first, *others = [axis for axis in term.names if axis not in known] or [""]
+                if others:
+                    message = f"nothing tells the lengths of {first} and {others[0]} in one dimension"
+                    hint = f"fix one, as in {first}=2, or let another input have it by itself"
+                    self.mistakes.append(Mistake("TG306", message, ("inputs", tensor.name), hint=hint))
 
     # One expression
 
