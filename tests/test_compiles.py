@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import triton.backends.amd.compiler as amd
+import triton.backends.nvidia.compiler as nvidia
 
 from tritongen.compile import generate
-from tritongen.read import read_spec
+from tritongen.read import LAUNCH, read_spec
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
@@ -51,3 +53,9 @@ def test_other_specs(first: int, tmp_path: Path) -> None:
         for name, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
             (folder / name).write_text(text, encoding="utf-8")
     compile_all(pairs)
+
+
+def test_no_param_has_the_name_of_an_option() -> None:
+    """Triton takes an argument of such a name for itself."""
+    options = {*nvidia.CUDAOptions.__dataclass_fields__, *amd.HIPOptions.__dataclass_fields__}
+    assert options <= LAUNCH

@@ -6,11 +6,14 @@ import builtins
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
+from .resources import templates_dir
 from .samples import (
     Shapes,
     dtype_cases,
@@ -24,12 +27,16 @@ from .samples import (
 from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
-# What the emitted files call things; an operator of such a name goes by another in them.
-HELPERS = frozenset(
-    "argparse backwards check compare configs copy_rate draw find_spec functools gpu kernel main make math measure"
-    " misaligned moved oracle os overlapping pytest rates reference reports same_columns same_rows scattered sys torch"
-    " triton".split()
-)
+# What the functions of a test file that name the tensors have besides; a tensor of such a name goes by another there.
+LOCALS = frozenset("compare draw dtype dtypes make oracle seed shape tensors".split())
+_NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
+
+
+@cache
+def template_names() -> frozenset[str]:
+    """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
+    texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in ("test.py.jinja", "bench.py.jinja")]
+    return frozenset(name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
 
 
 def tests_view(spec: Spec, program: Program, kernel: Module, configs: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,8 +87,8 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
         "several_results": several,
-        "result_names": ", ".join(names),
-        "result_tuple": tuple_text(names) if several else names[0],
+        "result_names": ", ".join(map(local, names)),
+        "result_tuple": tuple_text([*map(local, names)]) if several else local(names[0]),
     }
 
 
@@ -101,8 +108,15 @@ def imports(op: Op, *modules: str) -> str:
 
 
 def local_name(op: Op) -> str:
-    """What a test calls the operator: its name, unless that means something else there."""
-    return f"{op.name}_op" if op.name in HELPERS or hasattr(builtins, op.name) else op.name
+    """What a test calls the operator: its name, unless that means something else there, or a test to pytest."""
+    if op.name.startswith("test"):
+        return f"op_{op.name}"
+    return f"{op.name}_op" if op.name in template_names() or hasattr(builtins, op.name) else op.name
+
+
+def local(name: str) -> str:
+    """What a test calls a tensor."""
+    return f"{name}_" if name in LOCALS else name
 
 
 # Dtypes
@@ -126,7 +140,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "dtype_default": f", {typed} = {torch_dtypes(usual)}" if columns else "",
         "dtypes": [torch_dtypes(case) for case in cases],
         "floats": [torch_dtypes((dtype,) * len(columns)) for dtype in floats],
-        "expected": [(result.output.name, result_dtype(op, result)) for result in op.results],
+        "expected": [(local(result.output.name), result_dtype(op, result)) for result in op.results],
         "compares_errors": bool(floats) and float_results and len(op.results) == 1,
     }
 
@@ -145,7 +159,7 @@ def torch_dtypes(case: tuple[str, ...]) -> str:
 def result_dtype(op: Op, result: Result) -> str:
     """The dtype of a result as torch would promote it, over the inputs' names."""
     inputs = {tensor.name for tensor in op.inputs}
-    parts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
+    parts = [f"{local(leaf)}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
     text, *others = parts or ["torch.get_default_dtype()"]
     for other in others:
         text = f"torch.promote_types({text}, {other})"
@@ -175,11 +189,11 @@ def inputs_view(op: Op) -> dict[str, Any]:
     return {
         "names": names,
         "tensors": ", ".join(names),
-        "tuple": tuple_text(names),
-        "unpacked": unpack(names, read),
+        "tuple": tuple_text([*map(local, names)]),
+        "unpacked": unpack([*map(local, names)], read),
         "several_tensors": len(names) > 1,
-        "floating": "tensors" if floating == names else tuple_text(floating),
-        "spoiled": "" if floating == names else unpack(names, floating),
+        "floating": "tensors" if floating == names else tuple_text([*map(local, floating)]),
+        "spoiled": "" if floating == names else unpack([*map(local, names)], [*map(local, floating)]),
         "batched": batched,
         "broadcasts": len(batched) > 1,
         "optional": repr(optional) if optional else "",
@@ -217,7 +231,7 @@ def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
         "unpacks_shape": bool(targets),
         "axes": tuple_text(targets) if len(targets) == 1 else ", ".join(targets),
         "axes_text": ", ".join(shapes.axes),
-        "draws": [(tensor.name, draw(tensor, spec, op)) for tensor in op.inputs],
+        "draws": [(local(tensor.name), draw(tensor, spec, op)) for tensor in op.inputs],
         "draws_floats": bool(dtypes & set(FLOATS)),
         "draws_ints": bool(dtypes & set(INTS)),
         "draws_unsigned": "uint8" in dtypes,
