@@ -19,6 +19,7 @@ from .ir import (
     Choose,
     Constant,
     Dtype,
+    Index,
     Load,
     Node,
     Op,
@@ -116,6 +117,12 @@ class _Typer:
         if output.name not in self.values:
             return None
         node = self.values[output.name].node
+        choices = {self.natural_order(choice.axes) for choice in self.choices(node) if self.has_tensors(choice)}
+        if len(choices) > 1:
+            has = listed(sorted(map(_list, choices), key=len, reverse=True))
+            message = f"the axes of {output.name} depend on a param: they are {has}"
+            self.mistakes.append(Mistake("TG303", message, ("compute", output.name), hint="make them two operators"))
+            return None
         if output.shape is None:
             axes = self.natural_order(node.axes)
         else:
@@ -135,6 +142,21 @@ class _Typer:
         else:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
         return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+
+    def choices(self, node: Node) -> list[Node]:
+        """What a value may be by the params."""
+        match node:
+            case Ref(name=name):
+                return self.choices(self.values[name].node)
+            case Choose(then=then, other=other):
+                return [*self.choices(then), *self.choices(other)]
+        return [node]
+
+    def has_tensors(self, node: Node) -> bool:
+        """Whether a value is more than a number, which has whatever axes it meets."""
+        parts = list(walk(node))
+        named = [self.values[part.name].node for part in parts if isinstance(part, Ref)]
+        return any(isinstance(part, Load | Index) for part in parts) or any(map(self.has_tensors, named))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(axis for axis in self.axes if axis in axes)
