@@ -58,6 +58,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module, configs: Mapping[st
         "splits": bool(kernel.view.get("partial")),
         **search_view(kernel),
         "params": other_values(op),
+        "strange_params": [{param.name: "1"} for param in op.params if param.kind != "enum"],
         "bad_params": [{name: bad} for name, bad in refused_values(op)],
         "tolerances": tolerances(program),
     }

@@ -93,7 +93,10 @@ class Host:
 
     def param_checks(self, param: Param) -> list[str]:
         name, where = param.name, self.op.name
+        types = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
         lines = []
+        if param.kind in types:
+            lines = [f'_check_param("{where}: {name}", {name}, {types[param.kind]})']
         if param.kind == "enum":
             lines += [
                 f"if {name} not in {param.choices!r}:",
