@@ -83,7 +83,7 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
         "lines": lines,
-        "imports_math": bool(common_floats(op)) or any("math." in line for line in lines),
+        "imports_math": bool(common_floats(op)) or any(re.search(r"\bmath\.", line) for line in lines),
         "required": repr(required) if required else "",
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
@@ -204,7 +204,7 @@ def inputs_view(op: Op) -> dict[str, Any]:
 
 def unpack(names: list[str], read: list[str]) -> str:
     """The left side that unpacks tensors, where any of them is read."""
-    targets = [name if name in read else f"_{name}" for name in names]
+    targets = [name if name in read else f"_{name.rstrip('_')}" for name in names]
     if not set(read) & set(names):
         return ""
     return f"({targets[0]},) = " if len(targets) == 1 else f"{', '.join(targets)} = "

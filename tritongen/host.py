@@ -81,7 +81,10 @@ class Host:
     def guarded(self, tensor: Input, block: list[str]) -> list[str]:
         if tensor.default is None or not block:
             return block
-        return [f"if {tensor.name} is not None:", *(f"    {line}" for line in block)]
+        given = f"if {tensor.name} is not None"
+        if block[0].startswith("if ") and all(line.startswith(" ") for line in block[1:]):
+            return [f"{given} and {block[0].removeprefix('if ')}", *block[1:]]
+        return [f"{given}:", *(f"    {line}" for line in block)]
 
     def check(self, tensor: Input) -> str:
         leading = BATCH in tensor.type.axes
@@ -145,9 +148,6 @@ class Host:
                     f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
                     f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
                 ]
-                if tensor.default is not None and not block:
-                    lines += [f"if {tensor.name} is not None and {has} != {wanted}:", refuses[1]]
-                    continue
                 block += refuses
             lines += self.guarded(tensor, block)
         return [*lines, *self.batches()]
@@ -156,7 +156,8 @@ class Host:
         return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
 
     def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
-        split = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
+        groups = [self.told(term, known) for term in tensor.type.shape if len(term.names) > 1]
+        split = {name for group in groups for name in group}
         again = {axis: "_" if axis in split else f"{axis}_{tensor.name}" for axis in known}
         targets = [again.get(axis, axis) for axis in named]
         batch = BATCH in tensor.type.axes
@@ -183,28 +184,32 @@ class Host:
     def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
         """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
         whole = f"{tensor.name}.shape[{position}]"
-        fixed = dict(self.op.sizes)
-        sizes = {name: str(fixed.get(name, name if name in known else "")) for name in term.names}
-        told = [size for size in sizes.values() if size]
-        product = str(math.prod(map(int, told))) if all(map(str.isdigit, told)) else " * ".join(told)
-        if len(told) == len(term.names):
-            wrong = f"{product} != {whole}"
-            must = f"be {product}"
-        elif product.isdigit():
-            wrong = f"{whole} % {product}"
-            must = f"be a multiple of {product}"
+        told = self.told(term, known)
+        sizes = [told.get(name, "") for name in term.names]
+        product = " * ".join(filter(None, sizes))
+        if product.replace(" * ", "").isdigit():
+            product = str(math.prod(map(int, filter(None, sizes))))
+            wrong, must = f"{whole} % {product}", f"a multiple of {product}"
+            if all(sizes):
+                wrong, must = f"{whole} != {product}", product
         else:  # Lengths of other inputs may be 0.
-            product = product if len(told) == 1 else f"({product})"
-            wrong = f"{product} == 0 or {whole} % {product}"
-            must = f"be a multiple of {{{product}}}"
-        rest = f"{whole} // {product}"
-        split = ", ".join(size or rest for size in sizes.values())
+            product = f"({product})" if "*" in product else product
+            wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
+        split = ", ".join(size or f"{whole} // {product}" for size in sizes)
         lines = [
             f"if {wrong}:",
             f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
-            f'must {must}, not {{{whole}}}")',
+            f'must be {must}, not {{{whole}}}")',
         ]
         return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
+
+    def told(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
+        """The lengths in a group by which it is split, all but one: fixed ones, then those of other inputs."""
+        fixed = dict(self.op.sizes)
+        lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
+        others = [name for name in term.names if name not in fixed]
+        rest = [*(name for name in others if name not in known), *others][:1]
+        return lengths | {name: name for name in others if name not in rest}
 
     def batch_inputs(self) -> list[Input]:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]

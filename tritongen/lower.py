@@ -261,8 +261,13 @@ class Lowering:
         return method(value, "to", parse(self.compute.text))
 
     def hoist(self, name: str, value: ast.expr) -> ast.Name:
+        text = ast.unparse(value)
+        for line in self.pending:
+            done, _, same = line.text.partition(" = ")
+            if same == text and done.isidentifier():
+                return ast.Name(done)
         wanted = self.new_name(name)
-        self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
+        self.pending.append(Line(f"{wanted} = {text}"))
         return ast.Name(wanted)
 
     def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:

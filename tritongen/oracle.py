@@ -75,6 +75,9 @@ class _Printer:
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)
+        last = math[-1].partition(" = ")
+        if results == last[0]:
+            math, results = math[:-1], last[2]
         return (*before, *self.lengths(), *math, f"return {results}")
 
     def ungrouped(self, tensor: Input) -> str:

@@ -234,7 +234,8 @@ def _value(param: Param, position: int) -> ParamValue:
 
 def other_values(op: Op) -> list[dict[str, ParamValue]]:
     """Keyword arguments to try: every word and flag, and for numbers others than the default."""
-    return [{param.name: value} for param in op.params for value in _candidates(param) if value != param.default]
+    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param))]
+    return [{param.name: value} for param, value in found if value != param.default]
 
 
 def _candidates(param: Param) -> list[ParamValue]:

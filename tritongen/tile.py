@@ -208,11 +208,13 @@ def meets_tensors(op: Op, name: str) -> bool:
 
     def there(node: Node) -> bool:
         parts = list(walk(node))
-        named = [op.value(part.name).node for part in parts if isinstance(part, Ref)]
-        always = any(isinstance(part, Index) for part in parts)
-        always |= any(op.input(part.name).default is None for part in parts if isinstance(part, Load))
-        return always or any(map(there, named))
+        loads = [part for part in parts if isinstance(part, Load) and op.input(part.name).default is None]
+        named = {part.name for part in parts if isinstance(part, Ref)}
+        return bool(loads) or bool(named & always) or any(isinstance(part, Index) for part in parts)
 
+    always: set[str] = set()
+    for value in op.values:
+        always |= {value.name} if there(value.node) else set()
     nodes = [node for value in op.values for node in walk(value.node)]
     uses = [node for node in nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
     plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]

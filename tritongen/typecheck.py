@@ -59,6 +59,8 @@ class _Typer:
     values: dict[str, Value] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
+    choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
+    tensors: set[str] = field(default_factory=set)  # the values that are more than numbers
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
@@ -110,14 +112,20 @@ class _Typer:
         except _Abandoned:
             self.broken.add(name)
         else:
-            self.values[name] = Value(name, node, " ".join(text.split()))
+            self.add(Value(name, node, " ".join(text.split())))
+
+    def add(self, value: Value) -> None:
+        self.values[value.name] = value
+        self.choices[value.name] = self.choices_of(value.node)
+        if self.has_tensors(value.node):
+            self.tensors.add(value.name)
 
     def result(self, output: Output) -> Result | None:
         self.key = ("outputs", output.name)
         if output.name not in self.values:
             return None
         node = self.values[output.name].node
-        choices = {self.natural_order(choice.axes) for choice in self.choices(node) if self.has_tensors(choice)}
+        choices = {self.natural_order(choice.axes) for choice in self.choices[output.name] if self.has_tensors(choice)}
         if len(choices) > 1:
             has = listed(sorted(map(_list, choices), key=len, reverse=True))
             message = f"the axes of {output.name} depend on a param: they are {has}"
@@ -143,20 +151,19 @@ class _Typer:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
         return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
 
-    def choices(self, node: Node) -> list[Node]:
+    def choices_of(self, node: Node) -> list[Node]:
         """What a value may be by the params."""
         match node:
             case Ref(name=name):
-                return self.choices(self.values[name].node)
+                return self.choices[name]
             case Choose(then=then, other=other):
-                return [*self.choices(then), *self.choices(other)]
+                return [*dict.fromkeys([*self.choices_of(then), *self.choices_of(other)])]
         return [node]
 
     def has_tensors(self, node: Node) -> bool:
         """Whether a value is more than a number, which has whatever axes it meets."""
-        parts = list(walk(node))
-        named = [self.values[part.name].node for part in parts if isinstance(part, Ref)]
-        return any(isinstance(part, Load | Index) for part in parts) or any(map(self.has_tensors, named))
+        named = {part.name for part in walk(node) if isinstance(part, Ref)}
+        return bool(named & self.tensors) or any(isinstance(part, Load | Index) for part in walk(node))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(axis for axis in self.axes if axis in axes)
@@ -481,7 +488,7 @@ class _Typer:
         taken = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}
         while name in taken and not (name in self.values and self.values[name].node == node):
             name += "_"
-        self.values[name] = Value(name, node, "")
+        self.add(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)
 
 
