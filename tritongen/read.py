@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .diagnostics import Mistake, Mistakes, did_you_mean
+from .diagnostics import Diagnostic, Mistake, Mistakes, did_you_mean
 from .model import NAME_PATTERN, examine
 from .spec import (
     BATCH,
@@ -63,6 +63,7 @@ _HINTS = {
     "Cannot overwrite a value": "this key is given twice",
     "Cannot declare": "a table is written once",
 }
+_PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
 _SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -86,10 +87,25 @@ def parse_toml(text: str) -> Table:
             lines = text.rstrip("\n").split("\n")
             line, column = len(lines), len(lines[-1]) + 1
         hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
+        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
+            written = text.split("\n")[int(line) - 1]
+            column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
         message = message[:1].lower() + message[1:]
         raise BadToml(message, int(line), int(column), hint) from None
     except RecursionError:
         raise BadToml("nested too deep", 1, 1) from None
+
+
+def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
+    """What is wrong with text that is not TOML."""
+    try:
+        parse_toml(text)
+    except BadToml as error:
+        lines = text.split("\n")
+        line = lines[error.line - 1] if error.line <= len(lines) else ""
+        hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
+        return Diagnostic(shown, error.line, error.column, code, f"not valid TOML: {error.message}", hint, line)
+    raise AssertionError("this text is TOML")
 
 
 def read_spec(path: str, text: str) -> Spec:

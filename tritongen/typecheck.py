@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import UnionType
 
 from .diagnostics import Mistake, Mistakes, did_you_mean, listed
 from .function import Function
@@ -23,6 +24,7 @@ from .ir import (
     Load,
     Node,
     Op,
+    Reduce,
     Ref,
     Result,
     Scalar,
@@ -41,6 +43,10 @@ CONSTANTS = {
     "pi": 3.141592653589793,
     "e": 2.718281828459045,
 }
+# What Python and torch convert by, and the dtypes that are meant.
+_CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
+_CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
+_ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
 
 
 class _Abandoned(Exception):
@@ -61,6 +67,7 @@ class _Typer:
     used: set[str] = field(default_factory=set)
     choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
     tensors: set[str] = field(default_factory=set)  # the values that are more than numbers
+    reduced: set[str] = field(default_factory=set)  # the values that have reductions in them
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
@@ -117,17 +124,20 @@ class _Typer:
     def add(self, value: Value) -> None:
         self.values[value.name] = value
         self.choices[value.name] = self.choices_of(value.node)
-        if self.has_tensors(value.node):
+        if self.has(self.tensors, value.node, Load | Index):
             self.tensors.add(value.name)
+        if self.has(self.reduced, value.node, Reduce):
+            self.reduced.add(value.name)
 
     def result(self, output: Output) -> Result | None:
         self.key = ("outputs", output.name)
         if output.name not in self.values:
             return None
         node = self.values[output.name].node
-        choices = {self.natural_order(choice.axes) for choice in self.choices[output.name] if self.has_tensors(choice)}
-        if len(choices) > 1:
-            has = listed(sorted(map(_list, choices), key=len, reverse=True))
+        choices = [choice for choice in self.choices[output.name] if self.has(self.tensors, choice, Load | Index)]
+        kinds = {self.natural_order(choice.axes) for choice in choices}
+        if len(kinds) > 1 and any(self.has(self.reduced, choice, Reduce) for choice in choices):
+            has = listed(sorted(map(_list, kinds), key=len, reverse=True))
             message = f"the axes of {output.name} depend on a param: they are {has}"
             self.mistakes.append(Mistake("TG303", message, ("compute", output.name), hint="make them two operators"))
             return None
@@ -160,10 +170,9 @@ class _Typer:
                 return [*dict.fromkeys([*self.choices_of(then), *self.choices_of(other)])]
         return [node]
 
-    def has_tensors(self, node: Node) -> bool:
-        """Whether a value is more than a number, which has whatever axes it meets."""
-        named = {part.name for part in walk(node) if isinstance(part, Ref)}
-        return bool(named & self.tensors) or any(isinstance(part, Load | Index) for part in walk(node))
+    def has(self, names: set[str], node: Node, kind: type | UnionType) -> bool:
+        """Whether a value is made of one of these names, or of a node of some kind."""
+        return any(part.name in names if isinstance(part, Ref) else isinstance(part, kind) for part in walk(node))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(axis for axis in self.axes if axis in axes)
@@ -388,6 +397,10 @@ class _Typer:
         if name not in FUNCTIONS:
             known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
             hint = did_you_mean(name, known, "docs/spec.md lists all functions")
+            if name in _CONVERSIONS:
+                hint = f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
+                word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
+                hint = f"write {word}" if word.lstrip("+-") in CONSTANTS else hint
             if name in (*self.values, *self.inputs, *self.params):
                 hint = f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
             raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
@@ -405,12 +418,15 @@ class _Typer:
                 raise self.fail("TG206", f"{keyword.arg} is given twice", keyword, form)
             if keyword.arg not in names:
                 hint = did_you_mean(keyword.arg, names, form)
+                if keyword.arg in (*self.values, *self.inputs, *self.params):
+                    hint = f"values compare by ==: {keyword.arg} == {ast.unparse(keyword.value)}"
                 raise self.fail("TG206", f"{name} has no argument {keyword.arg}", keyword, hint)
             given[keyword.arg] = self.visit(keyword.value)
         nodes: list[Node] = []
         for wanted in FUNCTIONS[name].args:
             if wanted.name not in given and wanted.required:
-                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, form)
+                hint = _ONE_SIDED.get((name, wanted.name), form)
+                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
             nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
 
@@ -426,6 +442,7 @@ class _Typer:
             raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
+        self.check_divisor(name, args, tree)
         if args and all(isinstance(arg, Constant) for arg in args):
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
@@ -436,14 +453,26 @@ class _Typer:
             return Call(name, tuple(args), axes, BOOL)
         return Call(name, tuple(args), axes, as_float(dtype) if row.result == "float" else dtype)
 
+    def check_divisor(self, name: str, args: list[Node], tree: ast.AST) -> None:
+        """Refuse what integers have no value of, whatever the tensors hold."""
+        number = args[-1].value if isinstance(args[-1], Constant) else None
+        if not isinstance(number, int) or args[0].dtype.kind != "int":
+            return
+        if number == 0 and name in ("floor_divide", "remainder", "fmod"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` divides integers by zero", tree)
+        if number < 0 and name in ("bitwise_left_shift", "bitwise_right_shift"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` shifts by less than nothing", tree)
+
     def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
         """Refuse dtypes that the function is not for."""
         what = f"`{symbol(tree)}`" if symbol(tree) else row.name
         if row.accepts == "integral" and dtype.kind in ("float", "any"):
             message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
             hint = "declare the input as int[...] or bool[...], or cast it"
-            if symbol(tree) in ("&", "|", "^"):
+            if symbol(tree) in ("&", "|"):
                 hint = "compare first, in parentheses: (x > 0) & (x < 1)"
+            elif symbol(tree) == "^":
+                hint = "a power is written **, as in x ** 2"
             raise self.fail("TG401", message, tree, hint)
         if row.accepts == "number" and self.may_be_bool(dtype, args):
             maybe = dtype.kind == "any"
