@@ -224,7 +224,7 @@ class _Printer:
         arguments = {}
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
             number = not arg.required or f"{name}.{arg.name}" in _NUMBERS
-            arguments[arg.name] = tree if term.tensor or number else _tensor(term, row.accepts == "float")
+            arguments[arg.name] = tree if term.tensor or number else _tensor(term)
         template = _parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
         return _Term(substitute(template, arguments), axes, True, kind)
@@ -359,9 +359,9 @@ def _zero() -> _Term:
     return _Term(ast.Constant(0), (), False, "int")
 
 
-def _tensor(term: _Term, floating: bool = False) -> ast.expr:
+def _tensor(term: _Term) -> ast.expr:
     """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
-    dtype = ", dtype=torch.float64" if floating or term.kind in ("float", "") else ""
+    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
     return _parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .integers import Integers
-from .ir import Load, Node, Op, Ref, Scalar, walk
+from .ir import Call, Load, Node, Op, Ref, Scalar, walk
 from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
 from .structure import Program
 
@@ -234,16 +234,24 @@ def _value(param: Param, position: int) -> ParamValue:
 
 def other_values(op: Op) -> list[dict[str, ParamValue]]:
     """Keyword arguments to try: every word and flag, and for numbers others than the default."""
-    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param))]
+    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
     return [{param.name: value} for param, value in found if value != param.default]
 
 
-def _candidates(param: Param) -> list[ParamValue]:
+def _candidates(param: Param, op: Op) -> list[ParamValue]:
     if param.kind == "enum":
         return list(param.choices)
     if param.kind == "bool":
         return [False, True]
-    wanted = (0.25,) if param.kind == "float" else (1, -1)
+    calls = [node for value in op.values for node in walk(value.node) if isinstance(node, Call)]
+    partial = any(
+        part.name == param.name
+        for call in calls
+        if call.function in _PARTIAL
+        for part in walk(call)
+        if isinstance(part, Scalar)
+    )
+    wanted = (0.25,) if param.kind == "float" else (1, 2 if partial else -1)
     return list(_admitted(param, wanted))[: len(wanted)]
 
 
