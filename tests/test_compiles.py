@@ -23,7 +23,7 @@ GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 OTHERS = (
     "arg_two_axes bool_and_numbers casts embedding integer_math integer_reductions many_reductions mixed_dtypes"
     " optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse spelled_dtypes variances wide_positions"
-    " wide_reductions"
+    " wide_reductions heads optional_in_functions take_optional take_optional_map"
 ).split()
 
 
