@@ -262,6 +262,10 @@ class _Printer:
             chosen = _method(source.tree, "select", position, index.tree)
             return _Term(chosen, rest, True, source.kind)
         index = _Term(_method(index.tree, "long"), index.axes, True)
+        if not any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs):
+            # What is computed may be out of range where nobody looks, and torch looks everywhere.
+            last = _parsed(f"{self.length(axis)} - 1")
+            index = _Term(_method(index.tree, "clamp", 0, last), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
