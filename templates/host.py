@@ -19,11 +19,19 @@ def _check(
     leading: bool,
 ) -> None:
     """Refuse a tensor of another dtype or rank than the operator is written for."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must be {known}, not {tensor.dtype}")
     if tensor.ndim < ndim or (tensor.ndim > ndim and not leading):
         raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
+
+
+def _check_param(name: str, value: object, kind: str, *types: type) -> None:
+    """Refuse a param of another type: a kernel would take it for something else."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be {kind}, not {value!r}")
 
 
 def _fold(

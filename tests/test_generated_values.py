@@ -335,3 +335,13 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
     x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
     mask = torch.tensor([False, False, False], device=DEVICE)
     assert torch.equal(module.masked_fill(x, mask, value=1.5), x)
+
+
+def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
+    """What `take` reads at is multiplied by a stride in the width of offsets, not in its own."""
+    module = build(spec_of(Path(__file__).parent / "specs" / "embedding.toml"), tmp_path)
+    table = torch.empty(2**31 + 4, dtype=torch.int8, device=DEVICE).as_strided((3, 4), (2**30, 1))
+    table.copy_(torch.arange(12, device=DEVICE).view(3, 4))
+    for dtype in (torch.int8, torch.int32, torch.int64):
+        token = torch.tensor([2, 0, 1], dtype=dtype, device=DEVICE)
+        assert torch.equal(module.embedding(table, token), table[token.long()])

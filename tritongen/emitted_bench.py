@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from .emitted_tests import draws_view, imports, oracle_view, tuple_text
@@ -31,7 +32,7 @@ def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
         **lengths.view(),
         **dtypes_view(op),
         "imports": imports(op),
-        "imports_math": any("math." in line for line in view["lines"]),
+        "imports_math": any(re.search(r"\bmath\.", line) for line in view["lines"]),
         "results": f"*{returned}" if view["several_results"] else returned,
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),

@@ -193,6 +193,18 @@ AXES = (
             y = "x * index(N)"
         """,
     ),
+    row(
+        "TG306",
+        "a group of unknown lengths",
+        """
+        A dimension that is a group of axes tells one of their lengths. The others must be fixed, or the axes of
+        other inputs.
+
+            x = "float[S, (H D)]"          # wrong
+            x = "float[S, (H D=64)]"
+            weight = "float[D]"            # or so, beside x
+        """,
+    ),
 )
 
 DTYPES = (

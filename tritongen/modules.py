@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from .families.rows import RowKernels, plan_rows
 from .host import Host, constants, tuple_text
 from .ir import Op, Reduce
 from .launch import Traffic
+from .layout import wrapped
 from .lower import Compute, Line
 from .resources import templates_dir
 from .space import Space
 from .structure import Program
+from .unread import without_unread
 from .views import Argument, Kernel
 
 DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
@@ -58,6 +61,10 @@ class Module:
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
+# What of a view is told to readers.
+_PROSE = ("title", "summary", "formula", "signature", "returns", "raises")
+
+
 class Common:
     """What the modules of all families have in common."""
 
@@ -86,7 +93,7 @@ class Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": tuple(f"{v.name} = {v.source}" for v in op.values if v.source),
+            "formula": [line for v in op.values if v.source for line in wrapped(f"{v.name} = {v.source}")],
             "signature": ", ".join([*tensors, *params_signature]),
             "returns": returns,
             "fields": fields,
@@ -101,6 +108,9 @@ class Common:
             "compute": (self.host.compute_value() if any("COMPUTE" in k.constexprs for k in self.kernels) else ""),
         }
         view |= extra
+        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
+        view["checks"] = without_unread(checks, _strings([code, view["fold"]]))
+        view["fold"] = without_unread(view["fold"], _strings(code))
         devices = {name for kernel in self.kernels for name in kernel.devices}
         roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
         hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
@@ -124,7 +134,11 @@ class Common:
 
     def imports(self, view: dict[str, Any]) -> tuple[str, ...]:
         text = "\n".join([*view["host_sources"], *_strings(view)])
-        standard = [f"import {name}" for name in ("contextlib", "functools", "itertools", "math") if f"{name}." in text]
+        standard = [
+            f"import {name}"
+            for name in ("contextlib", "functools", "itertools", "math")
+            if re.search(rf"\b{name}\.", text)
+        ]
         if "Sequence[" in text:
             standard.append("from collections.abc import Sequence")
         return (
@@ -242,7 +256,10 @@ class Elementwise(Common):
         if len(dims) == 1:
             lines.append("n_rows, n_cols = 1, sizes[0]")
             return [*lines, *(f"{name}_cols = {name}_steps" for name, _, _ in named)]
-        lines += ["row_sizes, n_cols = sizes[:-1], sizes[-1]", "n_rows = n // n_cols"]
+        sizes = "row_sizes, n_cols = sizes[:-1], sizes[-1]"
+        if not any("row_sizes" in value for value in self.plan.strided.passed):
+            sizes = "n_cols = sizes[-1]"
+        lines += [sizes, "n_rows = n // n_cols"]
         for name, _, _ in named:
             lines.append(f"{name}_rows, {name}_cols = {name}_steps[:-1], {name}_steps[-1:]")
         return lines

@@ -49,6 +49,7 @@ class Products(Common):
             "counts": self.counts(),
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
             "merge": self.merge(),
+            "fold": [],
             "dtypes": self.dtypes(dot),
             "dot": "dot" if plan.dot else dot,
             "allocate": [f"{r.output.name} = {self.empty(r)}" for r in self.op.results],

@@ -68,6 +68,22 @@ class Input:
     default: float | int | bool | None = None
 
 
+def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
+    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one.
+
+    Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
+    """
+    terms = [term for tensor in inputs for term in tensor.type.shape]
+    known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
+    left = [tensor for tensor in inputs if tensor.default is None]
+    order: list[Input] = []
+    while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
+        order.append(told[0])
+        left.remove(told[0])
+        known |= set(told[0].type.axes)
+    return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """A keyword argument that is a number, a flag or one of a few words."""

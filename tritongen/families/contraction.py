@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..contractions import Contraction, Product
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
-from ..lower import Compute, Line, Lowering, compute_of, load_default, parse, substitute
+from ..lower import Compute, Line, Lowering, compute_of, if_given, literal, parse, substitute
 from ..promotion import promote
 from ..spec import BATCH, FLOATS, Input
 from ..structure import Program, references
-from ..tile import Tensor, loads, mentions, needed
+from ..tile import Tensor, loads, meets_tensors, mentions, needed
 from ..triangles import kept_where
 from ..views import Argument, Kernel
 
@@ -96,7 +96,7 @@ class _Builder:
         left, right = contraction.products[0].sides
         self.dot = promote(left.dtype, right.dtype)
         self.compute = compute_of(self.op)
-        if self.dot.kind != "float" and self.compute.text in ("", "tl.int64"):
+        if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
         names = {(name, n): None for side, n in sides for name in self.tensors(side)}
@@ -164,12 +164,9 @@ class _Builder:
         text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
         if tensor.default is None:
             return [Line(f"{tensor.name} = {text}")]
-        return [
-            Line(f"if {mine.pointer} is not None:"),
-            Line(f"    {tensor.name} = {text}"),
-            Line("else:"),
-            Line(f"    {tensor.name} = {load_default(tensor)}"),
-        ]
+        number = ast.unparse(literal(tensor.default))
+        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
+        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
 
     def widening(self, tensor: Input) -> str:
         dtypes = set(tensor.type.dtypes)
@@ -435,10 +432,11 @@ class _Builder:
     def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
         """The kernel of some lines, with the arguments that they mention."""
         body = [*lines.setup, *lines.loop, *lines.end]
-        casts = []
+        to = dict.fromkeys(sorted(self.lowering().integers.wide), "tl.int64")
         if self.compute.constexpr:
-            names = [p.name for p in self.op.params if p.kind == "float"]
-            casts = [Line(f"{name} = tl.full((), {name}, COMPUTE)") for name in names if mentions(body, name)]
+            to |= {param.name: "COMPUTE" for param in self.op.params if param.kind == "float"}
+        names = [param.name for param in self.op.params if param.name in to and mentions(body, param.name)]
+        casts = [Line(f"{name} = tl.full((), {name}, {to[name]})") for name in names]
         every = [*casts, *body]
         arguments: list[Argument] = []
         tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
