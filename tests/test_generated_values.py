@@ -319,3 +319,13 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
     x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
     mask = torch.tensor([False, False, False], device=DEVICE)
     assert torch.equal(module.masked_fill(x, mask, value=1.5), x)
+
+
+def test_maximum_of_nothing(tmp_path: Path) -> None:
+    """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
+    here = Path(__file__).parent
+    shared = build(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    with pytest.raises(ValueError, match="max has no value over an empty axis"):
+        shared(torch.empty(3, 0, device=DEVICE))
+    logsumexp = build(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3
