@@ -345,3 +345,13 @@ def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
     for dtype in (torch.int8, torch.int32, torch.int64):
         token = torch.tensor([2, 0, 1], dtype=dtype, device=DEVICE)
         assert torch.equal(module.embedding(table, token), table[token.long()])
+
+
+def test_maximum_of_nothing(tmp_path: Path) -> None:
+    """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
+    here = Path(__file__).parent
+    shared = build(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    with pytest.raises(ValueError, match="max has no value over an empty axis"):
+        shared(torch.empty(3, 0, device=DEVICE))
+    logsumexp = build(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3

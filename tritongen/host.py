@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .exponentials import exp_pairs
+from .exponentials import exp_pairs, tells_of_nan
 from .ir import Dtype, Op, Reduce, Result, walk
 from .lower import Compute
 from .space import Dim, Space
@@ -475,7 +475,9 @@ class Host:
     def empty_errors(self) -> list[str]:
         """Refusals of reductions that have no value over no elements."""
         lines = []
-        paired = set(exp_pairs(self.op).values())
+        pairs = {largest: self.op.value(total) for total, largest in exp_pairs(self.op).items() if not largest.source}
+        # Those of softmax and logsumexp are in no result but beside their sums, which have a value.
+        paired = {largest for largest, total in pairs.items() if tells_of_nan(self.op, largest, total)}
         for value in self.op.values:
             for node in walk(value.node):
                 if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and value not in paired:
