@@ -345,6 +345,11 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
     return result
 
 
+def load_default(tensor: Input) -> str:
+    """How a kernel spells the number that an absent optional input stands for."""
+    return ast.unparse(literal(tensor.default))
+
+
 def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
     """Lines that give a name what is read of an optional input, or the number that stands for it."""
     return [

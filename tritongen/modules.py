@@ -109,8 +109,9 @@ class Common:
         }
         view |= extra
         code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
-        view["checks"] = without_unread(checks, _strings([code, view["fold"]]))
-        view["fold"] = without_unread(view["fold"], _strings(code))
+        fold = view.get("fold", [])
+        view["checks"] = without_unread(checks, _strings([code, fold]))
+        view["fold"] = without_unread(fold, _strings(code))
         devices = {name for kernel in self.kernels for name in kernel.devices}
         roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
         hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]

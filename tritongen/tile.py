@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Scalar, Value, children, walk
-from .lower import Compute, Line, Lowering, if_given, literal, parse
+from .lower import Compute, Line, Lowering, if_given, load_default, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
 
@@ -101,7 +101,7 @@ class Tile:
 
     def default(self, tensor: Input) -> str:
         """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
-        number = ast.unparse(literal(tensor.default))
+        number = load_default(tensor)
         dtypes = set(tensor.type.dtypes)
         if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
             return number
