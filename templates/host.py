@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def _check(
@@ -18,11 +19,19 @@ def _check(
     leading: bool,
 ) -> None:
     """Refuse a tensor of another dtype or rank than the operator is written for."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must be {known}, not {tensor.dtype}")
     if tensor.ndim < ndim or (tensor.ndim > ndim and not leading):
         raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
+
+
+def _check_param(name: str, value: object, kind: str, *types: type) -> None:
+    """Refuse a param of another type: a kernel would take it for something else."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be {kind}, not {value!r}")
 
 
 def _fold(
@@ -155,3 +164,54 @@ def _torch_dtype(dtype: tl.dtype) -> torch.dtype:
         tl.float64: torch.float64,
         tl.int64: torch.int64,
     }[dtype]
+
+
+def _triton_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What Triton calls a dtype of torch."""
+    return getattr(tl, str(dtype).removeprefix("torch."))
+
+
+def _is_aligned(tensor: torch.Tensor) -> bool:
+    """Whether a descriptor can step through a tensor: its rows in one piece, 16 bytes apart or a multiple."""
+    whole = 16 // tensor.itemsize
+    *outer, last = tensor.stride()
+    return (
+        last == 1
+        and tensor.data_ptr() % 16 == 0
+        and all(step > 0 and step % whole == 0 for step in outer)
+    )
+
+
+def _descriptor(
+    tensor: torch.Tensor, block: int, block_inner: int
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
+
+    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through is
+    copied to where one can: the product reads it many times.
+    """
+    blocks = [1] * (tensor.ndim - 2)
+    if _is_aligned(tensor):
+        return TensorDescriptor.from_tensor(tensor, [*blocks, block, block_inner]), True
+    if _is_aligned(tensor.mT):
+        return (
+            TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
+            False,
+        )
+    whole = 16 // tensor.itemsize
+    *outer, length = tensor.shape
+    room = tensor.new_empty((*outer, -(-length // whole) * whole))
+    room[..., :length].copy_(tensor)
+    padded = room[..., :length]
+    return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True
+
+
+def _result_descriptor(
+    tensor: torch.Tensor, block_m: int, block_n: int
+) -> TensorDescriptor | None:
+    """A descriptor that tiles of a result are written through, where there can be one."""
+    if not _is_aligned(tensor):
+        return None
+    return TensorDescriptor.from_tensor(
+        tensor, [*[1] * (tensor.ndim - 2), block_m, block_n]
+    )

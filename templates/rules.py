@@ -1,5 +1,8 @@
 """The launch rules of generated modules: measured on an H100, see docs/performance.md."""
 
+import functools
+
+import torch
 import triton
 
 FLAT: tuple[triton.Config, ...] = ()
@@ -8,6 +11,9 @@ REGISTERS: tuple[tuple[int, int, int], ...] = ()
 LOOP: tuple[triton.Config, ...] = ()
 WHOLE: tuple[tuple[int, int, int], ...] = ()
 SUMS: tuple[triton.Config, ...] = ()
+DESCRIPTORS: tuple[triton.Config, ...] = ()
+POINTERS: tuple[triton.Config, ...] = ()
+POINTERS_WIDE: tuple[triton.Config, ...] = ()
 
 
 def _cdiv(count: int, size: int) -> int:
@@ -103,3 +109,68 @@ def choose_programs(n_rows: int, n_tiles: int, config: triton.Config) -> int:
     steps = _cdiv(n_rows, config.kwargs["BLOCK_M"])
     warps: int = config.num_warps * n_tiles
     return min(steps, max(1, 4224 // warps))
+
+
+def use_descriptors(
+    device: torch.device, dtype: torch.dtype, n_rows: int, n_cols: int, n_terms: int
+) -> bool:
+    """Whether tiles are copied through descriptors: of half precision, on NVIDIA's Hopper and later, and
+    for so many terms in all sums that the time on the host to make descriptors does not show.
+    """
+    return (
+        n_terms >= 2**34
+        and min(n_rows, n_cols) > 128
+        and dtype in (torch.float16, torch.bfloat16)
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+    )
+
+
+@functools.lru_cache(16)
+def programs(device: torch.device) -> int:
+    """How many programs run at once where each takes a multiprocessor; the interpreter has two."""
+    if device.type != "cuda":
+        return 2
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _least(
+    configs: tuple[triton.Config, ...], n_rows: int, n_cols: int, reading: int
+) -> triton.Config:
+    """The tiles that take the least time: what each computes, and what it reads at so much an
+    element, in as many rounds as 132 multiprocessors need for all.
+    """
+    best, least = configs[0], 0
+    for config in configs:
+        block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+        rounds = _cdiv(_cdiv(n_rows, block_m) * _cdiv(n_cols, block_n), 132)
+        work = rounds * (block_m * block_n + reading * (block_m + block_n))
+        if least == 0 or work < least:
+            best, least = config, work
+    return best
+
+
+@functools.lru_cache(1024)  # It takes longer than a small kernel does.
+def choose_descriptors(n_rows: int, n_cols: int) -> triton.Config:
+    """The configuration for tiles that descriptors copy."""
+    return _least(DESCRIPTORS, n_rows, n_cols, 32)
+
+
+@functools.lru_cache(1024)
+def choose_pointers(n_rows: int, n_cols: int, dtype: torch.dtype) -> triton.Config:
+    """The configuration for tiles that are read by pointers."""
+    table = POINTERS if dtype.itemsize <= 2 else POINTERS_WIDE
+    return _least(table, n_rows, n_cols, 64)
+
+
+def choose_parts(tiles: int, n_inner: int) -> int:
+    """How many programs share a sum: enough for 132 multiprocessors, with 256 terms or more each."""
+    return max(1, min(132 // max(1, tiles), n_inner // 256))
+
+
+@functools.lru_cache(16)
+def warps_specialize(device: torch.device) -> bool:
+    """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9

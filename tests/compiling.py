@@ -35,7 +35,9 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-LONGEST = 4000  # lines of PTX: what replicates a tile in every thread has many times as many
+# Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
+# lines of PTX, where a reduction is a store or two. Exponentials in float64, spelled out, are 6,000 lines at most.
+SHARED, LONGEST = 100, 12_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 
@@ -63,6 +65,7 @@ class Launches:
         self.compiled: dict[int, Any] = {}  # By identity: the same launch gives the same kernel.
         self.launched: set[str] = set()
         self.refused = 0
+        self.configs: Any = None
         driver.set_active(self.driver)
         JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
 
@@ -71,9 +74,12 @@ class Launches:
         try:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
-            length = result.asm.get("ptx", "").count("\n")
-            if length > LONGEST:
-                self.refuse(f"{kernel.__name__} for {self.driver.target} is {length} lines of PTX: its layouts are bad")
+            ptx = result.asm.get("ptx", "")
+            length, shared = ptx.count("\n"), ptx.count("st.shared")
+            product = hasattr(self.configs, "POINTERS")  # Its tiles go through shared memory.
+            if length > LONGEST or (shared > SHARED and not product):
+                found = f"{length} lines of PTX with {shared} stores to shared memory"
+                self.refuse(f"{kernel.__name__} for {self.driver.target} is {found}: its layouts are bad")
         except Exception as error:
             self.refuse(f"{kernel.__name__} for {self.driver.target}: {type(error).__name__}: {error}")
 
@@ -87,12 +93,13 @@ def main() -> None:
     for path, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         spec = read_spec(path, Path(path).read_text())
         module = imported(Path(folder))
+        launches.configs = module.configs
         for target in TARGETS:
             launches.driver.target = target
-            call(spec, module, NARROW)
+            call(launches, spec, module, NARROW)
         launches.driver.target = "sm_90"
         module._index_dtype = lambda *_: tl.int64
-        call(spec, module, WIDE, other=True)
+        call(launches, spec, module, WIDE, other=True)
         for name in kernels(module) - launches.launched:
             launches.refuse(f"{name} was not launched")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
@@ -110,7 +117,7 @@ def kernels(module: ModuleType) -> set[str]:
     return {name for name in vars(module) if name.endswith("_kernel")}
 
 
-def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
+def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
     """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
     params = {param.name: value(param, other) for param in spec.params}
     configs, backward = module.configs, getattr(module, "configs_backward", None)
@@ -122,10 +129,10 @@ def call(spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) 
         tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
-        for choices in ways(configs):
+        for choices in ways(configs, launches.driver.target, dtypes == NARROW):
             vars(configs).update(choices)
             results = getattr(module, spec.name)(*arguments, **params)
-        for choices in ways(backward) if backward else []:
+        for choices in ways(backward, launches.driver.target, dtypes == NARROW) if backward else []:
             vars(backward).update(choices)
             results = getattr(module, spec.name)(*map(leaf, spec.inputs, itertools.repeat(spec), arguments), **params)
             results = results if isinstance(results, tuple) else (results,)
@@ -177,7 +184,7 @@ def axes(spec: Spec) -> Iterator[str]:
     yield from dict.fromkeys(name for term in terms for name in reversed(term.names))
 
 
-def ways(configs: Any) -> list[dict[str, Any]]:
+def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
     """What to put in place of a module's choices, so that each of its kernels runs in its smallest tile."""
 
     def always(result: Any) -> Any:
@@ -186,6 +193,13 @@ def ways(configs: Any) -> list[dict[str, Any]]:
     def whole_row(_: int, n_cols: int, contiguous: bool) -> triton.Config:
         return triton.Config({"BLOCK_M": 2, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
+    if hasattr(configs, "POINTERS"):
+        known = getattr(configs, "DESCRIPTORS", (None,))
+        described = {"use_descriptors": always(True), "choose_descriptors": always(known[-1])}
+        described["warps_specialize"] = always(target == "sm_90")
+        pointed = {"use_descriptors": always(False), "choose_pointers": always(configs.POINTERS[-1])}
+        parts = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
+        return [described, *parts] if known[-1] and half and target in ("sm_90", "sm_100") else parts
     fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": partial(whole_row, contiguous=True)}
     for name in ("FLAT", "TILE", "LOOP", "SUMS"):
         found = sorted(getattr(configs, name, ()), key=lambda config: math.prod(config.kwargs.values()))

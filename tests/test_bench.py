@@ -24,6 +24,7 @@ from tritongen.read import read_spec  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
+PRODUCTS = [name for name in GALLERY if "POINTERS" in (ROOT / "generated" / name / "configs.py").read_text()]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -64,7 +65,7 @@ def kernel(bench: Any, name: str) -> Any:
     return getattr(bench, name, None) or getattr(bench, f"{name}_op")
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, "outer"]])
 def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
     bench = load(name)
@@ -79,9 +80,25 @@ def test_inputs(name: str, load: Any) -> None:
     assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
 
 
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of such a size, and as many operations as they take."""
+    bench = load(name)
+    monkeypatch.setattr(bench, "rates", lambda run, operations: [operations])
+    tensors = bench.make(256)
+    (operations,) = bench.measure(256, "torch")
+    results = kernel(bench, name)(*tensors)
+    first = results[0] if isinstance(results, tuple) else results
+    count = 2 if name == "linear_silu_mul" else 1
+    assert operations == 2 * count * first.numel() * 256
+    assert {x for report in bench.reports([256]) for x in report.x_names} == {"size"}
+
+
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
+        ("outer", [(16,), (4096,)]),
+        ("matvec", [(16, 4096), (4096,)]),
         ("gelu", [(2**16,)]),
         ("vector_add", [(2**16,), (2**16,)]),
         ("add_bias", [(16, 4096), (4096,)]),

@@ -75,12 +75,16 @@ def test_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert "generated/rms_norm/kernel.py: error TG704: edited by hand" in told.err
     assert '-OTHER = "rms_norm"\n+NAME = "rms_norm"\n' in told.out
+    assert told.out.endswith("1 file not as they should be; run `tritongen build --force`\n")
     assert run("check", "--format", "github") == 1
     assert "::error file=generated/rms_norm/kernel.py,line=1,col=1" in capsys.readouterr().out
     assert run("build", "--format", "json") == 1
     told_as_data = json.loads(capsys.readouterr().out)
     assert told_as_data["written"] == []
     assert told_as_data["diagnostics"][0]["code"] == "TG704"
+    kernel.with_name("__init__.py").unlink()
+    assert run("check") == 1
+    assert capsys.readouterr().out.endswith("2 files not as they should be; run `tritongen build`\n")
     assert run("build", "--force") == 0
 
 

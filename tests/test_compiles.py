@@ -11,16 +11,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import triton.backends.amd.compiler as amd
+import triton.backends.nvidia.compiler as nvidia
 
 from tritongen.compile import generate
-from tritongen.read import read_spec
+from tritongen.read import LAUNCH, read_spec
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
-# What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs and the other reductions.
+# What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts embedding integer_math integer_reductions many_reductions mixed_dtypes"
-    " optional_in_rows optional_inputs permute_six pixel_shuffle powers reverse spelled_dtypes variances"
+    "arg_two_axes bool_and_numbers casts embedding heads integer_math integer_reductions integers_beside_floats"
+    " many_reductions mixed_dtypes optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle"
+    " powers product_many_axes product_prologue product_quantised reverse row_constants scaled_softmax spelled_dtypes"
+    " standard_scores take_optional take_optional_map variances wide_positions wide_reductions"
 ).split()
 
 
@@ -50,3 +54,9 @@ def test_other_specs(first: int, tmp_path: Path) -> None:
         for name, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
             (folder / name).write_text(text, encoding="utf-8")
     compile_all(pairs)
+
+
+def test_no_param_has_the_name_of_an_option() -> None:
+    """Triton takes an argument of such a name for itself."""
+    options = {*nvidia.CUDAOptions.__dataclass_fields__, *amd.HIPOptions.__dataclass_fields__}
+    assert options <= LAUNCH

@@ -62,3 +62,15 @@ def test_the_commands_are_those_of_the_program() -> None:
         assert set(re.findall(r"--[a-z-]+", rest)) <= known, command
     told = CliRunner().invoke(cli, ["--help"]).output
     assert all(f"\n  {command} " in told for command in cli.commands)
+
+
+def test_the_spec_and_the_kernel_side_by_side_are_those_of_the_repository() -> None:
+    table = README[README.index("<table>") : README.index("</table>")]
+    places = re.findall(r"(?:specs|generated)/[\w/]+\.\w+", table)
+    blocks = re.findall(r"```(?:toml|python)\n(.*?)```", table, re.DOTALL)
+    spec, kernel = ((ROOT / place).read_text(encoding="utf-8") for place in places)
+    assert blocks[0] == spec
+    parts = blocks[1].split("    …\n")  # What is left out of the kernel.
+    assert len(parts) == 2
+    assert parts[0] in kernel
+    assert parts[1] in kernel[kernel.index(parts[0]) :]

@@ -27,7 +27,7 @@ if DEVICE == "cpu":
 
 import triton  # noqa: E402
 
-from tritongen.compile import generate  # noqa: E402
+from tritongen.compile import generate, program_of  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
 
@@ -41,6 +41,7 @@ LAYOUTS = ("contiguous", "turned", "sliced")
 # The interpreter of Triton 3.6 cannot invert a uint8.
 OLD = tuple(map(int, triton.__version__.split(".")[:2])) <= (3, 6)
 # The interpreter cuts off what does not fit bfloat16 where a GPU rounds: one unit in the last place.
+WIDE = (torch.float32, torch.float64)
 TOLERANCE = {
     torch.float16: 2**-10,
     torch.bfloat16: 2**-7,
@@ -51,19 +52,25 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Case:
-    """How to draw the inputs of a call: with a length of 1 for every axis, with some NaN."""
+    """How to draw the inputs of a call: with a length of 1 for every axis, with some NaN or infinities."""
 
     dtype: str = "float32"
     long: str = ""
     batch: tuple[int, ...] = (2, 3)
     layout: str = "contiguous"
     ones: bool = False
-    nan: bool = False
+    special: tuple[float, ...] = ()
 
 
 @cache
 def spec_of(path: Path) -> Spec:
     return read_spec(path.name, path.read_text(encoding="utf-8"))
+
+
+@cache
+def multiplies(spec: Spec) -> bool:
+    """Whether it is a matrix product, whose sides are rounded to the dtype that is multiplied."""
+    return program_of(spec).contraction is not None
 
 
 def build(spec: Spec, folder: Path) -> ModuleType:
@@ -107,13 +114,16 @@ def cases(spec: Spec) -> Iterator[Case]:
         yield Case(long=long, batch=batch, layout=LAYOUTS[place % len(LAYOUTS)])
     yield Case(ones=True)
     if not any("int" in output.dtype for output in spec.outputs):  # What NaN is as an integer, nobody says.
-        yield Case(nan=True)
+        yield Case(special=(math.nan,))
+        yield Case(special=(math.inf, -math.inf))
     if BATCH in axes:
         yield Case(batch=())
         yield Case(batch=(3, 1, 2, 1, 2), layout="turned")
     admitted = dict.fromkeys(dtype for tensor in spec.inputs for dtype in tensor.type.dtypes)
     if OLD and any("~" in statement.expression for statement in spec.compute):
         admitted.pop("uint8", None)
+    if multiplies(spec) and DEVICE == "cpu":  # The interpreter multiplies matrices of bfloat16 wrong.
+        admitted.pop("bfloat16", None)
     for dtype in admitted:
         yield Case(dtype=dtype, batch=(3,))
 
@@ -136,8 +146,8 @@ def draw(spec: Spec, case: Case) -> list[torch.Tensor]:
             low, high = 0.0, 9.0
         values = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
         values = values > 0 if dtype == "bool" else values.floor() if "int" in dtype else values
-        if case.nan and "float" in dtype:
-            values.view(-1)[3::7] = math.nan
+        for step, special in enumerate(case.special if "float" in dtype else ()):
+            values.view(-1)[step::7] = special
         tensors.append(lay_out(values.to(getattr(torch, dtype)), case.layout).to(DEVICE))
     return tensors
 
@@ -224,7 +234,7 @@ def check(spec: Spec, function: Any, tensors: list[Any], params: dict[str, Any])
                 (
                     TOLERANCE[one.dtype]
                     for one in tensors
-                    if one is not None and one.dtype in (torch.float32, torch.float64)
+                    if one is not None and one.dtype in (TOLERANCE if multiplies(spec) else WIDE)
                 ),
                 default=0,
             ),
@@ -262,6 +272,13 @@ def ways(configs: Any) -> list[dict[str, Any]]:
     def always(**blocks: int) -> Any:
         return lambda *_: triton.Config(blocks, num_warps=4)
 
+    if hasattr(configs, "POINTERS"):
+        block_n = min(config.kwargs["BLOCK_N"] for config in configs.POINTERS)
+        tiles = always(BLOCK_M=16, BLOCK_N=block_n, BLOCK_K=16, GROUP=2)
+        pointers = {"use_descriptors": lambda *_: False, "choose_pointers": tiles}
+        described = {"use_descriptors": lambda *_: True, "choose_descriptors": tiles}
+        found = [pointers | {"choose_parts": lambda *_, parts=parts: parts} for parts in (1, 3)]
+        return [*found, described] if hasattr(configs, "DESCRIPTORS") else found
     if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
         return [{"choose_flat": always(BLOCK=32), "choose_tile": always(BLOCK_M=8, BLOCK_N=16)}]
     found = []
@@ -318,3 +335,23 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
     x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
     mask = torch.tensor([False, False, False], device=DEVICE)
     assert torch.equal(module.masked_fill(x, mask, value=1.5), x)
+
+
+def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
+    """What `take` reads at is multiplied by a stride in the width of offsets, not in its own."""
+    module = build(spec_of(Path(__file__).parent / "specs" / "embedding.toml"), tmp_path)
+    table = torch.empty(2**31 + 4, dtype=torch.int8, device=DEVICE).as_strided((3, 4), (2**30, 1))
+    table.copy_(torch.arange(12, device=DEVICE).view(3, 4))
+    for dtype in (torch.int8, torch.int32, torch.int64):
+        token = torch.tensor([2, 0, 1], dtype=dtype, device=DEVICE)
+        assert torch.equal(module.embedding(table, token), table[token.long()])
+
+
+def test_maximum_of_nothing(tmp_path: Path) -> None:
+    """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
+    here = Path(__file__).parent
+    shared = build(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    with pytest.raises(ValueError, match="max has no value over an empty axis"):
+        shared(torch.empty(3, 0, device=DEVICE))
+    logsumexp = build(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3

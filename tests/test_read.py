@@ -224,11 +224,11 @@ def test_schema_admits_what_is_right(text: str) -> None:
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_schema_agrees_with_the_reader(path: Path) -> None:
-    """The schema refuses all that `examine` does; of names it knows only the pattern."""
+    """The schema refuses all that `examine` does, but for characters; of names it knows only the pattern."""
     try:
         document = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError:
         return
     told = list(examine(SPEC, document))
-    if told and {one.code for one in told} != {"TG108"}:
+    if {one.code for one in told} - {"TG108", "TG116"}:
         assert not valid(json.loads(json.dumps(document, default=str)))

@@ -18,10 +18,17 @@ LISTS = "block_n = [512, 1024]\nnum_warps = [4, 8]"
 ELSEWHERE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
 
 
-@pytest.mark.parametrize("schedule", [SEARCH, LISTS], ids=["autotune", "lists"])
-@pytest.mark.parametrize("name", ["vector_add", "add_bias", "softmax", "sum", "var"])
+TILES = "block_m = [32]\nblock_n = [32, 64]\nnum_stages = [2]"
+# A map, a broadcast, rows in registers, a reduction, two sums; a matrix product, and one whose tiles hold rows of 64.
+CASES = [
+    (name, schedule) for name in ("vector_add", "add_bias", "softmax", "sum", "var") for schedule in (SEARCH, LISTS)
+]
+CASES += [("matmul", TILES), ("router", TILES)]
+
+
+@pytest.mark.parametrize(("name", "schedule"), CASES)
 def test_emitted_tests_pass(name: str, schedule: str, tmp_path: Path) -> None:
-    """In a process of its own, as a user runs them: a map, a broadcast, rows in registers, a reduction, two sums."""
+    """In a process of its own, as a user runs them."""
     text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
     folder = tmp_path / name
     folder.mkdir()

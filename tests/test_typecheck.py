@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tritongen.diagnostics import Mistakes
+from tritongen.integers import Integers
 from tritongen.ir import Op, Result
 from tritongen.read import read_spec
+from tritongen.tile import meets_tensors
 from tritongen.typecheck import typecheck
 
 # The inputs that every expression below may use.
@@ -196,3 +198,28 @@ def test_a_line_that_is_wrong_is_told_once() -> None:
     with pytest.raises(Mistakes) as told:
         op_of("t + t", above='t = "wrong * 2"\n')
     assert [one.code for one in told.value.mistakes] == ["TG203"]
+
+
+def test_a_long_chain_of_lines() -> None:
+    """Each line is looked at once, however many lead to it."""
+    lines = "\n".join(f'a{n + 1} = "a{n} * a{n} + left"' for n in range(2000))
+    op = typecheck(
+        read_spec(
+            "op.toml",
+            f"""
+[op]
+name = "chain"
+summary = "A chain."
+[inputs]
+a0 = "float[N]"
+[params]
+left = 2
+[compute]
+{lines}
+[outputs]
+a2000 = "a0"
+""",
+        )
+    )
+    assert Integers(op).wide == set()
+    assert meets_tensors(op, "a0")

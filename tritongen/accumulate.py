@@ -7,9 +7,11 @@ columns at the end. Merged states can be merged again, which is what a split red
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .exponentials import maximum_of
 from .ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
 from .lower import Line
 
@@ -77,7 +79,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How a kernel spells numbers of its computing dtype."""
+    """How a kernel spells the numbers of a reduction."""
 
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"
@@ -202,51 +204,6 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
 
 
-def exp_pairs(op: Op) -> dict[str, Value]:
-    """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
-    pairs: dict[str, Value] = {}
-    for value in op.values:
-        if not isinstance(value.node, Reduce) or value.node.kind != "sum":
-            continue
-        power = resolve(op, value.node.arg)
-        if not isinstance(power, Call) or power.function != "exp":
-            continue
-        difference = resolve(op, power.args[0])
-        if not isinstance(difference, Call) or difference.function != "sub":
-            continue
-        largest = _maximum(op, difference.args[1])
-        if largest is not None and largest not in pairs.values() and largest.node.arg == difference.args[0]:  # type: ignore[union-attr]
-            pairs[value.name] = largest
-    return pairs
-
-
-def takes_finite(op: Op, total: Value) -> bool:
-    """Whether a sum of exponentials subtracts its maximum with infinities replaced by 0."""
-    assert isinstance(total.node, Reduce)
-    power = resolve(op, total.node.arg)
-    difference = resolve(op, power.args[0]) if isinstance(power, Call) else power
-    return isinstance(difference, Call) and not isinstance(resolve(op, difference.args[1]), Reduce)
-
-
-def resolve(op: Op, node: Node) -> Node:
-    while isinstance(node, Ref):
-        node = op.value(node.name).node
-    return node
-
-
-def _maximum(op: Op, node: Node) -> Value | None:
-    """The maximum that is subtracted, be it as it is or with infinities replaced by zero."""
-    if not isinstance(node, Ref):
-        return None
-    value = op.value(node.name)
-    match value.node:
-        case Reduce(kind="max"):
-            return value
-        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
-            return _maximum(op, other) if test == other else None
-    return None
-
-
 def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
     """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
 
@@ -263,23 +220,32 @@ def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
             return "-inf" if floating and other != "0.0" else "0"
         case Ref():
             return lane(op, op.value(node.name).node, cols, other)
-        case Call(function=function, args=args):
-            return _lane_of(function, [lane(op, arg, cols, other) for arg in args], args)
+        case Call(args=args):
+            return _lane_of(op, node, [lane(op, arg, cols, other) for arg in args])
     return "?"
 
 
-def _lane_of(function: str, lanes: list[str], args: tuple[Node, ...]) -> str:
-    known = {"0"} >= set(lanes)
-    if known and function in ("add", "sub", "mul", "square", "abs", "sqrt", "neg", "relu", "maximum", "minimum"):
+def _lane_of(op: Op, call: Call, lanes: list[str]) -> str:
+    """What a call makes of masked lanes. Rows and params may be infinite, which makes NaN of 0 and of -inf."""
+    function, args = call.function, call.args
+    if function in _OF_ZEROS and set(lanes) == {"0"}:
         return "0"
     if function == "exp" and lanes == ["-inf"]:
         return "0"
-    if function in ("sub", "add") and lanes[0] == "-inf" and lanes[1] == "row":
+    if function in ("sub", "add") and lanes[0] == "-inf" and _is_finite(args[1]):
         return "-inf"
-    if function == "mul" and "0" in lanes:
-        other = args[1 - lanes.index("0")]
-        return "0" if isinstance(other, Constant) else "?"
+    if function == "sub" and lanes[0] == "-inf" and maximum_of(op, *args):
+        return "-inf"
+    if function == "mul" and "0" in lanes and _is_finite(args[1 - lanes.index("0")]):
+        return "0"
     return "?"
+
+
+_OF_ZEROS = frozenset("add sub mul square abs sqrt neg relu maximum minimum".split())
+
+
+def _is_finite(node: Node) -> bool:
+    return isinstance(node, Constant) and isinstance(node.value, int | float) and math.isfinite(node.value)
 
 
 def functions_in(lines: tuple[Line, ...] | list[Line]) -> set[str]:

@@ -8,6 +8,7 @@ the numbers.
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from .ir import BOOL, Call, Choose, Constant, Dtype, Index, Load, Node, Op, Redu
 from .promotion import as_float, constant, fold_numbers, promote
 from .syntax import SYMBOLS
 
+_COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 FLOAT = Dtype("float")
 ZERO = constant(0.0)
 ONE = constant(1)
@@ -56,7 +58,7 @@ class Algebra:
 
     def call(self, name: str, *args: Node) -> Node:
         """A function of the table, applied; arithmetic is put in order."""
-        folded = fold_numbers(name, list(args))
+        folded = fold_numbers(name, list(args)) or _compared(name, args)
         if folded is not None:
             return folded
         match name, args:
@@ -118,6 +120,8 @@ class Algebra:
         """A choice by the values of tensors; what both sides have as a factor comes before it."""
         if then == other:
             return then
+        if isinstance(condition, Constant):
+            return then if condition.value else other
         shared, then, other = self._apart(then, other)
         return self.product(shared * Term(1.0, {self.plain("where", condition, then, other): 1}))
 
@@ -360,6 +364,14 @@ class Algebra:
 
 
 _LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
+
+
+def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
+    """The outcome of a comparison of numbers, such as of a fixed exponent with 0."""
+    numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
+    if name not in _COMPARISONS or len(numbers) != 2:
+        return None
+    return constant(bool(_COMPARISONS[name](*numbers)))
 
 
 def factors(node: Node) -> Term:

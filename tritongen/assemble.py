@@ -76,7 +76,7 @@ class Assembler:
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]
-        casts = [line for line in self.param_casts() if mentions(lines, line.text.split(" = ")[0])]
+        casts = [line for line in self.param_casts(lowering) if mentions(lines, line.text.split(" = ")[0])]
         pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
             f"{r.output.name}_ptr" for r in self.tile.op.results
         ]
@@ -111,11 +111,13 @@ class Assembler:
             devices=frozenset(devices),
         )
 
-    def param_casts(self) -> list[Line]:
-        """Float params come as float64 where the kernel may compute in it."""
-        if not self.tile.compute.constexpr:
-            return []
-        return [Line(f"{p.name} = tl.full((), {p.name}, COMPUTE)") for p in self.tile.op.params if p.kind == "float"]
+    def param_casts(self, lowering: Lowering) -> list[Line]:
+        """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
+        casts = dict.fromkeys(sorted(lowering.integers.wide), "tl.int64")
+        if self.tile.compute.constexpr:
+            casts |= {param.name: "COMPUTE" for param in self.tile.op.params if param.kind == "float"}
+        names = (param.name for param in self.tile.op.params if param.name in casts)
+        return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
         found = [Argument("n_rows", "n_rows")]
@@ -133,7 +135,7 @@ class Assembler:
 
     def size_value(self, name: str) -> str:
         for position, dim in enumerate(self.tile.space.rows):
-            if dim.size == name:
+            if dim.size == name and len(self.tile.space.rows) > 1:
                 return f"row_sizes[{position}]"
         for position, dim in enumerate(self.tile.space.cols):
             if dim.size == name:
@@ -155,7 +157,9 @@ class Assembler:
             for dim in self.tile.space.steps(tensor.axes, self.tile.space.taken):
                 if mentions(lines, tensor.stride(dim)):
                     position = tensor.axes.index(dim.axes[0]) - len(tensor.axes)
-                    found.append(Argument(tensor.stride(dim), f"{tensor.name}.stride({position})"))
+                    stride = f"{tensor.name}.stride({position})"
+                    otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
+                    found.append(Argument(tensor.stride(dim), stride + otherwise))
         return found
 
     def param_arguments(self, lines: list[Line]) -> list[Argument]:

@@ -277,7 +277,7 @@ class BackwardHost(Host):
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
-                    block += self.unflatten(tensor, position - len(tensor.type.shape), term)[-1:]
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
             if tensor.default is None:
                 block += self.lengths_of(f"{tensor.name}.shape", tensor.type.axes, known)
             lines += self.guarded(tensor, block)

@@ -122,7 +122,9 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     if diff:
         _show_diff(drift)
     found = len(drift.findings)
-    wrong = f"{_count(found, 'file')} not as they should be; run `tritongen build`"
+    # `build` leaves alone what was edited by hand, unless it is told otherwise.
+    force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
+    wrong = f"{_count(found, 'file')} not as they should be; run `tritongen build{force}`"
     click.echo(f"{_count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
     return FINDINGS if drift.findings else CLEAN
 

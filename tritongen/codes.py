@@ -155,6 +155,17 @@ _STRUCTURE = (
         """,
     ),
     row(
+        "TG116",
+        "a character that does not show",
+        """
+        What a spec says goes into comments and docstrings, where controls of text direction, zero-width
+        characters and the like would let the text look like another.
+
+            summary = "a\\u202eb"    # wrong
+            summary = "ab"
+        """,
+    ),
+    row(
         "TG120",
         "a tensor type without axes",
         """

@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from .autograd import autograd_module, traffic_of
 from .backward import Backward, plan_backward
-from .diagnostics import Mistakes
+from .diagnostics import Mistake, Mistakes
 from .emitted_bench import bench_view
 from .emitted_tests import tests_view
 from .gradient import derive
 from .gradient_tests import gradient_view
 from .launch import configs_view
 from .modules import Module, kernel_module
+from .product_module import Products
 from .reference import reference_mistakes
 from .resources import templates_dir
 from .samples import Shapes
+from .scoping import undefined_names
 from .spec import Schedule, Spec
 from .structure import Program, recognise
 from .typecheck import typecheck
 
 if TYPE_CHECKING:
     import jinja2
+
+SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
 
 
 def check(spec: Spec) -> None:
@@ -31,6 +35,9 @@ def check(spec: Spec) -> None:
 
 
 def backward_of(spec: Spec, program: Program) -> Backward | None:
+    if spec.grad and program.contraction:
+        hint = "leave [grad] out: the kernel can be built without it"
+        raise Mistakes(Mistake("TG604", "gradients of matrix products are not derived yet", ("grad",), hint=hint))
     return plan_backward(derive(program.op, spec.grad), program) if spec.grad else None
 
 
@@ -40,9 +47,26 @@ def program_of(spec: Spec) -> Program:
         program = recognise(typecheck(spec))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
+    if program.contraction:
+        mistakes += schedule_mistakes(spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
     return program
+
+
+def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
+    """What a schedule asks for that kernels of matrix products do not do."""
+    found = []
+    if schedule.autotune:
+        message = "kernels of matrix products are not searched for: descriptors are made for the tiles of one"
+        hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
+        found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
+    for key in ("block_m", "block_n"):
+        small = [size for size in getattr(schedule, key) if size < SMALLEST]
+        if small:
+            message = f"{key} is {small[0]}, and tiles of a matrix product have {SMALLEST} rows and columns or more"
+            found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
+    return found
 
 
 def generate(spec: Spec) -> dict[str, str]:
@@ -59,16 +83,25 @@ def generate(spec: Spec) -> dict[str, str]:
             view["how"] = "backward, and the rule that picks one."
             files["configs_backward.py"] = render("configs.py.jinja", view)
     else:
-        kernel = kernel_module(program, spec.schedule.autotune)
+        kernel = forward_module(program, spec.schedule.autotune)
     configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
     tested = gradient_view(program.op, backward, parts, Shapes(spec, program))
+    text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
+    if missing := undefined_names(text):
+        raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
+    bench = "bench_products.py.jinja" if program.contraction else "bench.py.jinja"
     return files | {
         "__init__.py": render("init.py.jinja", kernel.view),
-        "kernel.py": render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view),
+        "kernel.py": text,
         "configs.py": render("configs.py.jinja", configs),
         f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs, tested)),
-        f"bench_{spec.name}.py": render("bench.py.jinja", bench_view(spec, program)),
+        f"bench_{spec.name}.py": render(bench, bench_view(spec, program)),
     }
+
+
+def forward_module(program: Program, autotune: bool) -> Module:
+    """The module of a program's kernels; with `autotune`, launches search their configurations."""
+    return Products(program).module() if program.contraction else kernel_module(program, autotune)
 
 
 def render(template: str, view: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from .emitted_tests import draws_view, imports, oracle_view, tuple_text
@@ -15,7 +16,7 @@ ROW = 4096
 HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
 # What `make` calls things; an axis of such a name goes by another there.
-TAKEN = ("batch", "dtype", "elements", "provider")
+TAKEN = ("batch", "dtype", "elements", "provider", "size")
 
 
 def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
@@ -24,14 +25,14 @@ def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
     view = oracle_view(spec, op)
     returned = f"{view['call']}(*tensors{view['star_params']})"
     drawn = draws_view(spec, op, shapes)
-    lengths = Lengths(program, shapes)
+    lengths = Sizes(program) if program.contraction else Lengths(program, shapes)
     return {
         **view,
         **drawn,
         **lengths.view(),
         **dtypes_view(op),
         "imports": imports(op),
-        "imports_math": any("math." in line for line in view["lines"]),
+        "imports_math": any(re.search(r"\bmath\.", line) for line in view["lines"]),
         "results": f"*{returned}" if view["several_results"] else returned,
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
@@ -86,6 +87,45 @@ class Lengths:
         """Whether rows are a part of a dimension."""
         terms = [term for tensor in self.op.inputs for term in tensor.type.shape]
         return any(self.long in term.names and len(term.names) > 1 for term in terms)
+
+
+class Sizes:
+    """How long the axes of a matrix product are: each side of so many elements, and 8 matrices in a batch.
+
+    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first.
+    """
+
+    def __init__(self, program: Program) -> None:
+        assert program.contraction is not None
+        self.contraction = program.contraction
+        self.fixed = dict(program.op.sizes)
+        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
+
+    def view(self) -> dict[str, Any]:
+        sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
+        number = 2 * len(self.contraction.products) * (8 if sides[0] else 1)
+        counts = [self.length(side) for side in sides[1:]]
+        return {
+            "lengths": [pair for side in sides for pair in self.assigned(side, side == sides[0])],
+            "operations": " * ".join([str(number), *counts]),
+        }
+
+    def length(self, side: tuple[str, ...]) -> str:
+        """Of all axes of a side together."""
+        free = any(axis not in self.fixed for axis in side)
+        return "size" if free else str(math.prod(self.fixed[axis] for axis in side))
+
+    def assigned(self, side: tuple[str, ...], batch: bool) -> list[tuple[str, str]]:
+        free = [axis for axis in side if axis not in self.fixed]
+        fixed = math.prod(self.fixed[axis] for axis in side if axis in self.fixed)
+        lengths = dict.fromkeys(free, "1")
+        if batch:
+            return [(self.names[axis], "8" if axis == free[0] else "1") for axis in free]
+        head = 128 if len(free) > 1 else 1
+        if free:
+            lengths[free[-1]] = str(head)
+            lengths[free[0]] = f"size // {head * fixed}" if head * fixed > 1 else "size"
+        return [(self.names[axis], length) for axis, length in lengths.items()]
 
 
 def local(axis: str) -> str:

@@ -6,11 +6,14 @@ import builtins
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
+from .resources import templates_dir
 from .samples import (
     Shapes,
     dtype_cases,
@@ -24,13 +27,20 @@ from .samples import (
 from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
-# What the emitted files call things; an operator of such a name goes by another in them.
-HELPERS = frozenset(
-    "argparse backwards check check_gradients compare compare_gradients configs configs_backward copy_rate draw"
-    " find_spec functools gpu gradients kernel leaves main make math measure"
-    " misaligned moved oracle os overlapping pytest rates reference reports same_columns same_rows scattered sys torch"
-    " triton wide".split()
-)
+KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
+# What the functions of a test file that name the tensors have besides; a tensor of such a name goes by another there.
+LOCALS = frozenset("compare draw dtype dtypes make oracle seed shape tensors".split())
+_NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
+
+
+@cache
+def template_names() -> frozenset[str]:
+    """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
+    texts = [
+        Path(templates_dir(), name).read_text(encoding="utf-8")
+        for name in ("test.py.jinja", "test_gradient.jinja", "bench.py.jinja", "bench_products.py.jinja")
+    ]
+    return frozenset(name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
 
 
 def tests_view(
@@ -51,12 +61,33 @@ def tests_view(
         **inputs_view(op),
         **layouts_view(program),
         **far_view(op, shapes),
-        **{kind: kind in kernel.traffic.kinds for kind in ("flat", "tile", "registers", "loop")},
+        **{kind: kind in kernel.traffic.kinds for kind in KINDS},
         "splits": bool(kernel.view.get("partial")),
         **search_view(kernel),
         "params": other_values(op),
+        "strange_params": [{param.name: "1"} for param in op.params if param.kind != "enum"],
         "bad_params": [{name: bad} for name, bad in refused_values(op)],
         "tolerances": tolerances(program),
+        **products_view(program, shapes),
+        "small_n": min((config.block_n for config in configs["pointers"]), default=0),
+    }
+
+
+def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
+    """What tests of matrix products have besides."""
+    columns = dtype_columns(program.op)
+    half = all("float16" in dtypes for dtypes in columns.values())
+    several = len(columns) > 1
+    halves, singles = (torch_dtypes((dtype,) * len(columns)) for dtype in ("float16", "float32"))
+    bfloat16 = any("bfloat16" in dtypes for dtypes in columns.values())
+    return {
+        "product": program.contraction is not None,
+        "tiled": shapes.tiled(),
+        "pair_got": "got" if len(program.op.results) > 1 else "[got]",
+        "pair_want": "want" if len(program.op.results) > 1 else "[want]",
+        "half": f", {halves}" if columns and half else "",
+        "single": f", {singles}" if columns and all("float32" in dtypes for dtypes in columns.values()) else "",
+        "without_bfloat16": ("torch.bfloat16 not in one" if several else "one != torch.bfloat16") if bfloat16 else "",
     }
 
 
@@ -79,13 +110,13 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
         "lines": lines,
-        "imports_math": bool(common_floats(op)) or any("math." in line for line in lines),
+        "imports_math": bool(common_floats(op)) or any(re.search(r"\bmath\.", line) for line in lines),
         "required": repr(required) if required else "",
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
         "several_results": several,
-        "result_names": ", ".join(names),
-        "result_tuple": tuple_text(names) if several else names[0],
+        "result_names": ", ".join(map(local, names)),
+        "result_tuple": tuple_text([*map(local, names)]) if several else local(names[0]),
     }
 
 
@@ -105,8 +136,15 @@ def imports(op: Op, *modules: str) -> str:
 
 
 def local_name(op: Op) -> str:
-    """What a test calls the operator: its name, unless that means something else there."""
-    return f"{op.name}_op" if op.name in HELPERS or hasattr(builtins, op.name) else op.name
+    """What a test calls the operator: its name, unless that means something else there, or a test to pytest."""
+    if op.name.startswith("test"):
+        return f"op_{op.name}"
+    return f"{op.name}_op" if op.name in template_names() or hasattr(builtins, op.name) else op.name
+
+
+def local(name: str) -> str:
+    """What a test calls a tensor."""
+    return f"{name}_" if name in LOCALS else name
 
 
 # Dtypes
@@ -131,7 +169,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "dtypes": [torch_dtypes(case) for case in cases],
         "floats": [torch_dtypes((dtype,) * len(columns)) for dtype in floats],
         "float64": torch_dtypes(("float64",) * len(columns)) if "float64" in floats else "",
-        "expected": [(result.output.name, result_dtype(op, result)) for result in op.results],
+        "expected": [(local(result.output.name), result_dtype(op, result)) for result in op.results],
         "compares_errors": bool(floats) and float_results and len(op.results) == 1,
     }
 
@@ -150,7 +188,7 @@ def torch_dtypes(case: tuple[str, ...]) -> str:
 def result_dtype(op: Op, result: Result) -> str:
     """The dtype of a result as torch would promote it, over the inputs' names."""
     inputs = {tensor.name for tensor in op.inputs}
-    parts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
+    parts = [f"{local(leaf)}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
     text, *others = parts or ["torch.get_default_dtype()"]
     for other in others:
         text = f"torch.promote_types({text}, {other})"
@@ -163,8 +201,15 @@ def result_dtype(op: Op, result: Result) -> str:
 
 
 def tolerances(program: Program) -> tuple[tuple[str, str], ...]:
-    """Half precision is rounded once; sums in float32 lose a digit more than single operations."""
+    """Half precision is rounded once; sums in float32 lose a digit more than single operations.
+
+    A result that is spelled float64 may be of float32 numbers.
+    """
     single, double = ("1e-4", "1e-9") if program.over else ("1e-5", "1e-10")
+    if program.contraction and program.op.precision == "tf32":
+        single = "2e-3"
+    if any(result.dtype.of == ("float64",) for result in program.op.results):
+        double = single
     return (("float16", "2e-3"), ("bfloat16", "1.6e-2"), ("float32", single), ("float64", double))
 
 
@@ -180,11 +225,11 @@ def inputs_view(op: Op) -> dict[str, Any]:
     return {
         "names": names,
         "tensors": ", ".join(names),
-        "tuple": tuple_text(names),
-        "unpacked": unpack(names, read),
+        "tuple": tuple_text([*map(local, names)]),
+        "unpacked": unpack([*map(local, names)], read),
         "several_tensors": len(names) > 1,
-        "floating": "tensors" if floating == names else tuple_text(floating),
-        "spoiled": "" if floating == names else unpack(names, floating),
+        "floating": "tensors" if floating == names else tuple_text([*map(local, floating)]),
+        "spoiled": "" if floating == names else unpack([*map(local, names)], [*map(local, floating)]),
         "batched": batched,
         "broadcasts": len(batched) > 1,
         "optional": repr(optional) if optional else "",
@@ -194,7 +239,7 @@ def inputs_view(op: Op) -> dict[str, Any]:
 
 def unpack(names: list[str], read: list[str]) -> str:
     """The left side that unpacks tensors, where any of them is read."""
-    targets = [name if name in read else f"_{name}" for name in names]
+    targets = [name if name in read else f"_{name.rstrip('_')}" for name in names]
     if not set(read) & set(names):
         return ""
     return f"({targets[0]},) = " if len(targets) == 1 else f"{', '.join(targets)} = "
@@ -222,7 +267,7 @@ def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
         "unpacks_shape": bool(targets),
         "axes": tuple_text(targets) if len(targets) == 1 else ", ".join(targets),
         "axes_text": ", ".join(shapes.axes),
-        "draws": [(tensor.name, draw(tensor, spec, op)) for tensor in op.inputs],
+        "draws": [(local(tensor.name), draw(tensor, spec, op)) for tensor in op.inputs],
         "draws_floats": bool(dtypes & set(FLOATS)),
         "draws_ints": bool(dtypes & set(INTS)),
         "draws_unsigned": "uint8" in dtypes,
@@ -275,7 +320,10 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, Any]:
 
 
 def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
-    """The input that the test of wide offsets spreads out: the one with most axes."""
+    """The input that the test of wide offsets spreads out: the one with most axes.
+
+    The step is one that int32 still holds, so that three of them show an offset that is not widened.
+    """
     tensor = max(op.inputs, key=lambda tensor: len(tensor.type.axes))
     outer, *_ = *tensor.type.shape, AxisTerm((), ())
     fixed = math.prod(size or 1 for size in outer.sizes)
@@ -283,13 +331,16 @@ def far_view(op: Op, shapes: Shapes) -> dict[str, Any]:
     smallest = {name: min(dtypes, key=_BYTES.__getitem__) for name, dtypes in columns.items()}
     dtype = smallest.get(tensor.type.variable or tensor.name, tensor.type.dtypes[0])
     lengths = {axis: 37 if axis == shapes.long else 3 for axis in shapes.axes}
-    lengths |= {axis: 2 if fixed == 1 else 1 for axis in outer.names if axis in lengths}
+    free = [axis for axis in outer.names if axis in lengths]
+    lengths |= dict.fromkeys(free, 1) | dict.fromkeys(free[:1], -(-3 // fixed))
+    length = fixed * math.prod(lengths[axis] for axis in free)
+    named = {axis: size for axis, size in lengths.items() if axis != BATCH}
     return {
         "far": bool(outer.names),
-        "far_shape": tuple(lengths.values()),
+        "far_shape": tuple((lengths | shapes.fitting(named)).values()),
         "far_position": op.inputs.index(tensor),
         "far_dtype": f", {torch_dtypes(tuple(smallest.values()))}" if columns else "",
-        "far_gigabytes": 2 * _BYTES[dtype] * max(1, fixed - 1) + 2,
+        "far_gigabytes": _BYTES[dtype] * (length - 1) + 2,
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from .accumulate import exp_pairs
+from .exponentials import exp_pairs, tells_of_nan
 from .ir import Dtype, Op, Reduce, Result, walk
 from .lower import Compute
 from .space import Dim, Space
-from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
+from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 from .views import Field
 
 CLASS_NAMES = {dtypes: f"_{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -82,7 +83,10 @@ class Host:
     def guarded(self, tensor: Input, block: list[str]) -> list[str]:
         if tensor.default is None or not block:
             return block
-        return [f"if {tensor.name} is not None:", *(f"    {line}" for line in block)]
+        given = f"if {tensor.name} is not None"
+        if block[0].startswith("if ") and all(line.startswith(" ") for line in block[1:]):
+            return [f"{given} and {block[0].removeprefix('if ')}", *block[1:]]
+        return [f"{given}:", *(f"    {line}" for line in block)]
 
     def check(self, tensor: Input) -> str:
         leading = BATCH in tensor.type.axes
@@ -94,7 +98,10 @@ class Host:
 
     def param_checks(self, param: Param) -> list[str]:
         name, where = param.name, self.op.name
+        types = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
         lines = []
+        if param.kind in types:
+            lines = [f'_check_param("{where}: {name}", {name}, {types[param.kind]})']
         if param.kind == "enum":
             lines += [
                 f"if {name} not in {param.choices!r}:",
@@ -112,18 +119,19 @@ class Host:
         return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
 
     def ordered(self) -> list[Input]:
-        """The inputs with those that are always there first, since they define the axes."""
-        return sorted(self.op.inputs, key=lambda tensor: tensor.default is not None)
+        """The inputs with those first that define the axes."""
+        return told_in_order(self.op.inputs)
 
     def shapes(self) -> list[str]:
         """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
-        lines: list[str] = []
-        known: set[str] = set()
+        known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
+        known = set()
         for tensor in self.ordered():
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
-                    block += self.unflatten(tensor, position - len(tensor.type.shape), term)
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)
             named = [axis for axis in tensor.type.axes if axis != BATCH]
             new = [axis for axis in named if axis not in known]
             sizes = dict(self.op.sizes)
@@ -142,9 +150,6 @@ class Host:
                     f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
                     f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
                 ]
-                if tensor.default is not None and not block:
-                    lines += [f"if {tensor.name} is not None and {has} != {wanted}:", refuses[1]]
-                    continue
                 block += refuses
             lines += self.guarded(tensor, block)
         return [*lines, *self.batches()]
@@ -153,7 +158,10 @@ class Host:
         return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
 
     def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
-        targets = [axis if axis not in known else f"{axis}_{tensor.name}" for axis in named]
+        groups = [self.told(term, known) for term in tensor.type.shape if len(term.names) > 1]
+        split = {name for group in groups for name in group}
+        again = {axis: "_" if axis in split else f"{axis}_{tensor.name}" for axis in known}
+        targets = [again.get(axis, axis) for axis in named]
         batch = BATCH in tensor.type.axes
         has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
         if batch and has_batch and len(self.batch_inputs()) == 1:
@@ -165,7 +173,7 @@ class Host:
             line = f"{_targets(targets)} = {tensor.name}.shape"
         lines = [line]
         for axis, target in zip(named, targets, strict=True):
-            if axis != target:
+            if target not in (axis, "_"):
                 lines += self.differs(tensor, f"{target} != {axis}", f"axis {axis} is {{{axis}}} in another input")
         return lines
 
@@ -175,21 +183,35 @@ class Host:
             f'    raise ValueError(f"{self.op.name}: {says}, but {tensor.name} is {{list({tensor.name}.shape)}}")',
         ]
 
-    def unflatten(self, tensor: Input, position: int, term: AxisTerm) -> list[str]:
-        known = 1
-        for size in term.sizes:
-            known *= size or 1
+    def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
+        """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
         whole = f"{tensor.name}.shape[{position}]"
-        rest = f"{whole} // {known}" if known > 1 else "-1"
-        sizes = ", ".join(str(size) if size is not None else rest for size in term.sizes)
-        lines = []
-        if known > 1:
-            lines = [
-                f"if {tensor.name}.shape[{position}] % {known}:",
-                f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
-                f'must be a multiple of {known}, not {{{tensor.name}.shape[{position}]}}")',
-            ]
-        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({sizes}))"]
+        told = self.told(term, known)
+        sizes = [told.get(name, "") for name in term.names]
+        product = " * ".join(filter(None, sizes))
+        if product.replace(" * ", "").isdigit():
+            product = str(math.prod(map(int, filter(None, sizes))))
+            wrong, must = f"{whole} % {product}", f"a multiple of {product}"
+            if all(sizes):
+                wrong, must = f"{whole} != {product}", product
+        else:  # Lengths of other inputs may be 0.
+            product = f"({product})" if "*" in product else product
+            wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
+        split = ", ".join(size or f"{whole} // {product}" for size in sizes)
+        lines = [
+            f"if {wrong}:",
+            f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
+            f'must be {must}, not {{{whole}}}")',
+        ]
+        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
+
+    def told(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
+        """The lengths in a group by which it is split, all but one: fixed ones, then those of other inputs."""
+        fixed = dict(self.op.sizes)
+        lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
+        others = [name for name in term.names if name not in fixed]
+        rest = [*(name for name in others if name not in known), *others][:1]
+        return lengths | {name: name for name in others if name not in rest}
 
     def batch_inputs(self) -> list[Input]:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
@@ -469,7 +491,9 @@ class Host:
     def empty_errors(self) -> list[str]:
         """Refusals of reductions that have no value over no elements."""
         lines = []
-        paired = set(exp_pairs(self.op).values())
+        pairs = {largest: self.op.value(total) for total, largest in exp_pairs(self.op).items() if not largest.source}
+        # Those of softmax and logsumexp are in no result but beside their sums, which have a value.
+        paired = {largest for largest, total in pairs.items() if tells_of_nan(self.op, largest, total)}
         for value in self.op.values:
             for node in walk(value.node):
                 if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and value not in paired:

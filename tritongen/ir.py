@@ -177,7 +177,8 @@ class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
-    `by_row` are tensors of ours that have one number a row, in the order of the rows.
+    `precision` is that of matrix products of float32. `by_row` are tensors of ours that have one number
+    a row, in the order of the rows.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Op:
     results: tuple[Result, ...]
     axes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...] = ()
+    precision: str = "ieee"
     by_row: frozenset[str] = frozenset()
 
     def value(self, name: str) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,22 @@ class Config:
     block: int = 0
     block_m: int = 0
     block_n: int = 0
+    block_k: int = 0
+    stages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop"), the
-    inputs that a row kernel reads whole, and those that it reads along the columns alone."""
+    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors",
+    "pointers"), the inputs that a row kernel reads whole, and those that it reads along the columns alone."""
 
     kinds: frozenset[str]
     streams: int = 1
     vectors: int = 0
     flags: bool = False  # whether all it reduces are flags, which come as bytes
     reducing: bool = False  # whether a row gives numbers alone
+    products: int = 0  # the matrix products that a kernel sums at once
+    width: int = 0  # the columns that a tile must have, where it has to hold whole rows
 
 
 # Measured: see docs/performance.md.
@@ -97,6 +101,30 @@ LOOP_FLAGS = (
     Config(8, block_m=64, block_n=64),
 )
 
+# Of matrices in half precision, through descriptors.
+DESCRIPTORS = (
+    Config(8, block_m=128, block_n=256, block_k=64, stages=3),
+    Config(8, block_m=128, block_n=128, block_k=64, stages=4),
+    Config(4, block_m=64, block_n=128, block_k=64, stages=4),
+)
+# The same by pointers, of few rows above all; stages fit in the shared memory of smaller devices.
+POINTERS = (
+    Config(8, block_m=128, block_n=128, block_k=64, stages=3),
+    Config(4, block_m=64, block_n=128, block_k=64, stages=4),
+    Config(4, block_m=64, block_n=64, block_k=64, stages=4),
+    Config(4, block_m=32, block_n=64, block_k=128, stages=3),
+    Config(4, block_m=16, block_n=128, block_k=64, stages=4),
+    Config(4, block_m=16, block_n=64, block_k=128, stages=4),
+    Config(4, block_m=16, block_n=32, block_k=256, stages=4),
+)
+# Of float32 and float64, which tensor cores do not multiply as they are.
+POINTERS_WIDE = (
+    Config(8, block_m=128, block_n=64, block_k=16, stages=3),
+    Config(4, block_m=64, block_n=64, block_k=16, stages=3),
+    Config(4, block_m=16, block_n=64, block_k=32, stages=3),
+    Config(4, block_m=16, block_n=32, block_k=64, stages=3),
+)
+
 
 def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
     """What the template of configs.py sees."""
@@ -109,7 +137,7 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
         "sums": SUMS,
         "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
     }
-    view: dict[str, Any] = {"name": name}
+    view: dict[str, Any] = {"name": name, **products(traffic, schedule)}
     for kind, configs in known.items():
         view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
     view["warps"] = schedule.num_warps or (4, 8, 16, 32) if "registers" in kinds and schedule.autotune else None
@@ -117,7 +145,37 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
     rule = "and the rule that picks one. There is no search at run time."
     view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule
     view["rules"] = extract([Path(templates_dir(), "rules.py")], rules)
+    text = "".join(view["rules"])
+    view["imports"] = (
+        *(("import functools", "") if "functools." in text else ()),
+        *(("import torch",) if "torch." in text else ()),
+        "import triton",
+    )
     return view
+
+
+def products(traffic: Traffic, schedule: Schedule) -> dict[str, tuple[Config, ...]]:
+    """The candidates of matrix products, by table."""
+    tables = {"descriptors": DESCRIPTORS, "pointers": POINTERS, "pointers_wide": POINTERS_WIDE}
+    return {
+        name: tuple(dict.fromkeys(tiles(table, traffic, schedule))) if name.split("_")[0] in traffic.kinds else ()
+        for name, table in tables.items()
+    }
+
+
+def tiles(table: tuple[Config, ...], traffic: Traffic, schedule: Schedule) -> list[Config]:
+    """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
+    if schedule.block_m or schedule.block_n or schedule.num_warps or schedule.num_stages:
+        first = table[0]
+        lists = (schedule.block_m, schedule.block_n, schedule.num_warps, schedule.num_stages)
+        usual = ((first.block_m,), (first.block_n,), (first.warps,), (first.stages,))
+        every = product(*(given or default for given, default in zip(lists, usual, strict=True)))
+        table = tuple(Config(w, block_m=m, block_n=n, block_k=first.block_k, stages=s) for m, n, w, s in every)
+    if traffic.width:
+        return [replace(config, block_n=traffic.width) for config in table]
+    if traffic.products > 1 and not schedule.block_n:
+        return [replace(config, block_n=max(32, config.block_n // 2)) for config in table]
+    return list(table)
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 WIDTH = 88
+LONGEST = 110  # of a comment, which black leaves as it is
 INDENT = "    "
 COMPREHENSION, COMMA, TERNARY, COMPARATOR, DOT = 20, 18, 16, 10, 1
 # How readily a line is broken before an operator.
@@ -98,9 +100,18 @@ def laid_out(text: str, width: int = WIDTH) -> str:
         quotes = line.count('"""')
         plain = not (quoted or quotes or line.lstrip().startswith("#"))
         line = QUOTED.sub(_requoted, line) if plain and "'" in line else line
-        lines += statement(line, width) if plain and len(line) > width else [line]
+        if not (quoted or quotes) and line.lstrip().startswith("# "):
+            lines += wrapped(line, after="# ")
+        else:
+            lines += statement(line, width) if plain and len(line) > width else [line]
         quoted ^= quotes % 2 == 1
     return "\n".join(lines)
+
+
+def wrapped(line: str, after: str = "    ", width: int = LONGEST) -> list[str]:
+    """A line of prose or of the math on as many lines as it needs, the others after something more."""
+    indent = line[: -len(line.lstrip())] if line.strip() else ""
+    return textwrap.wrap(line, width, subsequent_indent=indent + after, break_long_words=False) or [line]
 
 
 def _requoted(match: re.Match[str]) -> str:

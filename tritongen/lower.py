@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .functions import FUNCTIONS, Function
+from .integers import Integers
 from .ir import (
     INT64,
     Call,
@@ -71,14 +72,11 @@ def compute_of(op: Op) -> Compute:
     data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
     inputs = [tensor for tensor in op.inputs if tensor.name in data]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
-    reduces_ints = any(isinstance(n, Reduce) and n.arg.dtype.kind in ("int", "bool") for n in nodes)
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
         ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
         if as_float:
             return Compute("tl.float32")
-        if reduces_ints:
-            return Compute("tl.int64")
         return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
     names = tuple(tensor.name for tensor in floats)
     mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
@@ -123,6 +121,10 @@ class Lowering:
     pending: list[Line] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     target: str = ""
+    integers: Integers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.integers = Integers(self.op)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it."""
@@ -194,8 +196,11 @@ class Lowering:
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
         self.devices |= {name for name in uses if name[0] == "_"}
         arguments: dict[str, ast.expr] = {}
-        for arg, given in zip(row.args, node.args, strict=True):
+        widened = self.integers.widened.get(node)
+        for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
+            if place == widened:
+                value = widen(value, given)
             of_numbers = row.accepts == "float" and arg is row.args[0] and not given.axes and given.dtype.weak
             if of_numbers:  # Neither Triton's functions nor ours take plain numbers.
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or 'tl.float32'})")
@@ -256,14 +261,29 @@ class Lowering:
             return value
         return method(value, "to", parse(self.compute.text))
 
-    def hoist(self, name: str, value: ast.expr) -> ast.expr:
+    def hoist(self, name: str, value: ast.expr) -> ast.Name:
+        text = ast.unparse(value)
+        for line in self.pending:
+            done, _, same = line.text.partition(" = ")
+            if same == text and done.isidentifier():
+                return ast.Name(done)
+        wanted = self.new_name(name)
+        self.pending.append(Line(f"{wanted} = {text}"))
+        return ast.Name(wanted)
+
+    def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
+        """What is read of an optional input, under a name."""
+        wanted = self.new_name(tensor.name)
+        self.pending += if_given(tensor, wanted, value, otherwise)
+        return ast.Name(wanted)
+
+    def new_name(self, name: str) -> str:
         taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
         wanted = f"{self.target}_{name}"
-        done = {line.text.split(" = ")[0] for line in self.pending}
+        done = {line.text.split(" = ")[0].strip() for line in self.pending}
         while wanted in taken | done:
             wanted += "_"
-        self.pending.append(Line(f"{wanted} = {ast.unparse(value)}"))
-        return ast.Name(wanted)
+        return wanted
 
 
 def compares(template: ast.expr, name: str) -> bool:
@@ -301,6 +321,13 @@ def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(value, name), list(args), [])
 
 
+def widen(value: ast.expr, node: Node) -> ast.expr:
+    """A value as int64. Lengths may be numbers that are known when the kernel is compiled."""
+    if node.axes:
+        return method(value, "to", parse("tl.int64"))
+    return parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
+
+
 def _binary(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
     return ast.Compare(left, [op], [right])
 
@@ -325,3 +352,13 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
 def load_default(tensor: Input) -> str:
     """How a kernel spells the number that an absent optional input stands for."""
     return ast.unparse(literal(tensor.default))
+
+
+def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
+    """Lines that give a name what is read of an optional input, or the number that stands for it."""
+    return [
+        Line(f"if {tensor.name}_ptr is not None:"),
+        Line(f"    {name} = {value}"),
+        Line("else:"),
+        Line(f"    {name} = {otherwise}"),
+    ]

@@ -193,6 +193,18 @@ AXES = (
             y = "x * index(N)"
         """,
     ),
+    row(
+        "TG306",
+        "a group of unknown lengths",
+        """
+        A dimension that is a group of axes tells one of their lengths. The others must be fixed, or the axes of
+        other inputs.
+
+            x = "float[S, (H D)]"          # wrong
+            x = "float[S, (H D=64)]"
+            weight = "float[D]"            # or so, beside x
+        """,
+    ),
 )
 
 DTYPES = (
@@ -265,12 +277,15 @@ DTYPES = (
 FAMILIES = (
     row(
         "TG601",
-        "a contraction",
+        "a matrix product with something beside it",
         """
-        A sum of products whose sides each have an axis that the other lacks is a matrix product. It parses and
-        type-checks, but no kernel family of this version plans it; nothing slow is generated in its place.
+        A sum of products whose sides each have an axis that the other lacks is a matrix product. One kernel
+        computes one or several of the same axes, any elementwise math of the inputs before and of the sums
+        after, and reductions of whole rows of a fixed length up to 256. Inputs of a product are floats or int8.
 
-            y = "sum(a * b, K)"            # a is [M, K], b is [K, N]
+            y = "gelu(sum(x * w, K) + bias)"         # x is [M, K], w is [N, K]
+            p = "softmax(sum(x * w, K), E)"          # w is [E=64, K]
+            o = "sum(softmax(s, T) * v, T)"          # wrong: s is a product itself (attention)
         """,
     ),
     row(
@@ -346,6 +361,18 @@ FAMILIES = (
             [grad]
             wrt = ["x"]
             save = ["total"]               # wrong: dx is 2 * x * dy + sum(dy, N)
+        """,
+    ),
+    row(
+        "TG607",
+        "a schedule that matrix products do not have",
+        """
+        Tiles of a matrix product have 16 rows and columns or more, and are not searched for at run time.
+
+            [schedule]
+            block_m = [64, 128]
+            block_n = [128, 256]
+            num_stages = [3, 4]
         """,
     ),
 )

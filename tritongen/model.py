@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -164,12 +165,21 @@ def _named(key: Key) -> str:
 
 
 def _examine_text(node: Text, word: str, key: Key) -> Iterator[Mistake]:
-    if node.choices and word not in node.choices:
+    unseen = next((at for at, sign in enumerate(word) if _is_unseen(sign)), -1)
+    if unseen >= 0:
+        message = f"{_named(key)} has the invisible character {ascii(word[unseen])[1:-1]}"
+        yield Mistake("TG116", message, key, unseen, 1, "generated text must read as it is")
+    elif node.choices and word not in node.choices:
         hint = did_you_mean(word, node.choices, f"write {listed(map(repr, node.choices))}")
         message = f"{_named(key)} cannot be {word!r}"
         yield Mistake("TG106", message, key, 0, max(1, len(word)), hint)
     elif not word.strip():
         yield Mistake("TG107", f"{_named(key)} is empty", key, 0, 1, f"write {node.says}")
+
+
+def _is_unseen(sign: str) -> bool:
+    """Whether a character shows nothing, or changes how others show: controls of direction among them."""
+    return unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp") and sign not in "\t\n\r"
 
 
 def _examine_integer(node: Integer, number: int, key: Key) -> Iterator[Mistake]:

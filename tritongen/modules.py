@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +14,15 @@ from .families.rows import RowKernels, plan_rows
 from .host import Host, constants, tuple_text
 from .ir import Op, Reduce
 from .launch import Traffic
+from .layout import wrapped
 from .lower import Compute, Line
 from .resources import templates_dir
 from .space import Space
 from .structure import Program
+from .unread import without_unread
 from .views import Argument, Kernel
 
-DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py")
+DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
 HOST_SOURCES = ("host.py",)
 RULES = (
     "choose_flat",
@@ -32,6 +35,12 @@ RULES = (
     "choose_whole",
     "choose_sums",
     "choose_programs",
+    "choose_pointers",
+    "choose_parts",
+    "use_descriptors",
+    "choose_descriptors",
+    "programs",
+    "warps_specialize",
 )
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
@@ -53,6 +62,8 @@ class Module:
         texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
         texts |= {"choose_sums", "choose_programs"} if "sums" in self.traffic.kinds else set()
         texts |= {"is_whole", "choose_whole"} if "whole" in self.traffic.kinds else set()
+        texts |= {"choose_pointers", "choose_parts"} if "pointers" in self.traffic.kinds else set()
+        texts |= {"use_descriptors", "choose_descriptors"} if "descriptors" in self.traffic.kinds else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
@@ -72,7 +83,11 @@ class Around:
     host: Callable[..., Host] = Host
 
 
-class _Common:
+# What of a view is told to readers.
+_PROSE = ("title", "summary", "formula", "derived", "signature", "returns", "raises")
+
+
+class Common:
     """What the modules of all families have in common."""
 
     def __init__(
@@ -102,7 +117,7 @@ class _Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": tuple(f"{v.name} = {v.source}" for v in op.values if v.source),
+            "formula": [line for v in op.values if v.source for line in wrapped(f"{v.name} = {v.source}")],
             "derived": (),
             "signature": ", ".join([*tensors, *params_signature]),
             "returns": returns,
@@ -121,8 +136,12 @@ class _Common:
             "also_untyped": "",
         }
         view |= extra
+        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
+        fold = view.get("fold", [])
+        view["checks"] = without_unread(checks, _strings([code, fold]))
+        view["fold"] = without_unread(fold, _strings(code))
         view["devices"] = frozenset(name for kernel in self.kernels for name in kernel.devices)
-        view["cdiv"] = "_cdiv(" in "".join(_strings(extra)) or bool(extra.get("flat"))
+        view["cdiv"] = "_cdiv(" in "".join(_strings(extra)) or bool(extra.get("flat") or extra.get("pointers"))
         return view | sources(view)
 
     def compute_text(self) -> str:
@@ -181,7 +200,8 @@ def sources(*views: dict[str, Any]) -> dict[str, Any]:
 
 def imports(texts: Iterable[str]) -> tuple[str, ...]:
     text = "\n".join(texts)
-    standard = [f"import {name}" for name in ("contextlib", "functools", "itertools", "math") if f"{name}." in text]
+    names = ("contextlib", "functools", "itertools", "math")
+    standard = [f"import {name}" for name in names if re.search(rf"\b{name}\.", text)]
     if "Sequence[" in text:
         standard.append("from collections.abc import Sequence")
     return (
@@ -190,10 +210,11 @@ def imports(texts: Iterable[str]) -> tuple[str, ...]:
         "import torch",
         "import triton",
         "import triton.language as tl",
+        *(["from triton.tools.tensor_descriptor import TensorDescriptor"] if "TensorDescriptor" in text else []),
     )
 
 
-class _Map(_Common):
+class _Map(Common):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan: MapKernels = plan_map(program)
         kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
@@ -284,7 +305,10 @@ class _Map(_Common):
         if len(dims) == 1:
             lines.append("n_rows, n_cols = 1, sizes[0]")
             return [*lines, *(f"{name}_cols = {name}_steps" for name, _, _ in named)]
-        lines += ["row_sizes, n_cols = sizes[:-1], sizes[-1]", "n_rows = n // n_cols"]
+        sizes = "row_sizes, n_cols = sizes[:-1], sizes[-1]"
+        if not any("row_sizes" in value for value in self.plan.strided.passed):
+            sizes = "n_cols = sizes[-1]"
+        lines += [sizes, "n_rows = n // n_cols"]
         for name, _, _ in named:
             lines.append(f"{name}_rows, {name}_cols = {name}_steps[:-1], {name}_steps[-1:]")
         return lines
@@ -334,7 +358,7 @@ class _Map(_Common):
         }
 
 
-class _Rows(_Common):
+class _Rows(Common):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan

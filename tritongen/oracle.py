@@ -15,7 +15,7 @@ from .functions import FUNCTIONS
 from .ir import Op, Result
 from .lower import substitute
 from .reductions import REDUCTIONS
-from .spec import BATCH, AxisTerm, Spec
+from .spec import BATCH, AxisTerm, Input, Spec, told_in_order
 from .syntax import Text
 
 
@@ -59,11 +59,11 @@ class _Printer:
 
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
-        for tensor in self.op.inputs:
+        for tensor in told_in_order(self.op.inputs):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
+            text = self.ungrouped(tensor) + _moved(tensor.type.axes, axes)
             self.terms[tensor.name] = _Term(ast.Name(tensor.name), axes, True, kind)
-            text = _ungrouped(tensor.name, tensor.type.shape) + _moved(tensor.type.axes, axes)
             if text != tensor.name:
                 before.append(f"{tensor.name} = {text}")
         for param in self.op.params:
@@ -75,7 +75,29 @@ class _Printer:
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)
+        last = math[-1].partition(" = ")
+        if results == last[0]:
+            math, results = math[:-1], last[2]
         return (*before, *self.lengths(), *math, f"return {results}")
+
+    def ungrouped(self, tensor: Input) -> str:
+        """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
+        shape, text = tensor.type.shape, tensor.name
+        for position, term in enumerate(shape):
+            if len(term.names) > 1:
+                sizes = ", ".join(self.group_size(axis, tensor) for axis in term.names)
+                text = f"torch.unflatten({text}, {position - len(shape)}, ({sizes}))"
+        return text
+
+    def group_size(self, axis: str, tensor: Input) -> str:
+        """The length of an axis in a group: fixed, another tensor's, or what is left."""
+        fixed = dict(self.op.sizes)
+        if axis in fixed:
+            return str(fixed[axis])
+        for name, term in self.terms.items():
+            if axis in term.axes:
+                return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
+        return "-1"
 
     def lengths(self) -> Iterator[str]:
         """The axes whose length the math uses, as variables."""
@@ -240,6 +262,10 @@ class _Printer:
             chosen = _method(source.tree, "select", position, index.tree)
             return _Term(chosen, rest, True, source.kind)
         index = _Term(_method(index.tree, "long"), index.axes, True)
+        if not any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs):
+            # What is computed may be out of range where nobody looks, and torch looks everywhere.
+            last = _parsed(f"{self.length(axis)} - 1")
+            index = _Term(_method(index.tree, "clamp", 0, last), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
@@ -386,16 +412,6 @@ def _moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
     named = [axis for axis in wants if axis != BATCH]
     source = tuple(has.index(axis) - len(has) for axis in named)
     return f".movedim({source}, {tuple(range(-len(named), 0))})"
-
-
-def _ungrouped(name: str, shape: tuple[AxisTerm, ...]) -> str:
-    text = name
-    for position, term in reversed(list(enumerate(shape))):
-        if len(term.names) > 1:
-            sizes = ", ".join("-1" if size is None else str(size) for size in term.sizes)
-            text += f".unflatten({position - len(shape)}, ({sizes}))"
-    # From the last dimension on, so that what was split does not move those before it.
-    return text
 
 
 def _regrouped(shape: tuple[AxisTerm, ...]) -> str:

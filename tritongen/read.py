@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .diagnostics import Mistake, Mistakes, did_you_mean
+from .diagnostics import Diagnostic, Mistake, Mistakes, did_you_mean
 from .model import NAME_PATTERN, examine
 from .spec import (
     BATCH,
@@ -29,11 +29,23 @@ from .tables import SPEC
 from .types_grammar import ALL_DTYPES, parse_dtypes, parse_input, parse_output
 
 # Names that an emitted module needs for itself: everywhere, and in kernels and wrappers.
-MODULES = frozenset("torch triton tl math functools typing contextlib configs self".split())
+MODULES = frozenset(
+    "torch triton tl math functools typing contextlib itertools configs self"
+    " Any Callable Literal Sequence TYPE_CHECKING".split()
+)
 LOCALS = frozenset(
     "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
     " config contiguous flat folded grid index meta n n_cols n_rows n_splits offsets row_mask"
     " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
+)
+# Names that a launch of Triton's has for itself, so that no argument of a kernel can have them.
+LAUNCH = frozenset(
+    "allow_flush_denorm allowed_dot_input_precisions arch backend_name clc cluster_dims debug"
+    " default_dot_input_precision deprecated_fp8_dot_operand_dtypes device device_type enable_fp_fusion"
+    " enable_reflect_ftz extern_libs fpsan_homomorphic_casts grid instrumentation_mode ir_override kpack"
+    " launch_cooperative_grid launch_pdl llvm_fn_attrs matrix_instr_nonkdim max_num_imprecise_acc_default"
+    " maxnreg min_shared_mem num_ctas num_stages num_warps ptx_options ptx_version sanitize_overflow"
+    " sched4reg schedule_hint stream supported_fp8_dtypes warmup warp_size waves_per_eu wgp_cu_mode".split()
 )
 LOCAL_PATTERN = re.compile(r"(size|stride)_\w+|\w+_(cols|part|ptr|row|rows|steps)|i[a-z]?\d+")
 BUILTINS = frozenset(
@@ -51,6 +63,7 @@ _HINTS = {
     "Cannot overwrite a value": "this key is given twice",
     "Cannot declare": "a table is written once",
 }
+_PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
 _SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -74,10 +87,25 @@ def parse_toml(text: str) -> Table:
             lines = text.rstrip("\n").split("\n")
             line, column = len(lines), len(lines[-1]) + 1
         hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
+        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
+            written = text.split("\n")[int(line) - 1]
+            column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
         message = message[:1].lower() + message[1:]
         raise BadToml(message, int(line), int(column), hint) from None
     except RecursionError:
         raise BadToml("nested too deep", 1, 1) from None
+
+
+def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
+    """What is wrong with text that is not TOML."""
+    try:
+        parse_toml(text)
+    except BadToml as error:
+        lines = text.split("\n")
+        line = lines[error.line - 1] if error.line <= len(lines) else ""
+        hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
+        return Diagnostic(shown, error.line, error.column, code, f"not valid TOML: {error.message}", hint, line)
+    raise AssertionError("this text is TOML")
 
 
 def read_spec(path: str, text: str) -> Spec:
@@ -117,6 +145,9 @@ class _Reader:
         if isinstance(name, str) and name in BUILTINS:
             message = f"'{name}' cannot be a name: generated code uses Python's {name}"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
+        elif isinstance(name, str) and name in LOCALS | {"kernel"}:
+            message = f"'{name}' cannot be the name of an operator: its module uses it itself"
+            self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
         elif isinstance(name, str) and name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"
             self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
@@ -132,6 +163,7 @@ class _Reader:
             reference=_text(self._table("reference").get("torch")),
             register=self._register(),
             schedule=self._schedule(),
+            precision=_text(op.get("precision")) or "ieee",
             ranges=tuple(self._ranges(inputs)),
         )
 
@@ -172,7 +204,7 @@ class _Reader:
         if name in BUILTINS:
             message = f"'{name}' cannot be a name: generated code uses Python's {name}"
             self._note("TG111", message, key, hint=f"try '{name}_'")
-        elif is_local(name) or (what == "a param" and name == "start"):
+        elif is_local(name) or (what == "a param" and name in LAUNCH | {"start"}):
             message = f"'{name}' cannot be a name: kernels and their launch use it themselves"
             self._note("TG111", message, key, hint=f"try '{name}_'")
         elif name in self.taken:
@@ -231,8 +263,9 @@ class _Reader:
         for axis, size in zip(term.names, term.sizes, strict=True):
             key = ("inputs", owner)
             start = self._offset_of(axis, owner)
-            if axis in self.taken:
-                message = f"axis {axis} has the name of {self.taken[axis]}"
+            named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
+            if named:
+                message = f"axis {axis} has the name of {named}"
                 hint = "every name means one thing"
                 self._note("TG129", message, key, start, len(axis), hint)
             elif axis in LOCALS:

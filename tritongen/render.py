@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from .diagnostics import Diagnostic, Mistakes, locate
 from .format import check_black, format_python
-from .read import BadToml, read_spec
+from .read import BadToml, read_spec, syntax_error
 from .resources import digest, read_text, templates_digest
 from .settings import Source, stamp_of
 from .spec import Spec
@@ -67,8 +67,8 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
     try:
         spec = read_spec(source.name, text)
         modules = generate(spec)
-    except BadToml as error:
-        return Rendered(source, diagnostics=(_syntax_error(source.shown, text, error),))
+    except BadToml:
+        return Rendered(source, diagnostics=(syntax_error(source.shown, text, "TG101"),))
     except Mistakes as mistakes:
         return Rendered(source, diagnostics=locate(source.shown, text, mistakes.mistakes))
     length, spec_digest = source.settings.line_length, digest(text)
@@ -77,14 +77,6 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         for name, module in sorted(modules.items())
     }
     return Rendered(source, spec.name, files)
-
-
-def _syntax_error(shown: str, text: str, error: BadToml) -> Diagnostic:
-    lines = text.split("\n")
-    line = lines[error.line - 1] if error.line <= len(lines) else ""
-    message = f"not valid TOML: {error.message}"
-    hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
-    return Diagnostic(shown, error.line, error.column, "TG101", message, hint, line)
 
 
 Job = tuple[Source, str, Generate]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from .ir import Op
-from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec
+from .integers import Integers
+from .ir import Call, Load, Node, Op, Ref, Scalar, walk
+from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
 from .structure import Program
 
 # Functions and operators that integers have no value of everywhere.
@@ -44,15 +46,32 @@ class Shapes:
         reduced = [axis for axis in self.axes if axis in self.program.over]
         return (reduced or ["", *self.axes])[-1]
 
-    def of(self, batch: tuple[int, ...], middle: int, long: int) -> tuple[int, ...]:
+    def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """Leading axes, where there may be any, the axis to work along, and one or more besides."""
-        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), 3)
+        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), others)
         lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
         if self.long in lengths:
             lengths[self.long] = long
         elif self.batch:
             batch = (*batch, long)
-        return (*(batch if self.batch else ()), *lengths.values())
+        return (*(batch if self.batch else ()), *self.fitting(lengths).values())
+
+    def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
+        """The lengths, with axes as long as the positions reach that are taken along them."""
+        lengths = dict(lengths)
+        for axis, position in self._positions:
+            op = replace(self.program.op, sizes=tuple((dict(self.program.op.sizes) | lengths).items()))
+            reaches = Integers(op).bounds(position)
+            if axis in lengths and reaches:
+                lengths[axis] = max(lengths[axis], reaches[1] + 1)
+        return lengths
+
+    @cached_property
+    def _positions(self) -> list[tuple[str, Node]]:
+        """What `take` reads at, along which axis, where that is computed of positions alone."""
+        nodes = [node for value in self.program.op.values for node in walk(value.node)]
+        taken = [at for node in nodes if isinstance(node, Load) for at in node.at]
+        return [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
 
     @property
     def ragged(self) -> tuple[int, ...]:
@@ -68,6 +87,15 @@ class Shapes:
         named = (axis for axis in self.axes if axis != BATCH)
         ragged = self.ragged[len(self.ragged_batch) :]
         return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
+
+    def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
+        """A matrix product of such sides, a few in a batch; several axes make a side about so long."""
+        contraction = self.program.contraction
+        assert contraction is not None
+        lengths = dict.fromkeys(contraction.batch, 3)
+        for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
+            lengths |= dict.fromkeys(side[1:], 2) | {side[0]: -(-length // 2 ** (len(side) - 1))}
+        return tuple(lengths[axis] for axis in self.axes)
 
     def small(self) -> list[tuple[int, ...]]:
         cases = [
@@ -86,41 +114,60 @@ class Shapes:
 
     def large(self) -> list[tuple[int, ...]]:
         """For a GPU: every kernel of the module by its own rule, full tiles and ragged ones."""
+        if self.program.contraction:
+            return [self.sides(*sides) for sides in ((512, 768, 640), (300, 515, 1029), (1, 1000, 4096), (300, 3, 70))]
         if len(self.axes) == 1 and not self.program.over:
             return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
         shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
         return [*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes
 
     def empty(self) -> list[tuple[int, ...]]:
-        return [shape for axis, shape in self._empty() if not self._is_valueless(axis)]
+        """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""
+        valueless = set(self.valueless())
+        fits = {axis for axis in self.axes if self.spec.reference or not self._is_valueless(axis)}
+        return [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
 
     def valueless(self) -> list[tuple[int, ...]]:
-        return [shape for axis, shape in self._empty() if self._is_valueless(axis)]
+        """Shapes that an operator refuses; it does not where the results are as empty."""
+        results = self.program.op.results
+        refused = {axis for axis in self.axes if any(axis not in result.axes for result in results)}
+        return [shape for axis, shape in self._empty() if axis in refused and self._is_valueless(axis)]
 
     def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Axes, and shapes in which they have no length; one that bounds values must have some."""
-        ranges = (range_of(tensor, self.spec) for tensor in self.program.op.inputs)
-        bounds = {bound for found in ranges if found for bound in (found.low, found.high)}
+        """Axes, and shapes in which they have no length; one that bounds values or splits a group must have some."""
+        inputs = self.program.op.inputs
+        ranges = (range_of(tensor, self.spec) for tensor in inputs)
+        needed = {bound for found in ranges if found for bound in (found.low, found.high)}
+        terms = (set(term.names) & set(self.axes) for tensor in inputs for term in tensor.type.shape)
+        needed |= {axis for names in terms if len(names) > 1 for axis in names}
+        needed |= {axis for axis, _ in self._positions}
         for position, axis in enumerate(self.axes):
-            if axis not in bounds:
+            if axis not in needed:
                 shape = list(self.ragged)
                 shape[0 if axis == BATCH else position - len(self.axes)] = 0
                 yield axis, tuple(shape)
 
     def _is_valueless(self, axis: str) -> bool:
-        """Whether a result that is not empty itself would have no value if this axis were."""
-        lacks = any(axis not in result.axes for result in self.program.op.results)
+        """Whether something would have no value if this axis were empty."""
         trees = (parse(statement.expression) for statement in self.spec.compute)
         calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-        return axis in self.program.over and lacks and any(map(_has_no_identity, calls))
+        return axis in self.program.over and any(map(_has_no_identity, calls))
 
     def deep(self) -> tuple[int, ...]:
         """Five dimensions and more, where there may be any number."""
         return self.of((2, 3, 2, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
-        """Enough for several steps of a loop and several programs, with a tail."""
-        return self.of((3,), 2, 100)
+        """Enough for several steps of a loop and several programs, with a tail.
+
+        Rows are few, for the interpreter is slow, and short where only axes of fixed size are reduced.
+        """
+        fixed = self.program.over and self.long not in self.program.over
+        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 100, others=2)
+
+    def tiled(self) -> list[tuple[int, ...]]:
+        """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
+        return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
 
     def tiny(self) -> tuple[int, ...]:
         """For finite differences."""
@@ -210,15 +257,24 @@ def _value(param: Param, position: int) -> ParamValue:
 
 def other_values(op: Op) -> list[dict[str, ParamValue]]:
     """Keyword arguments to try: every word and flag, and for numbers others than the default."""
-    return [{param.name: value} for param in op.params for value in _candidates(param) if value != param.default]
+    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
+    return [{param.name: value} for param, value in found if value != param.default]
 
 
-def _candidates(param: Param) -> list[ParamValue]:
+def _candidates(param: Param, op: Op) -> list[ParamValue]:
     if param.kind == "enum":
         return list(param.choices)
     if param.kind == "bool":
         return [False, True]
-    wanted = (0.25,) if param.kind == "float" else (1, -1)
+    calls = [node for value in op.values for node in walk(value.node) if isinstance(node, Call)]
+    partial = any(
+        part.name == param.name
+        for call in calls
+        if call.function in _PARTIAL
+        for part in walk(call)
+        if isinstance(part, Scalar)
+    )
+    wanted = (0.25,) if param.kind == "float" else (1, 2 if partial else -1)
     return list(_admitted(param, wanted))[: len(wanted)]
 
 
@@ -248,7 +304,7 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Inputs and a shape of theirs that does not fit the ragged one of the others."""
     seen: set[str] = set()
-    for tensor in op.inputs:
+    for tensor in told_in_order(op.inputs):
         terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
         named = [math.prod(shapes.lengths[name] for name in term.names) for term in terms]
         batched = BATCH in tensor.type.axes

@@ -160,8 +160,12 @@ def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
     try:
         text = read_text(path)
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise Rejected([Diagnostic(shown, 0, 0, "TG801", f"not valid TOML: {error}")]) from None
+    except tomllib.TOMLDecodeError:
+        from .read import syntax_error
+
+        raise Rejected([syntax_error(shown, text, "TG801")]) from None
     for key in table:
         inner = values.get(key)
         if not isinstance(inner, dict):
@@ -199,7 +203,7 @@ def _specs_under(folder: str) -> Iterator[tuple[str, list[tuple[str, Stamp]]]]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
-            elif entry.name.endswith(".toml") and entry.name not in (FILE, PYPROJECT):
+            elif entry.name.endswith(".toml") and entry.name not in (FILE, PYPROJECT) and entry.is_file():
                 files.append((entry.name, stamp_of(entry.stat())))
     yield folder, files
     for inner in sorted(folders):

@@ -22,6 +22,9 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "any": FLOATS + INTS + BOOLS,
 }
 
+# How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+
 # The pseudo-axis of any number of leading axes.
 BATCH = "..."
 
@@ -68,6 +71,22 @@ class Input:
     name: str
     type: TensorType
     default: float | int | bool | None = None
+
+
+def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
+    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one.
+
+    Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
+    """
+    terms = [term for tensor in inputs for term in tensor.type.shape]
+    known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
+    left = [tensor for tensor in inputs if tensor.default is None]
+    order: list[Input] = []
+    while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
+        order.append(told[0])
+        left.remove(told[0])
+        known |= set(told[0].type.axes)
+    return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +161,5 @@ class Spec:
     reference: str = ""  # a torch expression, or "" where the math itself is the oracle
     register: str = "none"
     schedule: Schedule = Schedule()
+    precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie

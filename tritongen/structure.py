@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
 from .ir import Call, Cast, Choose, Load, Node, Op, Reduce, Ref, Scan, Value, walk
 
@@ -12,11 +13,13 @@ from .ir import Call, Cast, Choose, Load, Node, Op, Reduce, Ref, Scan, Value, wa
 class Program:
     """An operator whose reductions each have a name: a value is one reduction or none.
 
-    `over` are the axes that all reductions are over, () where there is none.
+    `over` are the axes that all reductions are over, () where there is none; of a `contraction`,
+    those that its products are summed over.
     """
 
     op: Op
     over: tuple[str, ...]
+    contraction: Contraction | None = None
 
     @property
     def reductions(self) -> tuple[Value, ...]:
@@ -32,32 +35,53 @@ def recognise(op: Op) -> Program:
     """The program of an operator. Raises `Mistakes` for a structure that no family plans yet."""
     op = name_reductions(op)
     mistakes = [m for value in op.values if (m := _unsupported(op, value))]
+    if not mistakes and (found := contraction_of(op)):
+        return _contraction(*found)
     overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, tuple(overs)))
     if overs:
-        mistakes += _clashes(op)
+        mistakes += _clashes(op, _row_names(op), "the loop along a row uses it itself")
     mistakes += _apart(op, {axis for over in overs for axis in over})
     if mistakes:
         raise Mistakes(*mistakes)
     return Program(op, next(iter(overs), ()))
 
 
+def _contraction(op: Op, contraction: Contraction) -> Program:
+    names = [t.name for t in op.inputs] + [v.name for v in op.values]
+    own = TILES | {f"{name}_{what}" for name in names for what in ("desc", "inner_last", "slices", "left", "right")}
+    mistakes = _clashes(op, own, "tiles of a matrix product use it themselves")
+    mistakes += _apart(op, set(contraction.cols))
+    if mistakes:
+        raise Mistakes(*mistakes)
+    return Program(op, contraction.inner, contraction)
+
+
+# What the kernels of matrix products call their own.
+TILES = frozenset(
+    "accumulator block_k block_m dot end first_col first_row inner inner_mask matrix n_batch n_inner n_parts n_summed"
+    " n_terms part part_col parts split start steps tile".split()
+)
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
 LOOP = frozenset("end first last length split splits start".split())
 STATES = {"var": ("mean", "count", "distance"), "argmax": ("best",), "argmin": ("best",)}
 
 
-def _clashes(op: Op) -> list[Mistake]:
-    """Names of the spec that a loop along a row uses too."""
+def _row_names(op: Op) -> frozenset[str]:
+    """What a loop along a row calls its own."""
     reductions = [(v.name, v.node.kind) for v in op.values if isinstance(v.node, Reduce)]
-    own = LOOP | {f"{name}_{state}" for name, kind in reductions for state in STATES.get(kind, ())}
+    return LOOP | {f"{name}_{state}" for name, kind in reductions for state in STATES.get(kind, ())}
+
+
+def _clashes(op: Op, own: frozenset[str], why: str) -> list[Mistake]:
+    """Names of the spec that its kernels use too."""
     names = [("inputs", t.name) for t in op.inputs] + [("params", p.name) for p in op.params]
     names += [("compute", value.name) for value in op.values if value.source]
     return [
         Mistake(
             "TG111",
-            f"'{key[1]}' cannot be a name: the loop along a row uses it itself",
+            f"'{key[1]}' cannot be a name: {why}",
             key,
             hint=f"try '{key[1]}_'",
         )
@@ -128,22 +152,7 @@ def _unsupported(op: Op, value: Value) -> Mistake | None:
             what = {"cumsum": "sum", "cumprod": "product"}[node.kind]
             found = f"takes a running {what} along {node.over} (a scan)"
             return _mistake(op, value, "TG602", found)
-        if isinstance(node, Reduce) and node.kind == "sum" and is_contraction(op, node):
-            over = ", ".join(node.over)
-            return _mistake(op, value, "TG601", f"sums products over {over} (a contraction)")
     return None
-
-
-def is_contraction(op: Op, node: Reduce) -> bool:
-    """Whether a sum is of a product whose two sides each have an axis that the other lacks."""
-    arg = node.arg
-    while isinstance(arg, Ref):
-        arg = op.value(arg.name).node
-    if not isinstance(arg, Call) or arg.function != "mul":
-        return False
-    left, right = (set(side.axes) for side in arg.args)
-    shared = set(node.over) & left & right
-    return bool(shared and left - right - shared and right - left - shared)
 
 
 def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:

@@ -8,13 +8,13 @@ from typing import Any
 from .families.sums import SumsKernel, SumsKernels, SumsProgram, plan_sums
 from .ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from .launch import Traffic
-from .modules import Around, Module, _Common, _product, _view
+from .modules import Around, Common, Module, _product, _view
 from .spec import Input, TensorType, plain_shape
 from .structure import Program
 from .tile import needed
 
 
-class SumsModule(_Common):
+class SumsModule(Common):
     """Takes `rows`, the name of the function that reduces the rows alone, and the operator that goes on from there."""
 
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:

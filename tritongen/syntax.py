@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 MAX_DEPTH = 100
@@ -43,6 +44,7 @@ _FOREIGN = {
     "\u00f7": "write /",
     "\u00b2": "write ** 2",
 }
+_ASSIGNED = re.compile(r"(?<![=!<>])=(?!=)")
 # What Python says of brackets is the same in all its versions; the rest is not.
 _BRACKETS = ("was never closed", "unmatched", "does not match")
 
@@ -71,6 +73,9 @@ class Text:
         except SyntaxError as error:
             if "too many nested" in error.msg:
                 raise self._too_deep() from None
+            if assigned := _ASSIGNED.search(self._line) if "keyword" in error.msg else None:
+                hint = _FOREIGN["="]
+                raise NotAnExpression("this is not an expression", assigned.start(), hint) from None
             known = any(words in error.msg for words in _BRACKETS)
             message = "this is not an expression" + (f": {error.msg}" if known else "")
             # Python gives no place to what is missing at the end.
@@ -140,6 +145,10 @@ def instead(tree: ast.AST) -> str:
             return "write take(x, i, N) to read at a position along an axis"
         case ast.BinOp(op=ast.MatMult()):
             return "write sum(a * b, K), over the axis that both have"
+        case ast.Call(func=ast.Attribute(value=value, attr="to" | "type" | "astype"), args=[dtype, *_]):
+            return f"write cast({ast.unparse(value)}, {ast.unparse(dtype).removeprefix('torch.')})"
+        case ast.Attribute(value=ast.Name(), attr="pi" | "e" | "inf" | "nan" as name):
+            return f"write {name}"
         case ast.Call(func=ast.Attribute(attr=name)):
             return f"functions are called by their name alone: {name}(x)"
         case ast.Attribute() | ast.Call():

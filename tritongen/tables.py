@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .model import Either, Entries, Fields, Flag, Integer, Many, Number, Text
+from .spec import PRECISIONS
 
 _MOST = 2**63 - 1
 
@@ -47,6 +48,7 @@ SPEC = Fields(
             {
                 "name": Text("the name of the function and of its folder"),
                 "summary": Text("one line for the docstring"),
+                "precision": Text("how matrix products of float32 are multiplied", choices=PRECISIONS),
             },
             required=("name",),
         ),

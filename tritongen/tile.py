@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .ir import Call, Constant, Index, Load, Node, Op, Ref, Result, Scalar, Value, walk
-from .lower import Compute, Line, Lowering, load_default, parse
+from .integers import Integers, bounds_of_dtypes, inside, operands
+from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
+from .lower import Compute, Line, Lowering, if_given, load_default, parse
 from .space import Dim, Space
 from .spec import BATCH, Input
 
@@ -103,14 +104,21 @@ class Tile:
         if policy and mask == "tile_mask":
             arguments += [f'eviction_policy="{policy}"']
         text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
-        if tensor.default is None:
-            return [Line(f"{tensor.name} = {text}")]
-        return [
-            Line(f"if {mine.pointer} is not None:"),
-            Line(f"    {tensor.name} = {text}"),
-            Line("else:"),
-            Line(f"    {tensor.name} = {load_default(tensor)}"),
-        ]
+        if mine.optional:
+            return if_given(tensor, tensor.name, text, self.default(tensor))
+        return [Line(f"{tensor.name} = {text}")]
+
+    def default(self, tensor: Input) -> str:
+        """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
+        number = load_default(tensor)
+        dtypes = set(tensor.type.dtypes)
+        if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
+            return number
+        dtype = self.compute.text
+        if bounds_of_dtypes(tensor.type.dtypes):
+            dtype = dtype if "int" in dtype or self.compute.mode == "promote" else "tl.int32"
+            dtype = "tl.int64" if dtypes == {"int64"} else dtype
+        return f"tl.full((), {number}, {dtype or 'tl.float32'})"
 
     def fill(self, tensor: Input) -> str:
         floating = all("float" in dtype for dtype in tensor.type.dtypes)
@@ -126,9 +134,8 @@ class Tile:
         floats = any("float" in dtype for dtype in dtypes)
         if tensor.name in indices(self.op):
             return ""
-        if floats or to == "tl.int64" or (self.compute.constexpr and tensor.name in self.compute.of):
-            return f".to({to})"
-        return ""
+        promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
+        return f".to({to})" if floats or promotes else ""
 
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
@@ -145,8 +152,8 @@ class Tile:
             position = lowering.expression(at[moved])
             if not isinstance(position, ast.Name):
                 position = lowering.hoist("at", position)
-            terms.append(f"{ast.unparse(position)} * {mine.stride(dim)}")
-            if not self.within(at[moved], moved):
+            terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
+            if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
                 checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         mask = self.mask(node.axes)
@@ -154,25 +161,18 @@ class Tile:
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
         other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-        return parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+        text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
+        return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
 
-    def within(self, node: Node, axis: str) -> bool:
+    def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
+        """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
+        other = any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in _computed(node))
+        return f"{ast.unparse(position)}.to(INDEX)" if other else ast.unparse(position)
+
+    def within(self, node: Node, axis: str, integers: Integers) -> bool:
         """Whether an index is surely a position along an axis of fixed size."""
         size = dict(self.op.sizes).get(axis)
-        bounds = self.bounds(node)
-        return bool(size and bounds and bounds[0] >= 0 and bounds[1] < size)
-
-    def bounds(self, node: Node) -> tuple[float, float] | None:
-        match node:
-            case Constant(value=int() as value):
-                return value, value
-            case Index(axis=axis) if axis in dict(self.op.sizes):
-                return 0, dict(self.op.sizes)[axis] - 1
-            case Call(function="add" | "sub" as function, args=(left, right)):
-                a, b = self.bounds(left), self.bounds(right)
-                if a and b:
-                    return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
-        return None
+        return bool(size and inside(integers.bounds(node), (0, size - 1)))
 
     def store_lines(self, result: Result, value: str, cast: str = "", policy: str = "") -> list[Line]:
         mine = self.result(result)
@@ -193,10 +193,11 @@ class Tile:
         return ast.Name(dim.index)
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:
-        parts = [self.size_name(axis) for axis in axes]
         if self.space.split and set(axes) == set(self.space.col_axes):
-            parts = ["n_cols"]
-        return parse(" * ".join(parts))
+            return parse("n_cols")
+        first, *others = (self.size_name(axis) for axis in axes)
+        # Each fits in int32, but maybe not all of them together.
+        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
 
     def size_name(self, axis: str) -> str:
         if self.space.split and self.space.col_axes == (axis,):
@@ -205,6 +206,36 @@ class Tile:
 
     def load(self, node: Load, lowering: Lowering) -> ast.expr:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+# Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.
+_AS_IN_TORCH = frozenset({"int16", "int32", "int64"})
+
+
+def _computed(node: Node) -> Iterator[Node]:
+    """What a value is made of, without the flags that choose."""
+    for child in children(node)[1 if isinstance(node, Choose) else 0 :]:
+        yield from _computed(child)
+    yield node
+
+
+def meets_tensors(op: Op, name: str) -> bool:
+    """Whether an input is used only in arithmetic with a tensor that is always there."""
+
+    def there(node: Node) -> bool:
+        parts = list(walk(node))
+        loads = [part for part in parts if isinstance(part, Load) and op.input(part.name).default is None]
+        named = {part.name for part in parts if isinstance(part, Ref)}
+        return bool(loads) or bool(named & always) or any(isinstance(part, Index) for part in parts)
+
+    always: set[str] = set()
+    for value in op.values:
+        always |= {value.name} if there(value.node) else set()
+    nodes = [node for value in op.values for node in walk(value.node)]
+    uses = [node for node in nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
+    plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
+    bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
+    return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
 
 
 def indices(op: Op) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import UnionType
 
 from .diagnostics import Mistake, Mistakes, did_you_mean, listed
 from .function import Function
@@ -19,9 +20,11 @@ from .ir import (
     Choose,
     Constant,
     Dtype,
+    Index,
     Load,
     Node,
     Op,
+    Reduce,
     Ref,
     Result,
     Scalar,
@@ -30,7 +33,7 @@ from .ir import (
 )
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
-from .spec import BATCH, Input, Output, Spec
+from .spec import BATCH, Input, Output, Spec, told_in_order
 from .special import SPECIAL, may_be
 from .syntax import SYMBOLS, NotAnExpression, Text, instead, symbol
 
@@ -40,6 +43,10 @@ CONSTANTS = {
     "pi": 3.141592653589793,
     "e": 2.718281828459045,
 }
+# What Python and torch convert by, and the dtypes that are meant.
+_CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
+_CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
+_ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
 
 
 class _Abandoned(Exception):
@@ -58,6 +65,9 @@ class _Typer:
     values: dict[str, Value] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
+    choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
+    tensors: set[str] = field(default_factory=set)  # the values that are more than numbers
+    reduced: set[str] = field(default_factory=set)  # the values that have reductions in them
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
@@ -81,6 +91,7 @@ class _Typer:
         results = [result for output in self.spec.outputs if (result := self.result(output))]
         self.check_used()
         self.check_optional()
+        self.check_groups()
         if self.mistakes:
             raise Mistakes(*self.mistakes)
         spec = self.spec
@@ -93,6 +104,7 @@ class _Typer:
             results=tuple(results),
             axes=self.axes,
             sizes=tuple(sorted(self.sizes.items())),
+            precision=spec.precision,
         )
 
     def statement(self, name: str, text: str) -> None:
@@ -105,13 +117,28 @@ class _Typer:
         except _Abandoned:
             self.broken.add(name)
         else:
-            self.values[name] = Value(name, node, " ".join(text.split()))
+            self.add(Value(name, node, " ".join(text.split())))
+
+    def add(self, value: Value) -> None:
+        self.values[value.name] = value
+        self.choices[value.name] = self.choices_of(value.node)
+        if self.has(self.tensors, value.node, Load | Index):
+            self.tensors.add(value.name)
+        if self.has(self.reduced, value.node, Reduce):
+            self.reduced.add(value.name)
 
     def result(self, output: Output) -> Result | None:
         self.key = ("outputs", output.name)
         if output.name not in self.values:
             return None
         node = self.values[output.name].node
+        choices = [choice for choice in self.choices[output.name] if self.has(self.tensors, choice, Load | Index)]
+        kinds = {self.natural_order(choice.axes) for choice in choices}
+        if len(kinds) > 1 and any(self.has(self.reduced, choice, Reduce) for choice in choices):
+            has = listed(sorted(map(_list, kinds), key=len, reverse=True))
+            message = f"the axes of {output.name} depend on a param: they are {has}"
+            self.mistakes.append(Mistake("TG303", message, ("compute", output.name), hint="make them two operators"))
+            return None
         if output.shape is None:
             axes = self.natural_order(node.axes)
         else:
@@ -131,6 +158,19 @@ class _Typer:
         else:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
         return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+
+    def choices_of(self, node: Node) -> list[Node]:
+        """What a value may be by the params."""
+        match node:
+            case Ref(name=name):
+                return self.choices[name]
+            case Choose(then=then, other=other):
+                return [*dict.fromkeys([*self.choices_of(then), *self.choices_of(other)])]
+        return [node]
+
+    def has(self, names: set[str], node: Node, kind: type | UnionType) -> bool:
+        """Whether a value is made of one of these names, or of a node of some kind."""
+        return any(part.name in names if isinstance(part, Ref) else isinstance(part, kind) for part in walk(node))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(axis for axis in self.axes if axis in axes)
@@ -169,6 +209,18 @@ class _Typer:
                 if axis not in known and self.sizes.get(axis) is None:
                     message = f"only optional inputs have the axis {axis}, so its length is not known without them"
                     self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
+
+    def check_groups(self) -> None:
+        """One length of a group follows from the dimension, the others must be known."""
+        told = told_in_order(self.spec.inputs)
+        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | self.sizes.keys()
+        for tensor in self.spec.inputs:
+            for term in tensor.type.shape if tensor.default is None else ():
+                first, *others = [axis for axis in term.names if axis not in known] or [""]
+                if others:
+                    message = f"nothing tells the lengths of {first} and {others[0]} in one dimension"
+                    hint = f"fix one, as in {first}=2, or let another input have it by itself"
+                    self.mistakes.append(Mistake("TG306", message, ("inputs", tensor.name), hint=hint))
 
     # One expression
 
@@ -343,6 +395,10 @@ class _Typer:
         if name not in FUNCTIONS:
             known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
             hint = did_you_mean(name, known, "docs/spec.md lists all functions")
+            if name in _CONVERSIONS:
+                hint = f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
+                word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
+                hint = f"write {word}" if word.lstrip("+-") in CONSTANTS else hint
             if name in (*self.values, *self.inputs, *self.params):
                 hint = f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
             raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
@@ -360,12 +416,15 @@ class _Typer:
                 raise self.fail("TG206", f"{keyword.arg} is given twice", keyword, form)
             if keyword.arg not in names:
                 hint = did_you_mean(keyword.arg, names, form)
+                if keyword.arg in (*self.values, *self.inputs, *self.params):
+                    hint = f"values compare by ==: {keyword.arg} == {ast.unparse(keyword.value)}"
                 raise self.fail("TG206", f"{name} has no argument {keyword.arg}", keyword, hint)
             given[keyword.arg] = self.visit(keyword.value)
         nodes: list[Node] = []
         for wanted in FUNCTIONS[name].args:
             if wanted.name not in given and wanted.required:
-                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, form)
+                hint = _ONE_SIDED.get((name, wanted.name), form)
+                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
             nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
 
@@ -381,6 +440,7 @@ class _Typer:
             raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
+        self.check_divisor(name, args, tree)
         if args and all(isinstance(arg, Constant) for arg in args):
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
@@ -391,14 +451,26 @@ class _Typer:
             return Call(name, tuple(args), axes, BOOL)
         return Call(name, tuple(args), axes, as_float(dtype) if row.result == "float" else dtype)
 
+    def check_divisor(self, name: str, args: list[Node], tree: ast.AST) -> None:
+        """Refuse what integers have no value of, whatever the tensors hold."""
+        number = args[-1].value if isinstance(args[-1], Constant) else None
+        if not isinstance(number, int) or args[0].dtype.kind != "int":
+            return
+        if number == 0 and name in ("floor_divide", "remainder", "fmod"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` divides integers by zero", tree)
+        if number < 0 and name in ("bitwise_left_shift", "bitwise_right_shift"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` shifts by less than nothing", tree)
+
     def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
         """Refuse dtypes that the function is not for."""
         what = f"`{symbol(tree)}`" if symbol(tree) else row.name
         if row.accepts == "integral" and dtype.kind in ("float", "any"):
             message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
             hint = "declare the input as int[...] or bool[...], or cast it"
-            if symbol(tree) in ("&", "|", "^"):
+            if symbol(tree) in ("&", "|"):
                 hint = "compare first, in parentheses: (x > 0) & (x < 1)"
+            elif symbol(tree) == "^":
+                hint = "a power is written **, as in x ** 2"
             raise self.fail("TG401", message, tree, hint)
         if row.accepts == "number" and self.may_be_bool(dtype, args):
             maybe = dtype.kind == "any"
@@ -443,7 +515,7 @@ class _Typer:
         taken = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}
         while name in taken and not (name in self.values and self.values[name].node == node):
             name += "_"
-        self.values[name] = Value(name, node, "")
+        self.add(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)
 
 

@@ -246,7 +246,8 @@ class _Parser:
             self.fail("TG126", f"the length of an axis cannot be '{token.text}'", token)
         size = int(token.text)
         if not 1 <= size < 2**31:
-            self.fail("TG126", f"the length of an axis must be at least 1, not {size}", token)
+            must = "be at least 1" if size < 1 else "fit in 32 bits"
+            self.fail("TG126", f"the length of an axis must {must}, not {size}", token)
         return size
 
     def default(self, dtypes: tuple[str, ...]) -> Default:
@@ -259,7 +260,8 @@ class _Parser:
         if number is None:
             self.fail("TG128", f"'{token.text}' is not a number", token)
         if not any(_holds(dtype, number) for dtype in dtypes):
-            self.fail("TG128", f"no dtype of this input can hold {token.text}", token)
+            hint = f"write {'true' if number else 'false'}" if set(dtypes) == set(BOOLS) and number in (0, 1) else ""
+            self.fail("TG128", f"no dtype of this input can hold {token.text}", token, hint)
         return number
 
 

@@ -37,6 +37,7 @@ class Kernel:
     doc: str
     arguments: tuple[Argument, ...]
     constexprs: tuple[str, ...]
+    casts: tuple[Line, ...] = ()  # of params, before all else
     setup: tuple[Line, ...] = ()
     body: tuple[Line, ...] = ()
     passes: tuple[Pass, ...] = ()

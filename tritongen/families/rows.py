@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from ..accumulate import (
     Numbers,
     Running,
-    exp_pairs,
     lane,
     running,
     running_exp,
-    takes_finite,
     whole,
 )
 from ..assemble import Assembler
-from ..ir import Load, Reduce, Value
+from ..exponentials import exp_pairs, takes_finite, tells_of_nan
+from ..ir import Load, Node, Reduce, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
@@ -65,9 +64,6 @@ class _Builder:
         nodes = tuple(value.node for value in self.op.values)
         self.space = row_space(self.op, program.over, nodes)
         self.compute = compute_of(self.op)
-        kinds = {v.node.arg.dtype.kind for v in program.reductions if isinstance(v.node, Reduce)}
-        kind = "any" if "any" in kinds else "float" if "float" in kinds else "int"
-        self.numbers = Numbers(self.compute.text or "tl.int64", kind, "n_cols")
         self.pairs = exp_pairs(self.op)
         # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
         guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
@@ -107,9 +103,18 @@ class _Builder:
         wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
         return has != wanted
 
+    def numbers(self, node: Reduce) -> Numbers:
+        """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
+        if node.arg.dtype.kind in ("int", "bool"):
+            return Numbers("tl.int64", "int", "n_cols")
+        return Numbers(self.compute.text, node.arg.dtype.kind, "n_cols")
+
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
-        return value.name not in self.exact and value in self.pairs.values()
+        total = next((name for name, largest in self.pairs.items() if largest == value), None)
+        if total is None or value.name in self.exact:
+            return False
+        return tells_of_nan(self.op, value, self.op.value(total))
 
     # Expressions
 
@@ -125,27 +130,26 @@ class _Builder:
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
             value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
-        elif has in ("bool", "int") and node.kind not in ("any", "all") and self.needs_int64(node, has):
+        elif has in ("bool", "int") and node.kind not in ("any", "all") and not self.is_int64(node.arg):
             value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
         if not guard:
             return value
-        identity = self.numbers.identity(node.kind)
+        identity = self.numbers(node).identity(node.kind)
         if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
             return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
         return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
 
-    def needs_int64(self, node: Reduce, kind: str) -> bool:
-        loads_wide = self.compute.text == "tl.int64"
-        return kind == "bool" or not (loads_wide and isinstance(node.arg, Load))
+    def is_int64(self, node: Node) -> bool:
+        return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
 
     def whole(self, node: Reduce, lowering: Lowering) -> ast.expr:
         name = next(v.name for v in self.op.values if v.node == node)
         value = self.op.value(name)
         if node.kind == "var":
-            mean = self.mean_of(node)
+            known = self.mean_of(node)
+            mean = known.name if known else f"{name}_mean"
             x = lowering.expression(node.arg)
-            if mean is None:
-                mean = f"{name}_mean"
+            if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
                 )
@@ -158,17 +162,22 @@ class _Builder:
             x = parse(f"{distance} * {distance}")
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        template = whole(node, self.numbers, "cols", self.plain_max(value))
+        template = whole(node, self.numbers(node), "cols", self.plain_max(value))
         tree = lowering.name(template)
         lowering.devices.discard("x")
         return substitute(tree, {"x": x})
 
-    def mean_of(self, node: Reduce) -> str | None:
-        """The name of the mean of what a variance is of, if it was taken before."""
-        for value in self.op.values:
-            if isinstance(value.node, Reduce) and value.node.kind == "mean" and value.node.arg == node.arg:
-                return value.name
-        return None
+    def mean_of(self, node: Node) -> Value | None:
+        """The mean of what a variance is of, if the math takes it too."""
+        if not isinstance(node, Reduce) or node.kind != "var":
+            return None
+        mean = replace(node, kind="mean", correction=0)
+        return next((value for value in self.program.reductions if value.node == mean), None)
+
+    def means_first(self, values: list[Value]) -> list[Value]:
+        """The values in order, but each mean before the variances that go by it."""
+        both = [(self.mean_of(value.node), value) for value in values]
+        return list(dict.fromkeys(value for pair in both for value in pair if value is not None))
 
     # Kernels
 
@@ -177,7 +186,7 @@ class _Builder:
         values = needed(self.op.values, [result.output.name for result in self.op.results])
         setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
         body: list[Line] = []
-        for value in values:
+        for value in self.means_first(values):
             body += lowering.line(value)
         stores = self.assembler.stores(self.op.results)
         doc = "One or several rows per program, each whole in registers."
@@ -185,7 +194,9 @@ class _Builder:
 
     def loop(self, passes: list[list[Value]]) -> Kernel:
         lowering = self.lowering(True)
-        walks, known = self.walks(passes, lowering)
+        known: set[str] = set()
+        before = self.before(passes[0], known, lowering)
+        walks = self.walks(passes, known, lowering)
         stores: list[Line] = []
         row_results = [r for r in self.op.results if not set(r.node.axes) & set(self.program.over)]
         tile_results = [r for r in self.op.results if r not in row_results]
@@ -200,26 +211,27 @@ class _Builder:
         row_values = needed(self.op.values, [r.output.name for r in row_results])
         stores += self.finish(row_values, known, lowering)
         stores += self.assembler.stores(row_results)
-        setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(list(self.op.values), tiles=False)]
+        reads = self.assembler.reads(list(self.op.values), tiles=False)
+        setup = [*self.assembler.bases(self.op.results), *reads, *before]
         doc = "A loop along each row, for rows that do not fit in registers."
         if not self.program.maps_back:
             doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
         return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
 
-    def walks(self, passes: list[list[Value]], lowering: Lowering) -> tuple[list[Pass], set[str]]:
-        """The loops along the columns, and the names that are known after them."""
+    def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
+        """What the first walk reads of the row as a whole; it becomes known."""
+        return self.finish(self.arguments(reductions), known, lowering)
+
+    def arguments(self, reductions: list[Value]) -> list[Value]:
+        """The values that some reductions are of, and what those need."""
+        return needed(self.op.values, [name for value in reductions for name in references(value.node)])
+
+    def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering) -> list[Pass]:
+        """The loops along the columns; what they find out becomes known."""
         walks: list[Pass] = []
-        known: set[str] = set()
         for level, reductions in enumerate(passes):
             states = self.running(reductions)
-            wanted = [
-                v
-                for v in needed(self.op.values, [r for red in reductions for r in references(red.node)])
-                if self.along(v) and v.name not in known and v not in reductions
-            ]
-            wanted = [v for v in wanted if not self.replaced(v, reductions)]
-            # What a row gives without any reduction, for what is mapped before the first one.
-            before = self.finish(needed(self.op.values, [red.name for red in reductions]), known, lowering)
+            wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
             for value in wanted:
@@ -229,15 +241,15 @@ class _Builder:
             after = [line for _, state in states for line in (*state.lanes, *state.merge, *state.finish)]
             after += self.shared_means(reductions)
             known |= {value.name for value in reductions}
-            later = [v for red in passes[level + 1 :] for r in red for v in needed(self.op.values, references(r.node))]
+            later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
             if self.program.maps_back:
                 tile_results = [r.output.name for r in self.op.results if set(r.node.axes) & set(self.program.over)]
                 later += needed(self.op.values, tile_results)
             if later:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
-            start = (*before, *(line for _, state in states for line in state.start))
+            start = tuple(line for _, state in states for line in state.start)
             walks.append(Pass(self.comment(reductions), start, tuple(body), tuple(after)))
-        return walks, known
+        return walks
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
         """Whether a mapped value is needed only by sums that run together with their maximum."""
@@ -253,11 +265,13 @@ class _Builder:
         shared = self.sharing(reductions)
         states = []
         for value in reductions:
+            assert isinstance(value.node, Reduce)
+            numbers = self.numbers(value.node)
             if value.name in paired:
                 total = paired[value.name]
-                states.append((value, running_exp(value, total, self.numbers, takes_finite(self.op, total))))
+                states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
             elif value.name not in self.pairs and value.name not in shared:
-                states.append((value, running(value, self.numbers, self.plain_max(value))))
+                states.append((value, running(value, numbers, self.plain_max(value))))
         return states
 
     def sharing(self, reductions: list[Value]) -> dict[str, str]:
@@ -310,7 +324,9 @@ class _Builder:
     def partial(self, reductions: list[Value]) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
         lowering = self.lowering(True)
-        walks, _ = self.walks([reductions], lowering)
+        known: set[str] = set()
+        before = self.before(reductions, known, lowering)
+        walks = self.walks([reductions], known, lowering)
         walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
         merges = [line for _, state in self.running(reductions) for line in (*state.lanes, *state.merge)]
         if mentions(merges, "n_cols"):
@@ -320,10 +336,8 @@ class _Builder:
         stores = [
             Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
         ]
-        setup = [
-            *self.assembler.bases(()),
-            *self.row_reads(needed(self.op.values, [value.name for value in reductions])),
-        ]
+        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
+        setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk_,), stores, lowering, results=False)
         extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
@@ -346,10 +360,11 @@ class _Builder:
         known = {value.name for value in reductions}
         after = [line for _, state in running_ for line in (*state.parts, *state.merge, *state.finish)]
         after += self.shared_means(reductions)
-        values = needed(self.op.values, [r.output.name for r in self.op.results])
+        others = tuple(value for value in self.op.values if value not in reductions)
+        values = needed(others, [r.output.name for r in self.op.results])
         after += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
-        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values, finishing=True)]
+        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "The second stage for few long rows: merges the parts of each row."
         lines = [*reads, *after]
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
@@ -361,15 +376,11 @@ class _Builder:
             more += (Argument("split_cols", "split_cols"),)
         return replace(kernel, arguments=(*extra, *used, *rest, *more))
 
-    def row_reads(self, values: list[Value], finishing: bool = False) -> list[Line]:
-        if finishing:
-            values = [v for v in values if not isinstance(v.node, Reduce) and not self.along(v)]
-        lines = self.assembler.reads(values, tiles=False)
-        if finishing and lines:
-            tensors = {load.name for load in loads(v.node for v in values)}
-            bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
-            lines = [*[line for line in bases if line], *lines]
-        return lines
+    def row_reads(self, values: list[Value]) -> list[Line]:
+        """The loads that some values of a row need, after what tells where the row is."""
+        tensors = {load.name for load in loads(value.node for value in values)}
+        bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
+        return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
 
 
 def _from_first(line: Line) -> Line:

@@ -143,7 +143,7 @@ def _kernel(program: SumsProgram, op: Op, suffix: str, doc: str) -> SumsKernel:
         ]
     setup = assembler.bases(op.results)
     kernel = assembler.kernel(suffix, doc, setup, [*before, *inside, *after], (), [], lowering)
-    casts = tuple(line for line in assembler.param_casts() if line in kernel.setup)
+    casts = tuple(line for line in assembler.param_casts(lowering) if line in kernel.setup)
     decode = tuple(line for line in kernel.setup if line not in casts)
     pointers = tuple(a for a in kernel.arguments if a.spelling.endswith("_ptr"))
     rest = tuple(a for a in kernel.arguments if a not in pointers)

@@ -1,0 +1,119 @@
+"""Rates of the matrix products of generated/, beside torch's: TFLOP/s, and ours as a ratio to the best of torch's.
+
+    python bench/products.py [--only NAME] [--markdown FILE]
+
+Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's alternate, since
+a GPU slows down as it warms up, and the medians of the rounds are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+F: Any = torch.nn.functional
+ROUNDS = 5
+Case = tuple[str, float, Callable[[], Any], dict[str, Callable[[], Any]]]
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype, device="cuda")
+
+
+def matrices(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """[M, K] and [K, N]; a "t" in the layout is a matrix that lies transposed in memory."""
+    a = draw(k, m, dtype=dtype).T if layout[0] == "t" else draw(m, k, dtype=dtype)
+    b = draw(n, k, dtype=dtype).T if layout[1] == "t" else draw(k, n, dtype=dtype)
+    return a, b
+
+
+def products() -> Iterator[Case]:
+    from generated.matmul import matmul
+
+    for dtype in (torch.bfloat16, torch.float16):
+        for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 4096)):
+            for layout in ("nn", "nt", "tn", "tt"):
+                a, b = matrices(m, n, k, layout, dtype)
+                name = f"matmul {layout} {m}x{n}x{k} {str(dtype)[6:]}"
+                yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+    shapes = ((4095, 4097, 4093), (16, 4096, 4096), (1, 4096, 4096), (64, 14336, 4096))
+    for m, n, k in shapes:
+        for layout in ("nn", "nt"):
+            a, b = matrices(m, n, k, layout, torch.bfloat16)
+            name = f"matmul {layout} {m}x{n}x{k} bfloat16"
+            yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+
+
+def batches() -> Iterator[Case]:
+    from generated.batched_matmul import batched_matmul
+
+    for batch, m, n, k in ((64, 1024, 1024, 128), (32, 2048, 2048, 2048)):
+        a, b = draw(batch, m, k), draw(batch, k, n)
+        name = f"batched_matmul {batch}x{m}x{n}x{k} bfloat16"
+        peers = {"cuBLAS": partial(torch.matmul, a, b)}
+        yield name, 2 * batch * m * n * k, partial(batched_matmul, a, b), peers
+
+
+def layers() -> Iterator[Case]:
+    from generated.linear_gelu import linear_gelu
+    from generated.linear_silu_mul import linear_silu_mul
+
+    m, n, k = 4096, 16384, 4096
+    x, weight, bias = draw(m, k), draw(n, k) / 64, draw(n)
+    peers = {
+        "cuBLASLt with its epilogue": lambda: torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True),
+        "F.gelu(F.linear)": lambda: F.gelu(F.linear(x, weight, bias)),
+    }
+    yield f"linear_gelu {m}x{n}x{k} bfloat16", 2 * m * n * k, lambda: linear_gelu(x, weight, bias), peers
+    gate, up = draw(n, k) / 64, draw(n, k) / 64
+    compiled = torch.compile(lambda x, gate, up: F.silu(x @ gate.T) * (x @ up.T), mode="max-autotune-no-cudagraphs")
+    peers = {
+        "torch": lambda: F.silu(x @ gate.T) * (x @ up.T),
+        "torch.compile max-autotune": lambda: compiled(x, gate, up),
+    }
+    yield f"linear_silu_mul {m}x{n}x{k} bfloat16", 4 * m * n * k, lambda: linear_silu_mul(x, gate, up), peers
+
+
+def milliseconds(run: Callable[[], Any]) -> float:
+    return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="the cases whose name has this in it")
+    parser.add_argument("--markdown", type=Path, help="write the table there")
+    options = parser.parse_args()
+    rows = ["| case | ours, TFLOP/s | torch's | ratio |", "|---|--:|--:|--:|"]
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
+    for part in (products, batches, layers):
+        for name, operations, ours, peers in part():
+            if options.only not in name:
+                continue
+            got, want = ours(), next(iter(peers.values()))()
+            error = float((got.float() - want.float()).abs().max() / want.float().abs().max())
+            assert error < 2e-2, f"{name}: off by {error}"
+            times: dict[str, list[float]] = {"": [], **{peer: [] for peer in peers}}
+            for _ in range(ROUNDS):
+                for peer, run in {"": ours, **peers}.items():
+                    times[peer].append(milliseconds(run))
+            rate = {peer: operations / statistics.median(found) * 1e-9 for peer, found in times.items()}
+            text = ", ".join(f"{peer} {rate[peer]:,.0f}" for peer in peers)
+            ratios = ", ".join(f"{rate[''] / rate[peer]:.2f}" for peer in peers)
+            rows.append(f"| {name} | {rate['']:,.0f} | {text} | {ratios} |")
+            print(rows[-1], flush=True)
+    if options.markdown:
+        options.markdown.write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Where a kernel must take integers as int64, and where int32 will do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritongen.integers import Integers
+from tritongen.read import read_spec
+from tritongen.typecheck import typecheck
+
+SPEC = """
+[op]
+name = "op"
+summary = "An operator."
+
+[inputs]
+x = "float[N, M, F=8]"
+byte = "uint8[N]"
+at = "int32[M]"
+
+[params]
+diagonal = 0
+slope = 0.5
+near = {{ type = "int", default = 1, min = -100, max = 100 }}
+
+[compute]
+used = "x + byte + at + diagonal + near + slope"
+y = "used + ({expression})"
+
+[outputs]
+y = "auto"
+"""
+
+
+def integers(expression: str) -> Integers:
+    return Integers(typecheck(read_spec("op.toml", SPEC.format(expression=expression))))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "where(index(N) - index(M) <= diagonal, 1, 0)",
+        "where(index(N) + near > size(N), 1, 0)",
+        "size(N) - 1 - index(N)",
+        "index(N) + byte",
+        "index(F) * 100000",
+        "(index(N) % 1000) * 1000",
+        "-index(N)",
+        "take(x, 2 * index(N) + 1, N)",
+        "take(x, size(N) - 1 - index(N), N)",
+        "index(N) * slope",
+        "where(slope > 3000000000, 1, 0)",
+        "at * 1000000000",
+        "where(diagonal > 3, 1, 0)",
+    ],
+)
+def test_int32_will_do(expression: str) -> None:
+    found = integers(expression)
+    assert not found.widened
+    assert not found.wide
+
+
+@pytest.mark.parametrize(
+    ("expression", "params"),
+    [
+        ("index(N) * 2", set()),
+        ("index(N) * size(M)", set()),
+        ("2 ** index(N)", set()),
+        ("1 << index(N)", set()),
+        ("index(N) + at", set()),
+        ("size(N) * 1000", set()),
+        ("where(index(N) < 3000000000, 1, 0)", set()),
+        ("take(x, 2 * index(N) // 2, N)", set()),
+        ("take(x, index(N) * 5, N)", set()),
+        ("argmax(x, F) * 1000000000", set()),
+        ("index(N) + diagonal", {"diagonal"}),
+        ("diagonal * diagonal", {"diagonal"}),
+        ("where(index(N) <= index(M) + diagonal, 1, 0)", {"diagonal"}),
+        ("near * 100000000", {"near"}),
+        ("take(x, (index(N) + diagonal) % size(N), N)", {"diagonal"}),
+    ],
+)
+def test_int32_is_too_narrow(expression: str, params: set[str]) -> None:
+    found = integers(expression)
+    assert found.wide == params
+    assert bool(found.widened) == (not params)

@@ -1,0 +1,33 @@
+"""The shapes that emitted tests run on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tritongen.compile import program_of
+from tritongen.read import read_spec
+from tritongen.samples import Shapes
+
+ROOT = Path(__file__).parent.parent
+SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
+def test_loops_run_along_few_long_rows(path: Path) -> None:
+    """The interpreter takes the better part of a second for a program of a wide tile."""
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    program = program_of(spec)
+    shapes = Shapes(spec, program)
+    if not program.over or program.contraction:
+        return
+    wide = shapes.wide()
+    batch = wide[: len(wide) - shapes.named]
+    lengths = dict(zip([axis for axis in shapes.axes if axis != "..."], wide[len(batch) :], strict=True))
+    lengths |= {"...": math.prod(batch)} | dict(program.op.sizes)
+    columns = math.prod(lengths[axis] for axis in program.over)
+    rows = math.prod(lengths[axis] for axis in program.op.axes if axis not in program.over)
+    assert rows <= 16
+    assert columns >= 100 or set(program.over) <= dict(program.op.sizes).keys()

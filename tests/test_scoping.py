@@ -1,0 +1,38 @@
+"""Emitted text defines all that it mentions, before it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritongen.compile import generate
+from tritongen.read import read_spec
+from tritongen.scoping import undefined_names
+
+ROOT = Path(__file__).parent.parent
+SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
+def test_emitted_files(path: Path) -> None:
+    files = generate(read_spec(path.name, path.read_text(encoding="utf-8")))
+    assert {name: missing for name, text in files.items() if (missing := undefined_names(text))} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("import os.path as at, sys\nfrom x import y as z\nprint(at, sys, z)", []),
+        ("def f(a, *b, c=d, **e):\n    return a, b, c, e, f, g\ng = 1", ["line 1: d"]),
+        ("def f(x):\n    y = x + t\n    t = 2 * x\n    return y + t", ["line 2: t"]),
+        ("def f(x):\n    for n in range(x):\n        total += n\n    return total", ["line 3: total"]),
+        ("def f(x):\n    for n in range(n):\n        x += 1\n    return x", ["line 2: n"]),
+        ("def f(x):\n    if x:\n        y = 1\n    else:\n        y = 2\n    return y", []),
+        ("def f(x):\n    def g(z):\n        return later + z\n    later = g\n    return later", []),
+        ("f = lambda x: {k: v + w for k, v in x if k}, [a for a in x]", ["line 1: x", "line 1: w"]),
+        ("x = y = {**z}\nwith x as (p, q):\n    p(q)", ["line 1: z"]),
+    ],
+)
+def test_scopes(text: str, missing: list[str]) -> None:
+    assert undefined_names(text) == missing

@@ -1,0 +1,244 @@
+"""Matrix products in the math: sums of products whose two sides each have axes that the other lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from .diagnostics import Mistake, Mistakes
+from .ir import Call, Load, Node, Op, Reduce, Ref, Value, walk
+from .promotion import promote
+from .spec import Input
+
+WIDEST = 256  # columns that one tile holds, so that it can reduce them
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes."""
+
+    name: str
+    left: Node
+    right: Node
+
+    @property
+    def sides(self) -> tuple[Node, Node]:
+        return self.left, self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The products of an operator, and what the axes are to them, each in the order of the results."""
+
+    products: tuple[Product, ...]
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    cols: tuple[str, ...]
+    inner: tuple[str, ...]
+
+    def axes(self, role: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(self, role)
+        return found
+
+    def roles(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles that some axes play, in the order in which they come."""
+        role = {axis: name for name in ("batch", "rows", "cols", "inner") for axis in self.axes(name)}
+        return tuple(dict.fromkeys(role[axis] for axis in axes))
+
+
+def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
+    """The operator with its products apart, and what they are; None where there is none.
+
+    Raises `Mistakes` where there are products that one kernel does not compute.
+    """
+    found = {value.name: sides for value in op.values if (sides := _sides(op, value.node))}
+    if not found:
+        return None
+    op, names = _without_scales(op, found)
+    first, *others = found.values()
+    found = {name: sides if sides.free == first.free else sides.turned for name, sides in found.items()}
+    first, *others = found.values()
+    if any(other.free != first.free or other.over != first.over for other in others):
+        two = next(name for name, sides in found.items() if (sides.free, sides.over) != (first.free, first.over))
+        over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
+        what = f"sums products over {others_over} beside others over {over}"
+        raise _refused(op, two, what, "two products of one spec have the same axes; write a spec for each")
+    _check(op, names, first, {node for sides in found.values() for node in (*sides.left, *sides.right)})
+    left, right = first.free
+    turned = op.results[0].axes[-1] in left - right
+    rows, cols = (right - left, left - right) if turned else (left - right, right - left)
+    order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
+    products = []
+    for name, sides in zip(names, found.values(), strict=True):
+        both = (_product(sides.left), _product(sides.right))
+        products.append(Product(name, *(reversed(both) if turned else both)))
+    groups = (left & right, rows, cols, set(first.over))
+    return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in group) for group in groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The factors of a sum of products: those of either side, and those that lack the inner axes."""
+
+    left: tuple[Node, ...]
+    right: tuple[Node, ...]
+    outside: tuple[Node, ...]
+    over: tuple[str, ...]
+
+    @property
+    def turned(self) -> _Sides:
+        return replace(self, left=self.right, right=self.left)
+
+    @property
+    def free(self) -> tuple[frozenset[str], frozenset[str]]:
+        return _free(self.left, self.over), _free(self.right, self.over)
+
+
+def _free(factors: tuple[Node, ...], over: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(axis for factor in factors for axis in factor.axes) - set(over)
+
+
+def _sides(op: Op, node: Node) -> _Sides | None:
+    """The two sides of a sum of products; None where one side has no axis of its own."""
+    if not isinstance(node, Reduce) or node.kind != "sum":
+        return None
+    factors = _factors(op, node.arg)
+    outside = tuple(factor for factor in factors if not set(factor.axes) & set(node.over))
+    inside = sorted((factor for factor in factors if factor not in outside), key=lambda factor: -len(factor.axes))
+    left: tuple[Node, ...] = tuple(inside[:1])
+    right: tuple[Node, ...] = ()
+    for factor in inside[1:]:
+        if _free((factor,), node.over) <= _free(left, node.over):
+            left = (*left, factor)
+        elif not right or _free((factor,), node.over) <= _free(right, node.over):
+            right = (*right, factor)
+        else:
+            return None
+    ours, theirs = _free(left, node.over), _free(right, node.over)
+    return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
+
+
+def _factors(op: Op, node: Node) -> list[Node]:
+    """What a node multiplies; a line that spans both sides is looked into, any other stays a line."""
+
+    def flat(part: Node) -> list[Node]:
+        if isinstance(part, Ref) and set(part.axes) == set(node.axes):
+            inner = op.value(part.name).node
+            return flat(inner) if isinstance(inner, Call) and inner.function == "mul" else [part]
+        if isinstance(part, Call) and part.function == "mul":
+            return [factor for arg in part.args for factor in flat(arg)]
+        return [part]
+
+    return flat(node)
+
+
+def _product(factors: tuple[Node, ...]) -> Node:
+    def times(left: Node, right: Node) -> Node:
+        axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
+        return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
+
+    return reduce(times, factors)
+
+
+def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
+    """Factors without an inner axis multiply the sum, not each of its terms. Also the sums' names."""
+    values: list[Value] = []
+    names = []
+    for value in op.values:
+        sides = found.get(value.name)
+        if sides is None or not isinstance(value.node, Reduce):
+            values.append(value)
+            continue
+        name = value.name
+        if sides.outside:
+            taken = {v.name for v in op.values} | {t.name for t in op.inputs} | {p.name for p in op.params}
+            name = f"{value.name}_dot"
+            while name in taken:
+                name += "_"
+        core = _product((*sides.left, *sides.right))
+        axes = tuple(axis for axis in core.axes if axis not in sides.over)
+        dot = replace(value.node, arg=core, axes=axes)
+        names.append(name)
+        if sides.outside:
+            values.append(Value(name, dot, ""))
+            values.append(replace(value, node=_product((Ref(name, axes, dot.dtype), *sides.outside))))
+        else:
+            values.append(replace(value, node=dot))
+    return replace(op, values=tuple(values)), tuple(names)
+
+
+def _check(op: Op, names: tuple[str, ...], sides: _Sides, factors: set[Node]) -> None:
+    """Refuse what the kernels of a contraction do not compute beside it."""
+    left, right = sides.free
+    line = names[0]
+    for axis in sides.over:
+        if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
+            raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first, in a spec")
+    inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
+    for factor in factors:
+        for node in _below(op, factor):
+            if isinstance(node, Reduce):
+                what = "a sum of products" if any(node == op.value(name).node for name in names) else "a reduction"
+                raise _refused(op, line, f"multiplies {what}", "write a spec for each step")
+    for name in inside:
+        tensor = op.input(name)
+        if tensor.default is not None and len(tensor.type.axes) > 1:
+            raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
+    dtypes = [_product(side).dtype for side in (sides.left, sides.right)]
+    _check_dtypes(op, line, [op.input(name) for name in sorted(inside)], promote(*dtypes).kind)
+    known = left | right
+    for value in op.values:
+        for node in walk(value.node):
+            if isinstance(node, Load) and node.at:
+                raise _refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
+        if isinstance(value.node, Reduce) and value.name not in names:
+            _check_row(op, value, right - left if op.results[0].axes[-1] in right else left - right)
+    for result in op.results:
+        extra = [axis for axis in result.axes if axis not in known]
+        if extra:
+            name, more = result.output.name, ", ".join(extra)
+            raise _refused(op, name, f"has the axis {more} more than its matrix product", "write a spec for each step")
+
+
+def _check_row(op: Op, value: Value, cols: frozenset[str]) -> None:
+    """A reduction of the result has to be over whole rows that a tile holds."""
+    assert isinstance(value.node, Reduce)
+    sizes = dict(op.sizes)
+    width = 1
+    for axis in cols:
+        width *= sizes.get(axis, WIDEST + 1)
+    over = ", ".join(value.node.over)
+    hint = f"reduce over {', '.join(sorted(cols))} alone, of a fixed length up to {WIDEST}, or write a spec for each"
+    if set(value.node.over) != cols:
+        raise _refused(op, value.name, f"reduces over {over} beside a matrix product", hint)
+    if width > WIDEST:
+        raise _refused(op, value.name, f"reduces a matrix product over {over}, which may not fit in a tile", hint)
+    if value.node.kind == "var":
+        raise _refused(op, value.name, "takes the variance of a matrix product", "write a spec for each")
+
+
+def _check_dtypes(op: Op, line: str, tensors: list[Input], kind: str) -> None:
+    for tensor in tensors:
+        dtypes = set(tensor.type.dtypes)
+        if kind != "float" and dtypes != {"int8"}:
+            others = ", ".join(sorted(dtypes - {"int8"}))
+            hint = f"declare {tensor.name} as int8, or cast it to a float"
+            raise _refused(op, line, f"multiplies {others} ({tensor.name}), where only int8 and floats can be", hint)
+
+
+def _below(op: Op, node: Node) -> list[Node]:
+    """A node and all below it, through the lines that it refers to."""
+    found = []
+    for part in walk(node):
+        found.append(part)
+        if isinstance(part, Ref):
+            found += _below(op, op.value(part.name).node)
+    return found
+
+
+def _refused(op: Op, name: str, found: str, hint: str) -> Mistakes:
+    after = op.values[op.values.index(op.value(name)) :]
+    line = next((value.name for value in after if value.source), name)
+    return Mistakes(
+        Mistake("TG601", f"{line} {found}, which no kernel of a contraction does", ("compute", line), hint=hint)
+    )

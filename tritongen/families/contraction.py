@@ -1,0 +1,507 @@
+"""Kernels of matrix products: tiles of rows by columns, summed over blocks of the inner axes.
+
+Four shapes of the same math: tiles by pointers, for any strides; tiles by descriptors, which the
+tensor memory accelerator of a GPU copies; parts of a long sum; and what adds those parts up. Which
+of them run is decided on the host.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..accumulate import Numbers, functions_in, lane, whole
+from ..contractions import Contraction, Product
+from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
+from ..lower import Compute, Line, Lowering, compute_of, if_given, literal, parse, substitute
+from ..promotion import promote
+from ..spec import BATCH, FLOATS, Input
+from ..structure import Program, references
+from ..tile import Tensor, loads, meets_tensors, mentions, needed
+from ..triangles import kept_where
+from ..views import Argument, Kernel
+
+COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
+SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
+
+
+SLICERS = {2: "_halves", 4: "_quarters"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
+
+    tensor: Input
+    side: int
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def flag(self) -> str:
+        """The kernel's name for whether the inner axes come last in memory."""
+        return f"{self.name.upper()}_INNER_LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionKernels:
+    """The kernels of a contraction. `dot` is the dtype that is multiplied, where kernels are told it."""
+
+    compute: Compute
+    operands: tuple[Operand, ...]
+    dot: Dtype | None
+    wide: bool  # whether sums may be in float64
+    slices: int  # in which a program finishes a tile
+    skips: bool  # whether tiles that are masked away are not summed
+    pointers: Kernel
+    descriptors: Kernel | None  # None where nothing comes in half precision
+    parts: Kernel
+    combine: Kernel
+
+
+def plan_contraction(program: Program) -> ContractionKernels:
+    assert program.contraction is not None
+    builder = _Builder(program, program.contraction)
+    return ContractionKernels(
+        builder.compute,
+        builder.operands,
+        builder.dot if builder.converts else None,
+        builder.wide,
+        builder.slices,
+        builder.kept is not None,
+        builder.pointers(),
+        builder.descriptors() if builder.dtypes & {"float16", "bfloat16"} else None,
+        builder.parts(),
+        builder.combine(),
+    )
+
+
+@dataclass
+class _Lines:
+    """The lines of a kernel as they come, and the device functions that they call."""
+
+    setup: list[Line] = field(default_factory=list)
+    loop: list[Line] = field(default_factory=list)
+    end: list[Line] = field(default_factory=list)
+    devices: set[str] = field(default_factory=set)
+
+
+class _Builder:
+    def __init__(self, program: Program, contraction: Contraction) -> None:
+        self.op, self.contraction = program.op, contraction
+        self.products = {product.name: product for product in contraction.products}
+        left, right = contraction.products[0].sides
+        self.dot = promote(left.dtype, right.dtype)
+        self.compute = compute_of(self.op)
+        if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
+            self.compute = Compute("tl.int32")
+        sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
+        names = {(name, n): None for side, n in sides for name in self.tensors(side)}
+        matrices = [(name, n) for name, n in names if {"inner", ("rows", "cols")[n]} <= set(self.roles(name))]
+        self.operands = tuple(Operand(self.op.input(name), n) for name, n in matrices)
+        self.inside = dict.fromkeys(name for name, _ in names)
+        plain = all(isinstance(side, Load) for side, _ in sides)
+        kinds = {o.tensor.type.variable or tuple(o.tensor.type.dtypes) for o in self.operands}
+        one_kind = len(kinds) == 1 and (
+            len(self.operands) == 1
+            or all(o.tensor.type.variable or len(o.tensor.type.dtypes) == 1 for o in self.operands)
+        )
+        self.converts = not (plain and one_kind)
+        self.dtypes = {dtype for name in self.dot.of for dtype in self.dtypes_of(name)}
+        self.kept = kept_where(self.op, contraction)
+        self.wide = self.dot.kind == "float" and "float64" in self.dtypes
+
+    # Where things are
+
+    def tensors(self, node: Node) -> list[str]:
+        """The inputs that a side reads, through the lines that it refers to."""
+        values = needed(self.op.values, references(node))
+        found = [n.name for v in [*values, Value("", node, "")] for n in walk(v.node) if isinstance(n, Load)]
+        return list(dict.fromkeys(found))
+
+    def dtypes_of(self, name: str) -> tuple[str, ...]:
+        return next((tensor.type.dtypes for tensor in self.op.inputs if tensor.name == name), (name,))
+
+    def roles(self, name: str) -> tuple[str, ...]:
+        return self.contraction.roles(self.op.input(name).type.axes)
+
+    def base_line(self, operand: Operand) -> Line:
+        """The pointers to where the rows or the columns of a matrix begin."""
+        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
+        place = {"batch": "batch", "rows": "rows", "cols": "cols"}
+        steps = [f"{place[role]} * {stride(operand.name, role)}" for role in roles]
+        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+
+    def base(self, operand: Operand) -> str:
+        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
+
+    def address(self, tensor: Tensor, side: int = 0) -> str:
+        places = {
+            "batch": "batch",
+            "rows": "rows",
+            "cols": "cols",
+            "inner": ("inner[None, :]", "inner[:, None]")[side],
+        }
+        roles = sorted(self.contraction.roles(tensor.axes), key=list(places).index)
+        return " + ".join([tensor.pointer, *(f"{places[role]} * {stride(tensor.name, role)}" for role in roles)])
+
+    def mask(self, axes: tuple[str, ...], side: int = 0) -> str:
+        roles = set(self.contraction.roles(axes))
+        if {"rows", "cols"} <= roles:
+            return "tile_mask"
+        inner = ("inner_mask[None, :]", "inner_mask[:, None]")[side]
+        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner}
+        return " & ".join(text for role, text in found.items() if role in roles)
+
+    def load(self, tensor: Input, side: int = 0) -> list[Line]:
+        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+        mask = self.mask(mine.axes, side)
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
+        text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
+        if tensor.default is None:
+            return [Line(f"{tensor.name} = {text}")]
+        number = ast.unparse(literal(tensor.default))
+        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
+        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
+
+    def widening(self, tensor: Input) -> str:
+        dtypes = set(tensor.type.dtypes)
+        to = self.compute.text
+        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS}:
+            return ""
+        return f".to({to})"
+
+    # Expressions
+
+    def lowering(self, side: int | None = None) -> Lowering:
+        """Of the math of one side, or of what comes after the sums."""
+
+        def index(axis: str) -> ast.expr:
+            role = self.contraction.roles((axis,))[0]
+            place = {"inner": ("inner[None, :]", "inner[:, None]")[side or 0]}.get(role, role)
+            axes = self.contraction.axes(role)
+            for below in reversed(axes[axes.index(axis) + 1 :]):
+                place += f" // {self.size_name(below)}"
+            return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
+
+        def load(node: Load, lowering: Lowering) -> ast.expr:
+            tensor = self.op.input(node.name)
+            if side is not None and node.name in self.matrices and (to := self.widening(tensor)):
+                return parse(f"{node.name}{to}")
+            return ast.Name(node.name)
+
+        return Lowering(self.op, self.compute, index, self.size, load, self.row_reduction)
+
+    @property
+    def matrices(self) -> set[str]:
+        return {operand.name for operand in self.operands}
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        for role, count in COUNTS.items():
+            if set(axes) == set(self.contraction.axes(role)):
+                return parse(count)
+        return parse(" * ".join(self.size_name(axis) for axis in axes))
+
+    def size_name(self, axis: str) -> str:
+        fixed = dict(self.op.sizes).get(axis)
+        return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+    def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
+        """A reduction of the result over its columns, all of which a tile holds."""
+        kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
+        numbers = Numbers(self.compute.text, kind, "n_cols")
+        value = ast.unparse(lowering.expression(node.arg))
+        if node.kind in ("any", "all"):
+            value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
+            masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"
+        else:
+            masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
+        tree = lowering.name(whole(node, numbers, "cols", False))
+        lowering.devices.discard("x")
+        return substitute(tree, {"x": parse(masked)})
+
+    # The parts of kernels
+
+    def block(self, lines: _Lines, read: Callable[[Operand], list[Line]]) -> None:
+        """What happens for every block of the inner axes."""
+        for operand in self.operands:
+            lines.loop += read(operand)
+        for name in self.inside:
+            if name in self.matrices:
+                continue
+            roles = self.roles(name)
+            side = next(n for p in self.products.values() for n, s in enumerate(p.sides) if name in self.tensors(s))
+            (lines.loop if "inner" in roles else lines.setup).extend(self.load(self.op.input(name), side))
+        done: set[str] = set()
+        for product in self.products.values():
+            names = [self.side(product, n, lines, done) for n in range(2)]
+            precision = f', input_precision="{self.op.precision}"' if "float32" in self.dtypes else ""
+            result = f", out_dtype={self.accumulator}" if self.accumulator != "tl.float32" else ""
+            lines.loop.append(Line(f"{product.name} = tl.dot({', '.join(names)}, {product.name}{precision}{result})"))
+
+    def side(self, product: Product, n: int, lines: _Lines, done: set[str]) -> str:
+        """The name or expression of a side, after the lines that compute it."""
+        node = product.sides[n]
+        to = self.conversion()
+        if isinstance(node, Load):
+            return f"{node.name}{to}"
+        lowering = self.lowering(n)
+        for value in needed(self.op.values, references(node)):
+            if value.name not in done:
+                lines.loop += lowering.line(value)
+                done.add(value.name)
+        name = f"{product.name}_{('left', 'right')[n]}"
+        name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
+        if name not in done:
+            lowering.target, lowering.pending = name, []
+            text = ast.unparse(lowering.expression(node))
+            if _lane(self.op, node, self.contraction.inner) != "0":
+                inner = ("inner_mask[None, :]", "inner_mask[:, None]")[n]
+                text = f"tl.where({inner}, {text}, 0.0)"
+            elif to and not isinstance(node, Ref | Load):
+                text = f"({text})"
+            lines.loop += [*lowering.pending, Line(f"{name} = {text}{to}")]
+            done.add(name)
+        lines.devices |= lowering.devices
+        return name
+
+    def sides(self, done: set[str]) -> dict[str, tuple[Node, int]]:
+        """The sides that have been computed, by their names."""
+        return {
+            f"{p.name}_{word}": (p.sides[n], n)
+            for p in self.products.values()
+            for n, word in enumerate(("left", "right"))
+            if f"{p.name}_{word}" in done
+        }
+
+    def conversion(self) -> str:
+        return ".to(DOT)" if self.converts else ""
+
+    @property
+    def accumulator(self) -> str:
+        if self.dot.kind != "float":
+            return "tl.int32"
+        return "ACC" if self.wide else "tl.float32"
+
+    def limit(self) -> list[Line]:
+        """Where the sums end: at once, in a tile that is masked away."""
+        if self.kept is None:
+            return []
+        condition, last = self.kept
+        rows, cols = self.contraction.rows[0], self.contraction.cols[0]
+
+        def index(axis: str) -> ast.expr:
+            tile, block = ("row_tile", "BLOCK_M") if axis == rows else ("col_tile", "BLOCK_N")
+            return parse(f"({tile} + 1) * {block} - 1" if last[axis] else f"{tile} * {block}")
+
+        assert {rows, cols} == set(last)
+        lowering = self.lowering()
+        lowering.index = index
+        text = ast.unparse(lowering.expression(condition))
+        return [Line(f"n_summed = tl.where({text}, n_inner, 0)", "A tile that is masked as a whole is not summed.")]
+
+    def start(self) -> list[Line]:
+        zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.accumulator})"
+        return [Line(f"{name} = {zeros}") for name in self.products]
+
+    def after(self, lines: _Lines, store: Callable[[str, Line], list[Line]]) -> None:
+        """What happens to the sums: the rest of the math, and the stores."""
+        lowering = self.lowering()
+        outputs = [result.output.name for result in self.op.results]
+        values = [v for v in self.needed_after(outputs) if v.name not in self.products]
+        names = {load.name for load in loads(value.node for value in values)}
+        for tensor in self.op.inputs:
+            if tensor.name in names:
+                lines.end += self.load(tensor)
+        for value in values:
+            lines.end += lowering.line(value)
+        for result in self.op.results:
+            name = result.output.name
+            bools = result.node.dtype.kind == "bool" and result.dtype.kind == "bool"
+            casts = not bools and (result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool")
+            cast = f".to({name}_ptr.dtype.element_ty)" if casts else ""
+            target = self.address(Tensor(name, result.axes))
+            lines.end += store(name, Line(f"tl.store({target}, {name}{cast}, mask={self.mask(result.axes)})"))
+        lines.devices |= lowering.devices
+
+    def needed_after(self, roots: Iterable[str]) -> list[Value]:
+        """The values that the results need, up to the sums."""
+        wanted, found = set(roots), []
+        for value in reversed(self.op.values):
+            if value.name in wanted:
+                found.append(value)
+                if value.name not in self.products:
+                    wanted |= references(value.node)
+        return found[::-1]
+
+    def full(self) -> list[str]:
+        """The results that have all rows and columns, which descriptors can write."""
+        return [r.output.name for r in self.op.results if {"rows", "cols"} <= set(self.contraction.roles(r.axes))]
+
+    # Kernels
+
+    def pointers(self) -> Kernel:
+        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.read_by_pointer)
+        self.after(lines, lambda _, line: [line])
+        return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
+
+    def parts(self) -> Kernel:
+        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.read_by_pointer)
+        for name in self.products:
+            lines.end.append(Line(f"tl.store({self.part(name, 'split')}, {name}, mask=tile_mask)"))
+        doc = "A part of each sum, for few tiles and a long inner axis."
+        return self.kernel("part_kernel", doc, lines)
+
+    def combine(self) -> Kernel:
+        lines = _Lines(setup=self.start())
+        for name in self.products:
+            other = "0" if self.dot.kind != "float" else "0.0"
+            lines.loop.append(Line(f"{name} += tl.load({self.part(name, 'split')}, mask=tile_mask, other={other})"))
+        self.after(lines, lambda _, line: [line])
+        return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
+
+    def descriptors(self) -> Kernel:
+        lines = _Lines(setup=[*self.limit(), *self.start()])
+
+        def read(operand: Operand) -> list[Line]:
+            at = ("first_row", "first_col")[operand.side]
+            batch = "matrix, " if "batch" in self.roles(operand.name) else ""
+            block = ("BLOCK_M", "BLOCK_N")[operand.side]
+            as_is, turned = ((at, "start"), ("start", at)) if operand.side == 0 else (("start", at), (at, "start"))
+            shape = [(block, "BLOCK_K"), ("BLOCK_K", block)]
+            shapes = shape if operand.side == 0 else shape[::-1]
+            cut = [f".reshape({', '.join(one)})" if batch else "" for one in shapes]
+            text = f"{operand.name}_desc.load([{batch}{', '.join(as_is)}]){cut[0]}"
+            other = f"{operand.name}_desc.load([{batch}{', '.join(turned)}]){cut[1]}.T"
+            last, first = (text, other) if operand.side == 0 else (other, text)
+            return [Line(f"{operand.name} = {last} if {operand.flag} else {first}")]
+
+        self.block(lines, read)
+        whole_rows = self.reduces_rows()
+        full = self.full()
+
+        def store(name: str, line: Line) -> list[Line]:
+            if name not in full:
+                return [line]
+            batch = "matrix, " if self.contraction.batch else ""
+            value = f"{name}.to({name}_ptr.dtype.element_ty)"
+            if batch:
+                width = "BLOCK_N" if whole_rows else f"BLOCK_N // {self.slices}"
+                value += f".reshape(1, BLOCK_M, {width})"
+            at = "first_col" if whole_rows else "part_col"
+            return [
+                Line(f"if {name}_desc is not None:"),
+                Line(f"    {name}_desc.store([{batch}first_row, {at}], {value})"),
+                Line("else:"),
+                Line(f"    {line.text}"),
+            ]
+
+        self.after(lines, store)
+        doc = "Tiles of rows by columns that descriptors copy; a program takes one tile after another."
+        return self.kernel("descriptor_kernel", doc, lines, described=True)
+
+    @property
+    def slices(self) -> int:
+        """In how many parts a tile is finished: matrices that are read beside it take shared memory."""
+        outputs = [result.output.name for result in self.op.results]
+        names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
+        beside = names - self.matrices
+        return 4 if any({"rows", "cols"} <= set(self.roles(name)) for name in beside) else 2
+
+    def reduces_rows(self) -> bool:
+        return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
+
+    def read_by_pointer(self, operand: Operand) -> list[Line]:
+        name, inner = operand.name, ("inner[None, :]", "inner[:, None]")[operand.side]
+        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
+        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
+        mask = self.mask(operand.tensor.type.axes, operand.side)
+        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
+
+    def part(self, name: str, split: str) -> str:
+        """Where a part of a sum is kept: parts by matrices by rows by columns, without gaps."""
+        matrix = f"({split} * n_batch + batch)" if self.contraction.batch else split
+        return f"{name}_part_ptr + ({matrix} * n_rows + rows) * n_cols + cols"
+
+    def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
+        """The kernel of some lines, with the arguments that they mention."""
+        body = [*lines.setup, *lines.loop, *lines.end]
+        to = dict.fromkeys(sorted(self.lowering().integers.wide), "tl.int64")
+        if self.compute.constexpr:
+            to |= {param.name: "COMPUTE" for param in self.op.params if param.kind == "float"}
+        names = [param.name for param in self.op.params if param.name in to and mentions(body, param.name)]
+        casts = [Line(f"{name} = tl.full((), {name}, {to[name]})") for name in names]
+        every = [*casts, *body]
+        arguments: list[Argument] = []
+        tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
+        for name in [name for name, _ in tensors] + [f"{name}_part" for name in self.products]:
+            arguments += [
+                Argument(f"{name}_{kind}", name if kind == "ptr" else f"{name}_desc")
+                for kind in ("desc", "ptr")
+                if mentions(every, f"{name}_{kind}")
+            ]
+        counts = ["n_rows", "n_cols", *(["n_inner"] if suffix != "combine_kernel" else [])]
+        if self.contraction.batch and (described or suffix in ("part_kernel", "combine_kernel")):
+            counts.insert(0, "n_batch")
+        counts += {"part_kernel": ["steps"], "combine_kernel": ["n_parts"]}.get(suffix, [])
+        arguments += [Argument(name, name) for name in counts]
+        for axis in self.op.axes:
+            if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
+                arguments.append(Argument(self.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
+        optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
+        made = [r.output.name for r in self.op.results]
+        for name, axes in tensors:
+            roles = self.contraction.roles(axes)
+            if name in made:
+                roles = tuple(role for role in COUNTS if role in roles)
+            for n, role in enumerate(roles):
+                if mentions(every, stride(name, role)):
+                    rest = f" if {name} is not None else 0" if name in optional else ""
+                    arguments.append(Argument(stride(name, role), f"{name}.stride({n}){rest}"))
+        for param in self.op.params:
+            if param.kind in ("float", "int") and mentions(every, param.name):
+                wide = param.kind == "float" and self.compute.constexpr
+                arguments.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+        constexprs = [p.name for p in self.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
+        constexprs += [operand.flag for operand in self.operands if mentions(every, operand.flag)]
+        constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
+        fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
+        tiling = set() if suffix == "combine_kernel" else {"_grouped"}
+        tiling |= {SLICERS[self.slices]} if described and not self.reduces_rows() else set()
+        return Kernel(
+            name=f"_{self.op.name}_{suffix}",
+            doc=doc,
+            arguments=tuple(arguments),
+            constexprs=tuple(constexprs),
+            casts=tuple(casts),
+            setup=tuple(lines.setup),
+            body=tuple(lines.loop),
+            stores=tuple(lines.end),
+            fixed=fixed,
+            use_row_mask=mentions(every, "row_mask") or mentions(every, "tile_mask"),
+            use_col_mask=mentions(every, "col_mask") or mentions(every, "tile_mask"),
+            use_mask=mentions(every, "tile_mask"),
+            use_rows=mentions(every, "rows") or mentions(every, "row_mask") or mentions(every, "tile_mask"),
+            devices=frozenset(
+                tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}
+            ),
+        )
+
+
+def stride(name: str, role: str) -> str:
+    return f"stride_{name}_{SUFFIX[role]}"
+
+
+def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:
+    """What a side holds past the end of the inner axes, where what is read is 0."""
+    if isinstance(node, Ref):
+        return _lane(op, op.value(node.name).node, inner)
+    if isinstance(node, Cast):
+        return _lane(op, node.arg, inner)
+    return lane(op, node, inner, "0.0")

@@ -1,0 +1,242 @@
+"""Op -> the view of the generated module of a matrix product."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .families.contraction import COUNTS, SLICERS, ContractionKernels, Operand, plan_contraction
+from .host import tuple_text
+from .ir import Load, Reduce, Result
+from .launch import Traffic
+from .modules import Around, Common, Module
+from .space import Space
+from .spec import BATCH
+from .structure import Program
+from .views import Kernel
+
+TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stages"
+
+
+class Products(Common):
+    """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes."""
+
+    def __init__(self, program: Program) -> None:
+        assert program.contraction is not None
+        self.plan: ContractionKernels = plan_contraction(program)
+        self.contraction = program.contraction
+        plan = self.plan
+        kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
+        super().__init__(program, False, Space((), ()), plan.compute, kernels, Around(program.op.name))
+
+    def module(self) -> Module:
+        plan = self.plan
+        names = [product.name for product in self.contraction.products]
+        batched = bool(self.contraction.batch)
+        dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands[0].name}.dtype"
+        whole_rows = self.reduces_rows()
+        extra: dict[str, Any] = {
+            "batched": batched,
+            "batch_factor": "n_batch * " if batched else "",
+            "sums": names,
+            "whole_rows": whole_rows,
+            "summed": "n_summed" if plan.skips else "n_inner",
+            **self.overlap(),
+            "slices": plan.slices,
+            "slicer": SLICERS[plan.slices],
+            "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
+            **self.descriptor_extra(plan.descriptors),
+            "counts": self.counts(),
+            "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
+            "merge": self.merge(),
+            "fold": [],
+            "dtypes": self.dtypes(dot),
+            "dot": "dot" if plan.dot else dot,
+            "allocate": [f"{r.output.name} = {self.empty(r)}" for r in self.op.results],
+            "result": ", ".join(self.returned(result) for result in self.op.results),
+            "workspaces": self.workspaces(names),
+        }
+        for key in ("pointers", "parts", "combine"):
+            extra[key] = self.kernel_view(getattr(plan, key))
+        extra["launch_pointers"] = self.call(plan.pointers, "(tiles,)")
+        combined = "BLOCK_M=block_m, BLOCK_N=block_n, num_warps=config.num_warps"
+        extra["launch_parts"] = [
+            *self.call(plan.parts, "(tiles, n_parts)"),
+            *self.call(plan.combine, "(tiles,)", combined),
+        ]
+        width = self.width() if whole_rows else 0
+        kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
+        traffic = Traffic(frozenset(kinds), products=len(names), width=width)
+        view = self.view(extra)
+        view["result"], view["allocate"] = extra["result"], extra["allocate"]
+        return Module("contraction.py.jinja", view, traffic)
+
+    def descriptor_extra(self, kernel: Kernel | None) -> dict[str, Any]:
+        if kernel is None:
+            return {"descriptors": None}
+        vectors = [line.text for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
+        grid = f"(min(tiles, configs.programs({self.first()}.device)),)"
+        return {
+            "descriptors": self.kernel_view(kernel),
+            # Whether a side has more than whole blocks, which descriptors copy.
+            "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
+            "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
+            "describe": self.describe(kernel),
+            "launch_descriptors": self.call(kernel, grid, f"{self.specialised_loop()}{TILES}"),
+        }
+
+    def specialised_loop(self) -> str:
+        return f"WARP_SPECIALIZE=configs.warps_specialize({self.first()}.device), " if self.specialises else ""
+
+    @property
+    def specialises(self) -> bool:
+        """Whether warps divide the work: of several products that are of plain matrices."""
+        sides = [side for product in self.contraction.products for side in product.sides]
+        return len(self.contraction.products) > 1 and all(isinstance(side, Load) for side in sides)
+
+    def overlap(self) -> dict[str, str]:
+        """How a program copies one tile while it computes another: as measured, see docs/performance.md."""
+        if self.specialises:
+            return {
+                "overlap": "Some warps copy while others compute; else, the next tile is copied while one is stored.",
+                "loop_option": "flatten=not WARP_SPECIALIZE, warp_specialize=WARP_SPECIALIZE",
+                "loop_constexpr": "WARP_SPECIALIZE: tl.constexpr, ",
+            }
+        text = "Flattened, so that the next tile is being copied while this one is finished and stored."
+        return {"overlap": text, "loop_option": "flatten=True", "loop_constexpr": ""}
+
+    def dtypes(self, dot: str) -> list[str]:
+        lines = [f"dot = {dot}"] if self.plan.dot else []
+        if self.plan.wide:
+            lines.append(
+                f"accumulator = tl.float64 if {'dot' if self.plan.dot else dot} == torch.float64 else tl.float32"
+            )
+        if any("COMPUTE" in kernel.constexprs for kernel in self.kernels):
+            lines.append(f"compute = {self.host.compute_value()}")
+        return lines
+
+    def present(self, roles: tuple[str, ...]) -> list[str]:
+        return [role for role in roles if self.contraction.axes(role)]
+
+    def counts(self) -> list[str]:
+        roles = self.present(("batch", "rows", "cols", "inner"))
+        counts = [self.length(self.contraction.axes(role)) for role in roles]
+        return [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
+
+    def length(self, axes: tuple[str, ...]) -> str:
+        return " * ".join("math.prod(batch)" if axis == BATCH else axis for axis in axes)
+
+    def width(self) -> int:
+        sizes = dict(self.op.sizes)
+        width = 1
+        for axis in self.contraction.cols:
+            width *= sizes[axis]
+        return max(16, 1 << (width - 1).bit_length())
+
+    def reduces_rows(self) -> bool:
+        products = {product.name for product in self.contraction.products}
+        return any(isinstance(v.node, Reduce) and v.name not in products for v in self.op.values)
+
+    # Shapes
+
+    def merge(self) -> list[str]:
+        """Lines that give each tensor one dimension for each role that its axes play."""
+        lines = []
+        for tensor in self.op.inputs:
+            text = self.merged(tensor.name, tensor.type.axes)
+            if text != tensor.name:
+                line = f"{tensor.name} = {text}"
+                lines += [f"if {tensor.name} is not None:", f"    {line}"] if tensor.default is not None else [line]
+        return lines
+
+    def merged(self, name: str, axes: tuple[str, ...]) -> str:
+        roles = self.contraction.roles(axes)
+        wanted = [axis for role in roles for axis in self.contraction.axes(role) if axis in axes]
+        text = name
+        if list(axes) != wanted:
+            text += f".permute({self.places(axes, wanted)})"
+        if all(self.contraction.axes(role) == (axis,) != (BATCH,) for role, axis in zip(roles, wanted, strict=False)):
+            return text
+        every = [axis for role in roles for axis in self.contraction.axes(role)]
+        if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
+            ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in every if axis not in axes}
+            spread = ", ".join(ones.get(axis, "*batch" if axis == BATCH else axis) for axis in every)
+            sizes = ", ".join("*batch" if axis == BATCH else axis for axis in every)
+            text = f"{text}.reshape({spread}).expand({sizes})"
+        return f"{text}.reshape({', '.join(COUNTS[role] for role in roles)})"
+
+    def places(self, axes: tuple[str, ...], wanted: list[str]) -> str:
+        """The positions of some axes, where leading ones are any number."""
+        if BATCH not in axes:
+            return ", ".join(str(axes.index(axis)) for axis in wanted)
+        behind = len(axes) - 1
+        return ", ".join(
+            "*range(len(batch))" if axis == BATCH else str(axes.index(axis) - 1 - behind) for axis in wanted
+        )
+
+    def empty(self, result: Result) -> str:
+        roles = self.ordered(result.axes)
+        sizes = tuple_text([COUNTS[role] for role in roles])
+        return f"torch.empty({sizes}, dtype={self.host.dtype(result.dtype)}, device={self.first()}.device)"
+
+    def ordered(self, axes: tuple[str, ...]) -> list[str]:
+        """The roles of a result in the order in which its memory has them."""
+        return [role for role in ("batch", "rows", "cols") if role in self.contraction.roles(axes)]
+
+    def returned(self, result: Result) -> str:
+        """The result with its axes apart again, and in its own order."""
+        name, axes = result.output.name, result.axes
+        made = [axis for role in self.ordered(axes) for axis in self.contraction.axes(role)]
+        text = name
+        if any(
+            self.contraction.axes(role) != (axis,) for role, axis in zip(self.ordered(axes), made, strict=False)
+        ) or (BATCH in made):
+            sizes = ", ".join("*batch" if axis == BATCH else axis for axis in made)
+            text += ".view(batch)" if made == [BATCH] else f".view({sizes})"
+        if tuple(made) != axes:
+            text += f".permute({self.places(tuple(made), list(axes))})"
+        shape = result.output.shape or self.host.grouped(result)
+        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
+            if len(term.names) > 1:
+                text += f".flatten({position - len(term.names) + 1}, {position})"
+        return text
+
+    # Launches
+
+    def describe(self, kernel: Kernel) -> list[str]:
+        lines = []
+        for operand in self.plan.operands:
+            block = ("block_m", "block_n")[operand.side]
+            lines.append(
+                f"{operand.name}_desc, {self.flag(operand)} = _descriptor({self.inner_last(operand)}, {block}, block_k)"
+            )
+        whole = self.reduces_rows()
+        names = [argument.spelling for argument in kernel.arguments]
+        for name in [r.output.name for r in self.op.results if f"{r.output.name}_desc" in names]:
+            width = "block_n" if whole else f"block_n // {self.plan.slices}"
+            lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width})")
+        return lines
+
+    def flag(self, operand: Operand) -> str:
+        return operand.flag.lower()
+
+    def inner_last(self, operand: Operand) -> str:
+        roles = self.contraction.roles(operand.tensor.type.axes)
+        if (roles[-1] == "inner" and roles[0] == "batch") or roles == (("rows", "cols")[operand.side], "inner"):
+            return operand.name
+        if len(roles) == 2 or roles[0] == "batch":
+            return f"{operand.name}.mT"
+        order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
+        return f"{operand.name}.permute({', '.join(map(str, order))})"
+
+    def workspaces(self, names: list[str]) -> list[str]:
+        integer = self.plan.pointers.setup and any("tl.int32)" in line.text for line in self.plan.pointers.setup)
+        dtype = "torch.int32" if integer else "_torch_dtype(accumulator)" if self.plan.wide else "torch.float32"
+        sizes = "n_parts, n_batch, n_rows, n_cols" if self.contraction.batch else "n_parts, n_rows, n_cols"
+        return [f"{name}_part = torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)" for name in names]
+
+    def call(self, kernel: Kernel, grid: str, tiles: str = TILES) -> list[str]:
+        values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
+        values |= {operand.flag: self.flag(operand) for operand in self.plan.operands}
+        named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
+        return [f"{kernel.name}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]

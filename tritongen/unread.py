@@ -1,0 +1,50 @@
+"""Leaves out of a wrapper what it would assign and never read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_UNPACKED = re.compile(r"( *)(.+?) = (\w+\.shape\b.*|folded)")
+_ASSIGNED = re.compile(r" *(row_sizes|col_sizes) \+?= (.*)")
+_FORMATTED = re.compile(r'f"([^"]*)"')
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def without_unread(lines: list[str], rest: Iterable[str]) -> list[str]:
+    """The lines with `_name` for what is unpacked in vain. `rest` is all other text of the wrapper."""
+    code = [*map(_code, rest)]
+    found = []
+    for line in lines:
+        others = [*code, *(_code(other) for other in lines if other is not line)]
+        unpacked, assigned = _UNPACKED.fullmatch(line), _ASSIGNED.fullmatch(line)
+        if unpacked:
+            line = _unpacking(unpacked, others)
+        elif assigned and not _is_read(assigned[1], others):
+            line = ""
+        found += [line] if line else []
+    return found
+
+
+def _unpacking(match: re.Match[str], others: list[str]) -> str:
+    indent, targets, source = match.groups()
+    names = re.findall(r"\w+", targets)
+    unread = [name for name in names if name != "_" and not _is_read(name, others)]
+    if len(unread) == len(names):
+        return ""
+    for name in unread:
+        targets = re.sub(rf"\b{name}\b", f"_{name}", targets)
+    return f"{indent}{targets} = {source}"
+
+
+def _is_read(name: str, others: list[str]) -> bool:
+    return any(re.search(rf"\b{name}\b", other) for other in others)
+
+
+def _code(line: str) -> str:
+    """What a line reads: without the words in its strings, and what is assigned."""
+    assigns = _UNPACKED.fullmatch(line) or _ASSIGNED.fullmatch(line)
+    line = _FORMATTED.sub(
+        lambda found: " ".join(_BRACES.findall(found[1])), assigns[assigns.lastindex or 0] if assigns else line
+    )
+    return re.sub(r'"[^"]*"', "", line)
