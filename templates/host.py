@@ -34,6 +34,14 @@ def _check_param(name: str, value: object, kind: str, *types: type) -> None:
         raise TypeError(f"{name} must be {kind}, not {value!r}")
 
 
+def _needs_gradient(*tensors: torch.Tensor | None) -> bool:
+    """Whether autograd is to know of a call: what is no tensor is refused later."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            return torch.is_grad_enabled()
+    return False
+
+
 def _fold(
     most: int,
     shape: Sequence[int],

@@ -26,7 +26,9 @@ def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[M
     each = tuple(one for part in backward.parts for one in (*_rows_of(part), part))
     parts = tuple(_part_module(backward, part) for part in each)
     functions = [_function(part) for part in each]
-    view = forward.view | sources(forward.view, *(part.view for part in parts))
+    own = _class_view(backward)
+    autograd = {"cdiv": False, "devices": frozenset[str](), **own}
+    view = forward.view | sources(forward.view, autograd, *(part.view for part in parts))
     view["results"] = [field for field in view["results"] if not _is_saved(op, field.name)]
     view["returns"] = _returns(len(view["results"]), 0)
     view["config_modules"] = "configs, configs_backward" if parts else "configs"
@@ -35,7 +37,7 @@ def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[M
         "parts": [part.view | function for part, function in zip(parts, functions, strict=True)],
         "forward_signature": ", ".join([*_typed(op), *(["saves: bool"] if saves else [])]),
         "forward_returns": _returns(len(view["results"]), len(op.results) - len(view["results"])),
-        **_class_view(backward),
+        **own,
     }
     return replace(forward, view=view), parts
 
@@ -115,9 +117,6 @@ def _class_view(backward: Backward) -> dict[str, Any]:
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
     guards = {name: f" if {name} is not None else None" for name in optional}
     attributes += [(f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes]
-    requires = [
-        f"({n} is not None and {n}.requires_grad)" if n in optional else f"{n}.requires_grad" for n in gradient.wrt
-    ]
     grads = [seeds.get(name, f"_d{name}") for name in own]
     returned = [backward.spelled.get(name, "None") for name in inputs] + ["None"] * len(params)
     lines, needs = _calls(backward)
@@ -139,7 +138,7 @@ def _class_view(backward: Backward) -> dict[str, Any]:
         "attributes": attributes,
         "keeps_nothing": not saved and not attributes and all(name in seeds for name in own) and not saves,
         "flat_results": ", ".join(name for name in own if name not in seeds),
-        "requires": f"({' or '.join(requires)})" if len(requires) > 1 else requires[0],
+        "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(grads),
         "needs": needs,
         "lines": lines,

@@ -257,8 +257,8 @@ class Lowering:
     def to_compute(self, value: ast.expr, node: Node) -> ast.expr:
         if node.dtype.kind == "any" or isinstance(node, Scalar):
             return value  # A load of any dtype is in the computing dtype already.
-        if isinstance(node, Size):
-            return value
+        if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
+            return value  # Of lengths alone: a number, which Triton may know when it compiles.
         return method(value, "to", parse(self.compute.text))
 
     def hoist(self, name: str, value: ast.expr) -> ast.Name:

@@ -1,0 +1,101 @@
+"""Rates of the backward of generated operators, in GB/s of the bytes that have to move, beside torch's.
+
+    python bench/backward.py [--elements N] [--markdown FILE]
+
+bfloat16. Minimal bytes: every tensor that a gradient reads and every gradient, once. Medians of
+`triton.testing.do_bench` over `torch.autograd.grad` of a graph that is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+F: Any = torch.nn.functional
+LENGTHS = (256, 1024, 4096, 16384, 65536)
+Case = tuple[str, Callable[..., Any], Callable[..., Any], list[torch.Tensor], float]
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+
+
+def cases(elements: int) -> Iterator[Case]:
+    """Name, ours, torch's, the inputs, and how often the elements move at least."""
+    from generated.gelu import gelu
+    from generated.layer_norm import layer_norm
+    from generated.rms_norm import rms_norm
+    from generated.softmax import softmax
+    from generated.swiglu import swiglu
+
+    for n in LENGTHS:
+        x, weight, bias = draw(elements // n, n), draw(n), draw(n)
+        yield f"rms_norm, rows of {n}", rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), [x, weight], 3
+        names = [x, weight, bias]
+        yield f"layer_norm, rows of {n}", layer_norm, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), names, 3
+    for n in (1024, 4096, 16384):
+        yield f"softmax, rows of {n}", softmax, lambda x: torch.softmax(x, -1), [draw(elements // n, n)], 3
+    yield "gelu", gelu, F.gelu, [draw(elements)], 3
+    yield "swiglu", swiglu, lambda a, b: F.silu(a) * b, [draw(elements), draw(elements)], 5
+
+
+def milliseconds(run: Callable[[], Any]) -> float:
+    return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
+
+
+def backward_milliseconds(function: Callable[..., Any], tensors: list[torch.Tensor]) -> float:
+    y = function(*tensors)
+    dy = torch.randn_like(y)
+    return milliseconds(lambda: torch.autograd.grad(y, tensors, dy, retain_graph=True))
+
+
+def losses() -> Iterator[tuple[int, float, float]]:
+    """Columns, and the milliseconds of cross_entropy forward and backward on 4,096 rows, ours and torch's."""
+    from generated.cross_entropy import cross_entropy
+
+    for columns in (32768, 131072, 262144):
+        logits, target = draw(4096, columns), torch.randint(columns, (4096,), device="cuda")
+
+        def both(function: Callable[..., Any], logits: torch.Tensor = logits, target: torch.Tensor = target) -> Any:
+            loss = function(logits, target)
+            return torch.autograd.grad(loss.sum(), logits)
+
+        yield (
+            columns,
+            milliseconds(lambda: both(cross_entropy)),
+            milliseconds(lambda: both(lambda x, t: F.cross_entropy(x, t, reduction="none"))),
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elements", type=int, default=2**28)
+    parser.add_argument("--markdown", type=Path, help="write the tables there")
+    options = parser.parse_args()
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    ceiling = 2 * source.numel() / milliseconds(source.clone) * 1e-6
+    lines = [f"Copy ceiling {ceiling:,.0f} GB/s.", "", "| backward of | ours | torch |", "|---|--:|--:|"]
+    for name, ours, torchs, tensors, moves in cases(options.elements):
+        shares = []
+        for function in (ours, torchs):
+            shares.append(moves * options.elements * 2 / backward_milliseconds(function, tensors) * 1e-6 / ceiling)
+        lines.append(f"| {name} | {shares[0]:.0%} | {shares[1]:.0%} |")
+        print(lines[-1], flush=True)
+    lines += ["", "| cross_entropy, columns | ours, ms | torch, ms |", "|---|--:|--:|"]
+    for columns, ours_ms, torch_ms in losses():
+        lines.append(f"| {columns:,} | {ours_ms:.2f} | {torch_ms:.2f} |")
+        print(lines[-1], flush=True)
+    if options.markdown:
+        options.markdown.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
