@@ -105,10 +105,10 @@ def choose_sums(n_rows: int, n_cols: int) -> triton.Config:
 
 
 def choose_programs(n_rows: int, n_tiles: int, config: triton.Config) -> int:
-    """How many programs share the rows: what runs at once, 32 warps on each of 132 multiprocessors."""
+    """How many programs share the rows: 16 warps on each of 132 multiprocessors, measured."""
     steps = _cdiv(n_rows, config.kwargs["BLOCK_M"])
     warps: int = config.num_warps * n_tiles
-    return min(steps, max(1, 4224 // warps))
+    return min(steps, max(1, 2112 // warps))
 
 
 def use_descriptors(
@@ -129,7 +129,7 @@ def use_descriptors(
 
 
 @functools.lru_cache(16)
-def programs(device: torch.device) -> int:
+def resident_programs(device: torch.device) -> int:
     """How many programs run at once where each takes a multiprocessor; the interpreter has two."""
     if device.type != "cuda":
         return 2

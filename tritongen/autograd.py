@@ -50,6 +50,7 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
         max(part.traffic.vectors for part in parts),
         all(part.traffic.flags for part in parts),
         all(part.traffic.reducing for part in parts),
+        max(part.traffic.sums for part in parts),
     )
 
 

@@ -35,6 +35,7 @@ class Traffic:
     vectors: int = 0
     flags: bool = False  # whether all it reduces are flags, which come as bytes
     reducing: bool = False  # whether a row gives numbers alone
+    sums: int = 0  # over the rows, beside what is computed for each
     products: int = 0  # the matrix products that a kernel sums at once
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
 
@@ -68,10 +69,17 @@ REGISTERS_SHARED = (
 )
 # Rows whole in registers beside the sums over them; and tiles of rows that are not.
 WHOLE = (
-    Config(4, block_n=512, block=2048),
+    Config(8, block_n=512, block=4096),
+    Config(4, block_n=2048, block=2048),
     Config(8, block_n=4096, block=4096),
     Config(16, block_n=8192, block=8192),
     Config(16, block_n=16384, block=16384),
+)
+# Several sums leave fewer registers to the rows.
+WHOLE_SEVERAL = (
+    Config(4, block_n=2048, block=2048),
+    Config(4, block_n=4096, block=4096),
+    Config(16, block_n=8192, block=8192),
 )
 SUMS = (
     Config(8, block_m=4, block_n=1024),
@@ -133,7 +141,7 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
         "flat": FLAT,
         "tile": TILE,
         "registers": registers(traffic),
-        "whole": WHOLE,
+        "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,
         "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
     }

@@ -39,7 +39,7 @@ RULES = (
     "choose_parts",
     "use_descriptors",
     "choose_descriptors",
-    "programs",
+    "resident_programs",
     "warps_specialize",
 )
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked

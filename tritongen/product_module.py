@@ -75,7 +75,7 @@ class Products(Common):
         if kernel is None:
             return {"descriptors": None}
         vectors = [line.text for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
-        grid = f"(min(tiles, configs.programs({self.first()}.device)),)"
+        grid = f"(min(tiles, configs.resident_programs({self.first()}.device)),)"
         return {
             "descriptors": self.kernel_view(kernel),
             # Whether a side has more than whole blocks, which descriptors copy.

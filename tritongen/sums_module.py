@@ -52,12 +52,12 @@ class SumsModule(Common):
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
             "launch_finish": [
-                f"{finish}[(_cdiv(n_cols, 64),)]({', '.join(passed)}, n_programs, n_cols, "
-                f"COMPUTE={self.compute_name()}, BLOCK_M=32, BLOCK_N=64, num_warps=4)"
+                f"{finish}[(_cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
+                f"COMPUTE={self.compute_name()}, BLOCK_M=128, BLOCK_N=32, num_warps=8)"
             ],
         }
         kinds = {"sums"} | ({"whole"} if plan.whole else set())
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
+        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
