@@ -208,7 +208,7 @@ def _descriptor(
         )
     whole = 16 // tensor.itemsize
     *outer, length = tensor.shape
-    room = tensor.new_empty((*outer, -(-length // whole) * whole))
+    room = tensor.new_empty((*outer, _cdiv(length, whole) * whole))
     room[..., :length].copy_(tensor)
     padded = room[..., :length]
     return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True

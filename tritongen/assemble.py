@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .accumulate import functions_in
-from .ir import Result, Value
-from .lower import Line, Lowering
+from .ir import Op, Result, Value
+from .lower import Compute, Line, Lowering
 from .tile import Tile, loads, mentions
 from .views import Argument, Kernel, Pass
 
@@ -45,15 +45,7 @@ class Assembler:
         return [line for result in results for line in self.store(result)]
 
     def store(self, result: Result) -> list[Line]:
-        name = result.output.name
-        cast = (
-            f".to({name}_ptr.dtype.element_ty)"
-            if result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool"
-            else ""
-        )
-        if result.node.dtype.kind == "bool" and result.dtype.kind == "bool":
-            cast = ""
-        return self.tile.store_lines(result, name, cast)
+        return self.tile.store_lines(result, result.output.name, store_cast(result))
 
     def kernel(
         self,
@@ -76,14 +68,18 @@ class Assembler:
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]
-        casts = [line for line in self.param_casts(lowering) if mentions(lines, line.text.split(" = ")[0])]
+        casts = [
+            line
+            for line in param_casts(self.tile.op, self.tile.compute, lowering)
+            if mentions(lines, line.text.split(" = ")[0])
+        ]
         pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
             f"{r.output.name}_ptr" for r in self.tile.op.results
         ]
         arguments = [Argument(p, p[:-4]) for p in pointers if mentions(every, p)]
         arguments += self.size_arguments(every, tiles)
         arguments += self.stride_arguments(every)
-        arguments += self.param_arguments(every)
+        arguments += param_arguments(self.tile.op, self.tile.compute, every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
         devices = functions_in(tuple(lines)) | {d for d in lowering.devices if mentions(lines, d)}
         col = any(mentions([line], "col_mask") for line in lines)
@@ -110,14 +106,6 @@ class Assembler:
             use_row_mask=use_row_mask,
             devices=frozenset(devices),
         )
-
-    def param_casts(self, lowering: Lowering) -> list[Line]:
-        """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
-        casts = dict.fromkeys(sorted(lowering.integers.wide), "tl.int64")
-        if self.tile.compute.constexpr:
-            casts |= {param.name: "COMPUTE" for param in self.tile.op.params if param.kind == "float"}
-        names = (param.name for param in self.tile.op.params if param.name in casts)
-        return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
         found = [Argument("n_rows", "n_rows")]
@@ -162,13 +150,32 @@ class Assembler:
                     found.append(Argument(tensor.stride(dim), stride + otherwise))
         return found
 
-    def param_arguments(self, lines: list[Line]) -> list[Argument]:
-        found = []
-        for param in self.tile.op.params:
-            if param.kind in ("float", "int") and mentions(lines, param.name):
-                wide = param.kind == "float" and self.tile.compute.constexpr
-                found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
-        return found
+
+def store_cast(result: Result) -> str:
+    """What turns a result into the dtype that it is stored in, where the store itself does not."""
+    kinds = (result.dtype.kind, result.node.dtype.kind)
+    if kinds == ("bool", "bool") or not (kinds[0] in ("any", "bool") or kinds[1] == "bool"):
+        return ""
+    return f".to({result.output.name}_ptr.dtype.element_ty)"
+
+
+def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
+    """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
+    casts = dict.fromkeys(sorted(lowering.integers.wide), "tl.int64")
+    if compute.constexpr:
+        casts |= {param.name: "COMPUTE" for param in op.params if param.kind == "float"}
+    names = (param.name for param in op.params if param.name in casts)
+    return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
+
+
+def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argument]:
+    """The numbers among the params that some lines mention."""
+    found = []
+    for param in op.params:
+        if param.kind in ("float", "int") and mentions(lines, param.name):
+            wide = param.kind == "float" and compute.constexpr
+            found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+    return found
 
 
 def _is_base(line: Line) -> bool:

@@ -30,32 +30,37 @@ def gradient_view(op: Op, backward: Backward | None, parts: Sequence[Module], sh
     }
 
 
+SMALL = '{"BLOCK_M": 2, "BLOCK_N": 32}'
+
+
+def _set(rule: str, choice: str, raising: str = "") -> str:
+    """A line that makes a rule of the backward choose something."""
+    return f'monkeypatch.setattr(configs_backward, "{rule}", lambda *_: {choice}{raising})'
+
+
+def _unless_missing(rule: str) -> str:
+    return _set(rule, "False", ", raising=False")
+
+
+def _configs(kind: str, lines: list[str], inputs: str, small: str = SMALL) -> dict[str, Any]:
+    """A test of every configuration of a table, and of a small one."""
+    return {
+        "kind": kind,
+        "argument": '"config"',
+        "choices": f"[*configs_backward.{kind.upper()}, triton.Config({small})]",
+        "ids": ", ids=label",
+        "signature": "config: triton.Config",
+        "lines": lines,
+        "inputs": inputs,
+    }
+
+
 def _flat(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "flat",
-            "argument": '"config"',
-            "choices": '[*configs_backward.FLAT, triton.Config({"BLOCK": 16})]',
-            "ids": ", ids=label",
-            "signature": "config: triton.Config",
-            "lines": ['monkeypatch.setattr(configs_backward, "choose_flat", lambda *_: config)'],
-            "inputs": f"make({shapes.wide()})",
-        }
-    ]
+    return [_configs("flat", [_set("choose_flat", "config")], f"make({shapes.wide()})", '{"BLOCK": 16}')]
 
 
 def _tile(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "tile",
-            "argument": '"config"',
-            "choices": '[*configs_backward.TILE, triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})]',
-            "ids": ", ids=label",
-            "signature": "config: triton.Config",
-            "lines": ['monkeypatch.setattr(configs_backward, "choose_tile", lambda *_: config)'],
-            "inputs": f"map(scattered, make({shapes.wide()}))",
-        }
-    ]
+    return [_configs("tile", [_set("choose_tile", "config")], f"map(scattered, make({shapes.wide()}))")]
 
 
 def _registers(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
@@ -81,21 +86,8 @@ def _registers(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
 
 
 def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
-    lines = ['monkeypatch.setattr(configs_backward, "in_registers", lambda *_: False, raising=False)']
-    lines += ['monkeypatch.setattr(configs_backward, "choose_loop", lambda *_: config)']
-    counts = '[*configs_backward.LOOP, triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})]'
-    loop = {
-        "kind": "loop",
-        "argument": '"config"',
-        "choices": counts,
-        "ids": ", ids=label",
-        "signature": "config: triton.Config",
-        "lines": lines + (['monkeypatch.setattr(configs_backward, "choose_splits", lambda *_: 1)'] if splits else []),
-        "inputs": f"make({shapes.wide()})",
-    }
-    if not splits:
-        return [loop]
-    small = 'triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})'
+    lines = [_unless_missing("in_registers"), _set("choose_loop", "config")]
+    loop = _configs("loop", lines + [_set("choose_splits", "1")] * splits, f"make({shapes.wide()})")
     split = loop | {
         "kind": "split",
         "argument": '"n_splits"',
@@ -103,32 +95,25 @@ def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
         "ids": "",
         "signature": "n_splits: int",
         "lines": [
-            'monkeypatch.setattr(configs_backward, "in_registers", lambda *_: False, raising=False)',
-            f'monkeypatch.setattr(configs_backward, "choose_loop", lambda *_: {small})',
-            'monkeypatch.setattr(configs_backward, "choose_splits", lambda *_: n_splits)',
+            _unless_missing("in_registers"),
+            _set("choose_loop", f"triton.Config({SMALL})"),
+            _set("choose_splits", "n_splits"),
         ],
     }
-    return [loop, split]
+    return [loop, split] if splits else [loop]
 
 
 def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     registers = _registers(shapes, False)[0]
     lines = [line.replace(", contiguous: bool", "") for line in registers["lines"]]
     lines[-1] = 'monkeypatch.setattr(configs_backward, "choose_whole", choose)'
-    programs = 'monkeypatch.setattr(configs_backward, "choose_programs", lambda *_: 2)'
     choices = "[config[1:] for config in configs_backward.WHOLE]"
-    return [registers | {"kind": "whole", "choices": choices, "lines": [*lines, programs]}]
+    return [registers | {"kind": "whole", "choices": choices, "lines": [*lines, _set("choose_programs", "2")]}]
 
 
 def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
-    tile = _tile(shapes, False)[0]
-    lines = [
-        'monkeypatch.setattr(configs_backward, "is_whole", lambda *_: False, raising=False)',
-        'monkeypatch.setattr(configs_backward, "choose_sums", lambda *_: config)',
-        'monkeypatch.setattr(configs_backward, "choose_programs", lambda *_: 3)',
-    ]
-    choices = '[*configs_backward.SUMS, triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})]'
-    return [tile | {"kind": "sums", "choices": choices, "lines": lines, "inputs": f"make({shapes.wide()})"}]
+    lines = [_unless_missing("is_whole"), _set("choose_sums", "config"), _set("choose_programs", "3")]
+    return [_configs("sums", lines, f"make({shapes.wide()})")]
 
 
 _KINDS = {"flat": _flat, "tile": _tile, "registers": _registers, "loop": _loop, "whole": _whole, "sums": _sums}

@@ -166,7 +166,7 @@ class Common:
         return ", ".join([*parts, "INDEX=index"])
 
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
-        return _view(kernel, self.space)
+        return view_of(kernel, self.space)
 
     def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN, name: str = "grid") -> list[str]:
         if kernel.search and tiles == CHOSEN:
@@ -281,10 +281,10 @@ class _Map(Common):
         return result.output.name if not result.when else like.name if like is not None else ""
 
     def numel(self) -> str:
-        return f"{self.whole()}.numel()" if self.whole() else _product(self.op.results[0].axes)
+        return f"{self.whole()}.numel()" if self.whole() else length_text(self.op.results[0].axes)
 
     def counts(self) -> list[str]:
-        return [f"n_rows, n_cols = {_product(self.space.row_axes)}, {_product(self.space.col_axes)}"]
+        return [f"n_rows, n_cols = {length_text(self.space.row_axes)}, {length_text(self.space.col_axes)}"]
 
     def cols_contiguous(self) -> str:
         moving = [name for name, _, optional in self.host.moving(self.space.cols) if not optional]
@@ -373,8 +373,8 @@ class _Rows(Common):
             "macros": "rows.jinja",
             "registers": None,
             "partial": None,
-            "n_rows": _product(rows),
-            "n_cols": _product(cols),
+            "n_rows": length_text(rows),
+            "n_cols": length_text(cols),
             "also_empty": " or n_cols == 0" if maps_all else "",
             "empty_errors": [] if maps_all else host.empty_errors(),
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
@@ -443,7 +443,8 @@ class _Rows(Common):
         return f"1 in {full[0]}_cols"
 
 
-def _view(kernel: Kernel, space: Space) -> dict[str, Any]:
+def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:
+    """What templates see of a kernel."""
     names = tuple(kernel.__dataclass_fields__)
     view = {name: getattr(kernel, name) for name in names}
     return view | {
@@ -473,7 +474,8 @@ def _starred(values: tuple[str, ...], space: Space) -> str:
     return ", ".join(parts)
 
 
-def _product(axes: tuple[str, ...]) -> str:
+def length_text(axes: tuple[str, ...]) -> str:
+    """How the wrapper spells the product of the lengths of some axes."""
     parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
     return " * ".join(parts) or "1"
 

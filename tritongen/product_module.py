@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 from .families.contraction import COUNTS, SLICERS, ContractionKernels, Operand, plan_contraction
 from .host import tuple_text
-from .ir import Load, Reduce, Result
+from .ir import Load, Result
 from .launch import Traffic
-from .modules import Around, Common, Module
+from .modules import Around, Common, Module, length_text
 from .space import Space
 from .spec import BATCH
 from .structure import Program
@@ -34,12 +35,11 @@ class Products(Common):
         names = [product.name for product in self.contraction.products]
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands[0].name}.dtype"
-        whole_rows = self.reduces_rows()
         extra: dict[str, Any] = {
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
             "sums": names,
-            "whole_rows": whole_rows,
+            "whole_rows": plan.whole_rows,
             "summed": "n_summed" if plan.skips else "n_inner",
             **self.overlap(),
             "slices": plan.slices,
@@ -64,12 +64,10 @@ class Products(Common):
             *self.call(plan.parts, "(tiles, n_parts)"),
             *self.call(plan.combine, "(tiles,)", combined),
         ]
-        width = self.width() if whole_rows else 0
+        width = self.width() if plan.whole_rows else 0
         kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
         traffic = Traffic(frozenset(kinds), products=len(names), width=width)
-        view = self.view(extra)
-        view["result"], view["allocate"] = extra["result"], extra["allocate"]
-        return Module("contraction.py.jinja", view, traffic)
+        return Module("contraction.py.jinja", self.view(extra), traffic)
 
     def descriptor_extra(self, kernel: Kernel | None) -> dict[str, Any]:
         if kernel is None:
@@ -107,12 +105,10 @@ class Products(Common):
 
     def dtypes(self, dot: str) -> list[str]:
         lines = [f"dot = {dot}"] if self.plan.dot else []
-        if self.plan.wide:
+        if self.plan.accumulator == "ACC":
             lines.append(
                 f"accumulator = tl.float64 if {'dot' if self.plan.dot else dot} == torch.float64 else tl.float32"
             )
-        if any("COMPUTE" in kernel.constexprs for kernel in self.kernels):
-            lines.append(f"compute = {self.host.compute_value()}")
         return lines
 
     def present(self, roles: tuple[str, ...]) -> list[str]:
@@ -120,22 +116,13 @@ class Products(Common):
 
     def counts(self) -> list[str]:
         roles = self.present(("batch", "rows", "cols", "inner"))
-        counts = [self.length(self.contraction.axes(role)) for role in roles]
+        counts = [length_text(self.contraction.axes(role)) for role in roles]
         return [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
-
-    def length(self, axes: tuple[str, ...]) -> str:
-        return " * ".join("math.prod(batch)" if axis == BATCH else axis for axis in axes)
 
     def width(self) -> int:
         sizes = dict(self.op.sizes)
-        width = 1
-        for axis in self.contraction.cols:
-            width *= sizes[axis]
+        width = math.prod(sizes[axis] for axis in self.contraction.cols)
         return max(16, 1 << (width - 1).bit_length())
-
-    def reduces_rows(self) -> bool:
-        products = {product.name for product in self.contraction.products}
-        return any(isinstance(v.node, Reduce) and v.name not in products for v in self.op.values)
 
     # Shapes
 
@@ -210,10 +197,9 @@ class Products(Common):
             lines.append(
                 f"{operand.name}_desc, {self.flag(operand)} = _descriptor({self.inner_last(operand)}, {block}, block_k)"
             )
-        whole = self.reduces_rows()
         names = [argument.spelling for argument in kernel.arguments]
         for name in [r.output.name for r in self.op.results if f"{r.output.name}_desc" in names]:
-            width = "block_n" if whole else f"block_n // {self.plan.slices}"
+            width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
             lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width})")
         return lines
 
@@ -230,8 +216,8 @@ class Products(Common):
         return f"{operand.name}.permute({', '.join(map(str, order))})"
 
     def workspaces(self, names: list[str]) -> list[str]:
-        integer = self.plan.pointers.setup and any("tl.int32)" in line.text for line in self.plan.pointers.setup)
-        dtype = "torch.int32" if integer else "_torch_dtype(accumulator)" if self.plan.wide else "torch.float32"
+        dtypes = {"ACC": "_torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
+        dtype = dtypes[self.plan.accumulator]
         sizes = "n_parts, n_batch, n_rows, n_cols" if self.contraction.batch else "n_parts, n_rows, n_cols"
         return [f"{name}_part = torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)" for name in names]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
-from .ir import Call, Cast, Choose, Load, Node, Op, Reduce, Ref, Scan, Value, walk
+from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, rebuild, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def name_reductions(op: Op) -> Op:
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
-        node = _rebuild(node, tuple(hoist(child, value, False) for child in _parts(node)))
+        node = rebuild(node, tuple(hoist(child, value, False) for child in children(node)))
         if not isinstance(node, Reduce):
             return node
         if node in known:
@@ -116,34 +116,6 @@ def name_reductions(op: Op) -> Op:
     for value in op.values:
         values.append(replace(value, node=hoist(value.node, value, True)))
     return replace(op, values=tuple(values))
-
-
-def _parts(node: Node) -> tuple[Node, ...]:
-    match node:
-        case Call(args=args):
-            return args
-        case Cast(arg=arg) | Reduce(arg=arg) | Scan(arg=arg):
-            return (arg,)
-        case Choose():
-            return (node.then, node.other)
-        case Load(at=at):
-            return tuple(index for _, index in at)
-        case _:
-            return ()
-
-
-def _rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
-    match node:
-        case Call():
-            return replace(node, args=parts)
-        case Cast() | Reduce() | Scan():
-            return replace(node, arg=parts[0])
-        case Choose():
-            return replace(node, then=parts[0], other=parts[1])
-        case Load(at=at):
-            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
-        case _:
-            return node
 
 
 def _unsupported(op: Op, value: Value) -> Mistake | None:

@@ -8,7 +8,7 @@ from typing import Any
 from .families.sums import SumsKernel, SumsKernels, SumsProgram, plan_sums
 from .ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from .launch import Traffic
-from .modules import Around, Common, Module, _product, _view
+from .modules import Around, Common, Module, length_text, view_of
 from .spec import Input, TensorType, plain_shape
 from .structure import Program
 from .tile import needed
@@ -34,8 +34,8 @@ class SumsModule(Common):
         extra: dict[str, Any] = {
             "macros": "sums.jinja",
             "sums": self.sums,
-            "n_rows": _product(self.space.row_axes),
-            "n_cols": _product(self.space.col_axes),
+            "n_rows": length_text(self.space.row_axes),
+            "n_cols": length_text(self.space.col_axes),
             "zeroed": [line for name in self.sums for line in (f"if {name} is not None:", f"    {name}.zero_()")],
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "whole": self.one(plan.whole) if plan.whole else None,
@@ -61,7 +61,7 @@ class SumsModule(Common):
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
-        return _view(kernel.kernel, self.space) | parts
+        return view_of(kernel.kernel, self.space) | parts
 
     def statistics(self) -> str:
         if self.rows is None:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
+from ..assemble import param_arguments, param_casts, store_cast
 from ..contractions import Contraction, Product
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
-from ..lower import Compute, Line, Lowering, compute_of, if_given, literal, parse, substitute
+from ..lower import Compute, Line, Lowering, compute_of, if_given, load_default, parse, substitute
 from ..promotion import promote
 from ..spec import BATCH, FLOATS, Input
 from ..structure import Program, references
@@ -24,8 +25,6 @@ from ..views import Argument, Kernel
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
-
-
 SLICERS = {2: "_halves", 4: "_quarters"}
 
 
@@ -53,7 +52,8 @@ class ContractionKernels:
     compute: Compute
     operands: tuple[Operand, ...]
     dot: Dtype | None
-    wide: bool  # whether sums may be in float64
+    accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
+    whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
@@ -69,7 +69,8 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.compute,
         builder.operands,
         builder.dot if builder.converts else None,
-        builder.wide,
+        builder.accumulator,
+        builder.reduces_rows(),
         builder.slices,
         builder.kept is not None,
         builder.pointers(),
@@ -112,7 +113,6 @@ class _Builder:
         self.converts = not (plain and one_kind)
         self.dtypes = {dtype for name in self.dot.of for dtype in self.dtypes_of(name)}
         self.kept = kept_where(self.op, contraction)
-        self.wide = self.dot.kind == "float" and "float64" in self.dtypes
 
     # Where things are
 
@@ -131,8 +131,7 @@ class _Builder:
     def base_line(self, operand: Operand) -> Line:
         """The pointers to where the rows or the columns of a matrix begin."""
         roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
-        place = {"batch": "batch", "rows": "rows", "cols": "cols"}
-        steps = [f"{place[role]} * {stride(operand.name, role)}" for role in roles]
+        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
         return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
 
     def base(self, operand: Operand) -> str:
@@ -164,7 +163,7 @@ class _Builder:
         text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
         if tensor.default is None:
             return [Line(f"{tensor.name} = {text}")]
-        number = ast.unparse(literal(tensor.default))
+        number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
 
@@ -283,9 +282,10 @@ class _Builder:
 
     @property
     def accumulator(self) -> str:
+        """The dtype of the sums; launches tell it where it may be float64."""
         if self.dot.kind != "float":
             return "tl.int32"
-        return "ACC" if self.wide else "tl.float32"
+        return "ACC" if "float64" in self.dtypes else "tl.float32"
 
     def limit(self) -> list[Line]:
         """Where the sums end: at once, in a tile that is masked away."""
@@ -321,11 +321,8 @@ class _Builder:
             lines.end += lowering.line(value)
         for result in self.op.results:
             name = result.output.name
-            bools = result.node.dtype.kind == "bool" and result.dtype.kind == "bool"
-            casts = not bools and (result.dtype.kind in ("any", "bool") or result.node.dtype.kind == "bool")
-            cast = f".to({name}_ptr.dtype.element_ty)" if casts else ""
-            target = self.address(Tensor(name, result.axes))
-            lines.end += store(name, Line(f"tl.store({target}, {name}{cast}, mask={self.mask(result.axes)})"))
+            target, mask = self.address(Tensor(name, result.axes)), self.mask(result.axes)
+            lines.end += store(name, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
@@ -432,11 +429,8 @@ class _Builder:
     def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
         """The kernel of some lines, with the arguments that they mention."""
         body = [*lines.setup, *lines.loop, *lines.end]
-        to = dict.fromkeys(sorted(self.lowering().integers.wide), "tl.int64")
-        if self.compute.constexpr:
-            to |= {param.name: "COMPUTE" for param in self.op.params if param.kind == "float"}
-        names = [param.name for param in self.op.params if param.name in to and mentions(body, param.name)]
-        casts = [Line(f"{name} = tl.full((), {name}, {to[name]})") for name in names]
+        casts = param_casts(self.op, self.compute, self.lowering())
+        casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
         every = [*casts, *body]
         arguments: list[Argument] = []
         tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
@@ -464,10 +458,7 @@ class _Builder:
                 if mentions(every, stride(name, role)):
                     rest = f" if {name} is not None else 0" if name in optional else ""
                     arguments.append(Argument(stride(name, role), f"{name}.stride({n}){rest}"))
-        for param in self.op.params:
-            if param.kind in ("float", "int") and mentions(every, param.name):
-                wide = param.kind == "float" and self.compute.constexpr
-                arguments.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+        arguments += param_arguments(self.op, self.compute, every)
         constexprs = [p.name for p in self.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
         constexprs += [operand.flag for operand in self.operands if mentions(every, operand.flag)]
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]

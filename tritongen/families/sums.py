@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass, replace
 
 from ..accumulate import lane
+from ..assemble import param_casts
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering
 from ..space import Space
@@ -143,7 +144,7 @@ def _kernel(program: SumsProgram, op: Op, suffix: str, doc: str) -> SumsKernel:
         ]
     setup = assembler.bases(op.results)
     kernel = assembler.kernel(suffix, doc, setup, [*before, *inside, *after], (), [], lowering)
-    casts = tuple(line for line in assembler.param_casts(lowering) if line in kernel.setup)
+    casts = tuple(line for line in param_casts(op, builder.compute, lowering) if line in kernel.setup)
     decode = tuple(line for line in kernel.setup if line not in casts)
     pointers = tuple(a for a in kernel.arguments if a.spelling.endswith("_ptr"))
     rest = tuple(a for a in kernel.arguments if a not in pointers)
