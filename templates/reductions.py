@@ -25,6 +25,28 @@ def _product(a, b):
 
 
 @triton.jit
+def _sum_pair(a, b):
+    """The sums of two tiles along their columns, [BLOCK_M, 1] each, in one reduction."""
+    return tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))
+
+
+@triton.jit
+def _tell(slots, number, mask):
+    """Give a float32 to other programs: in one word with a flag, so that who sees the flag sees the number."""
+    word = number.to(tl.uint32, bitcast=True).to(tl.int64) + 0x100000000
+    tl.atomic_xchg(slots, word, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def _hear(slots, mask):
+    """Wait until all slots have been filled, and take their numbers."""
+    words = tl.load(slots, mask=mask, other=0x100000000, volatile=True)
+    while tl.min(tl.min(words, axis=1), axis=0) == 0:
+        words = tl.load(slots, mask=mask, other=0x100000000, volatile=True)
+    return words.to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _argmax(value, at):
     """Per row, the largest of a tile and the first position of it; [BLOCK_M, 1] each.
 
@@ -101,10 +123,16 @@ def _shift(largest, finite: tl.constexpr):
 
 @triton.jit
 def _online_exp(largest, total, x, finite: tl.constexpr):
-    """Take `x` into a running maximum and sum of exp(x - maximum) (Milakov and Gimelshein, 2018)."""
-    larger = _nan_max(largest, x)
+    """Take `x` into running maxima and sums of exp(x - maximum) (Milakov and Gimelshein, 2018).
+
+    Neighbouring columns of `x` share one, as those of a thread, so that few sums are to be rescaled.
+    """
+    width: tl.constexpr = x.shape[1] // largest.shape[1]
+    groups = tl.reshape(x, [largest.shape[0], largest.shape[1], width])
+    larger = _nan_max(largest, tl.reduce(groups, 2, _nan_max))
     shift = _shift(larger, finite)
-    return larger, total * tl.exp(largest - shift) + tl.exp(x - shift)
+    added = tl.sum(tl.exp(groups - shift[:, :, None]), axis=2)
+    return larger, total * tl.exp(largest - shift) + added
 
 
 @triton.jit

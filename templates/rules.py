@@ -9,7 +9,7 @@ FLAT: tuple[triton.Config, ...] = ()
 TILE: tuple[triton.Config, ...] = ()
 REGISTERS: tuple[tuple[int, int, int], ...] = ()
 LOOP: tuple[triton.Config, ...] = ()
-WHOLE: tuple[tuple[int, int, int], ...] = ()
+WHOLE: tuple[tuple[int, int, int, int], ...] = ()
 SUMS: tuple[triton.Config, ...] = ()
 DESCRIPTORS: tuple[triton.Config, ...] = ()
 POINTERS: tuple[triton.Config, ...] = ()
@@ -46,7 +46,7 @@ def choose_tile(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
 
 def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
     """Whether a row is held in registers rather than walked along."""
-    return n_cols <= (32768 if contiguous else 1024)
+    return n_cols <= (REGISTERS[-1][0] if contiguous else 1024)
 
 
 def choose_registers(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
@@ -75,6 +75,11 @@ def choose_loop(n_rows: int, n_cols: int, contiguous: bool = True) -> triton.Con
     )
 
 
+def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
+    """How many columns share a running maximum: those that a thread loads at once, 16 bytes of a row that allows it."""
+    return 16 // element_size if contiguous and n_cols % 16 == 0 else 1
+
+
 def choose_splits(n_rows: int, n_cols: int, config: triton.Config) -> int:
     """How many programs share a row: enough for about four programs on each of 132 multiprocessors."""
     programs = _cdiv(n_rows, config.kwargs["BLOCK_M"])
@@ -92,11 +97,11 @@ def is_whole(n_cols: int) -> bool:
 def choose_whole(n_rows: int, n_cols: int) -> triton.Config:
     """Whole rows beside sums over them: several short ones to a step."""
     block_n = _power_of_two(n_cols)
-    _, elements, num_warps = next(
+    _, elements, num_warps, stages = next(
         (config for config in WHOLE if block_n <= config[0]), WHOLE[-1]
     )
-    rows = max(1, elements // block_n)
-    return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+    tile = {"STAGES": stages, "BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}
+    return triton.Config(tile, num_warps=num_warps)
 
 
 def choose_sums(n_rows: int, n_cols: int) -> triton.Config:
@@ -105,10 +110,39 @@ def choose_sums(n_rows: int, n_cols: int) -> triton.Config:
 
 
 def choose_programs(n_rows: int, n_tiles: int, config: triton.Config) -> int:
-    """How many programs share the rows: 16 warps on each of 132 multiprocessors, measured."""
+    """How many programs share the rows of a tile of columns: 16 warps on each of 132 multiprocessors, measured."""
     steps = _cdiv(n_rows, config.kwargs["BLOCK_M"])
     warps: int = config.num_warps * n_tiles
     return min(steps, max(1, 2112 // warps))
+
+
+def choose_whole_programs(n_rows: int, config: triton.Config) -> int:
+    """How many programs share whole rows: 8 warps or more on each of 132 multiprocessors, measured."""
+    warps: int = config.num_warps
+    return min(_cdiv(n_rows, config.kwargs["BLOCK_M"]), 132 * max(1, 8 // warps))
+
+
+def use_shared(n_cols: int, device: torch.device) -> bool:
+    """Whether programs that have a part of each row wait for one another; they must all run at once."""
+    return (
+        device.type == "cuda"
+        and torch.version.hip is None
+        and n_cols <= 4096 * resident_programs(device)
+        and not torch.compiler.is_compiling()  # It does not launch so that all run at once.
+        and not triton.knobs.runtime.interpret
+    )
+
+
+def choose_shared(n_cols: int) -> triton.Config:
+    """The configuration for rows that programs share: 2048 columns each."""
+    members = _power_of_two(_cdiv(n_cols, 2048))
+    return triton.Config({"MEMBERS": members, "BLOCK_M": 1, "BLOCK_N": 2048}, num_warps=4, maxnreg=128)
+
+
+def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
+    """How many groups of programs take rows: four programs on each multiprocessor, as their registers allow."""
+    members: int = config.kwargs["MEMBERS"]
+    return min(n_rows, 4 * resident_programs(device) // members)
 
 
 def use_descriptors(

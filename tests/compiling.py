@@ -200,13 +200,23 @@ def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
         pointed = {"use_descriptors": always(False), "choose_pointers": always(configs.POINTERS[-1])}
         parts = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
         return [described, *parts] if known[-1] and half and target in ("sm_90", "sm_100") else parts
-    fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": partial(whole_row, contiguous=True)}
+
+    def whole_step(n_rows: int, n_cols: int) -> triton.Config:
+        return triton.Config({"STAGES": 3, **whole_row(n_rows, n_cols, True).kwargs}, num_warps=4)
+
+    def shared(_: int) -> triton.Config:
+        return triton.Config({"MEMBERS": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
+
+    fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": whole_step, "choose_shared": shared}
+    fixed |= {"choose_groups": always(2), "use_shared": always(False)}
     for name in ("FLAT", "TILE", "LOOP", "SUMS"):
         found = sorted(getattr(configs, name, ()), key=lambda config: math.prod(config.kwargs.values()))
         fixed |= {f"choose_{name.lower()}": always(config) for config in found[:1]}
     if hasattr(configs, "SUMS"):
         splits = (1, 3) if hasattr(configs, "LOOP") else (1,)
         long = [fixed | {"is_whole": always(False), "choose_splits": always(n)} for n in splits]
+        if target.startswith("sm_"):
+            long.append(fixed | {"is_whole": always(False), "use_shared": always(True)})
         return [fixed | {"is_whole": always(True)}, *long]
     if not hasattr(configs, "LOOP"):
         return [fixed]

@@ -34,21 +34,22 @@ IDENTITY = {
 class State:
     """A number that every lane carries along a row: what it starts from, and in which dtype.
 
-    `start` spells the start where it is not the same for all lanes.
+    `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row.
     """
 
     name: str
     identity: str
     dtype: str
     start: str = ""
+    lanes: str = "BLOCK_N"
 
     @property
     def line(self) -> Line:
         if self.start:
             return Line(f"{self.name} = {self.start}")
         if self.identity in ("0", "0.0"):
-            return Line(f"{self.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.dtype})")
-        return Line(f"{self.name} = tl.full([BLOCK_M, BLOCK_N], {self.identity}, {self.dtype})")
+            return Line(f"{self.name} = tl.zeros([BLOCK_M, {self.lanes}], {self.dtype})")
+        return Line(f"{self.name} = tl.full([BLOCK_M, {self.lanes}], {self.identity}, {self.dtype})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +191,13 @@ def _degrees(node: Reduce, numbers: Numbers) -> str:
 def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) -> Running:
     """The states of a maximum and of the sum of exp(x - maximum), in one pass.
 
-    `finite` tells that the sum takes an infinite maximum for 0.
+    `finite` tells that the sum takes an infinite maximum for 0. Neighbouring columns share a state: that of a lane
+    has to be multiplied by an exponential whenever it takes something in, and those would be as many as the summands.
     """
     both = f"{largest.name}, {total.name}"
     states = (
-        State(largest.name, 'float("-inf")', numbers.dtype),
-        State(total.name, "0.0", numbers.dtype),
+        State(largest.name, 'float("-inf")', numbers.dtype, lanes="BLOCK_N // VECTOR"),
+        State(total.name, "0.0", numbers.dtype, lanes="BLOCK_N // VECTOR"),
     )
     return Running(
         states,

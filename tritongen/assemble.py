@@ -36,9 +36,9 @@ class Assembler:
         names = {load.name for load in loads(value.node for value in values)}
         lines: list[Line] = []
         for tensor in self.tile.op.inputs:
-            along = self.tile.moves(tensor.type.axes)[1]
+            steps, along = self.tile.moves(tensor.type.axes)
             if tensor.name in names and (tiles is None or tiles == along):
-                lines += self.tile.load_lines(tensor, policy)
+                lines += self.tile.load_lines(tensor, policy if steps and along else "")
         return lines
 
     def stores(self, results: Iterable[Result]) -> list[Line]:
@@ -86,6 +86,7 @@ class Assembler:
         uses_mask = any(_uses_mask(line) for line in lines)
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
+        vector = ("VECTOR",) if mentions(lines, "VECTOR") else ()
         use_row_mask = uses_mask or mentions(lines, "row_mask")
         use_rows = use_row_mask or mentions(every, "rows")
         if not use_row_mask:
@@ -94,7 +95,7 @@ class Assembler:
             name=f"_{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
-            constexprs=(*constexprs, *compute),
+            constexprs=(*constexprs, *compute, *vector),
             setup=(*casts, *decode, *setup),
             body=(*cols_decode, *body) if not passes else cols_decode,
             passes=passes,

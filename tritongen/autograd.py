@@ -44,13 +44,16 @@ def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[M
 
 def traffic_of(parts: tuple[Module, ...]) -> Traffic:
     """What the launches of all parts have together."""
+    traffic = [part.traffic for part in parts]
+    rows = [one for one in traffic if "loop" in one.kinds]
     return Traffic(
-        frozenset().union(*(part.traffic.kinds for part in parts)),
-        max(part.traffic.streams for part in parts),
-        max(part.traffic.vectors for part in parts),
-        all(part.traffic.flags for part in parts),
-        all(part.traffic.reducing for part in parts),
-        max(part.traffic.sums for part in parts),
+        frozenset().union(*(one.kinds for one in traffic)),
+        max(one.streams for one in traffic),
+        max(one.vectors for one in traffic),
+        all(one.flags for one in rows),
+        all(one.reducing for one in rows),
+        any(one.online for one in rows),
+        max(one.sums for one in traffic),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -82,10 +83,10 @@ class _Reverse:
         self.still = {name for name in self.values if only_shifts(op, name, tuple(self.seeds))}
 
     def fresh(self, name: str) -> str:
-        while name in self.taken or keyword.iskeyword(name):
-            name += "_"
-        self.taken.add(name)
-        return name
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        found = next(free for free in names if free not in self.taken and not keyword.iskeyword(free))
+        self.taken.add(found)
+        return found
 
     def floats(self, node: Node) -> bool:
         return node.dtype.kind in ("float", "any")

@@ -104,11 +104,53 @@ def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
 
 
 def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
-    registers = _registers(shapes, False)[0]
-    lines = [line.replace(", contiguous: bool", "") for line in registers["lines"]]
-    lines[-1] = 'monkeypatch.setattr(configs_backward, "choose_whole", choose)'
-    choices = "[config[1:] for config in configs_backward.WHOLE]"
-    return [registers | {"kind": "whole", "choices": choices, "lines": [*lines, _set("choose_programs", "2")]}]
+    choose = [
+        "",
+        "def choose(n_rows: int, n_cols: int) -> triton.Config:",
+        "    block_n = triton.next_power_of_2(n_cols)",
+        '    tile = {"STAGES": stages, "BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}',
+        "    return triton.Config(tile, num_warps)",
+        "",
+        'monkeypatch.setattr(configs_backward, "choose_whole", choose)',
+        _set("choose_whole_programs", "2"),
+    ]
+    return [
+        {
+            "kind": "whole",
+            "argument": '("elements", "num_warps", "stages")',
+            "choices": "[config[1:] for config in configs_backward.WHOLE]",
+            "ids": "",
+            "signature": "elements: int, num_warps: int, stages: int",
+            "lines": choose,
+            "inputs": f"make({shapes.wide()})",
+        }
+    ]
+
+
+def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
+    """Programs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
+    choose = [
+        "",
+        "def choose(n_cols: int) -> triton.Config:",
+        "    block_n = triton.next_power_of_2(-(-n_cols // members))",
+        '    return triton.Config({"MEMBERS": members, "BLOCK_M": 1, "BLOCK_N": block_n}, 4)',
+        "",
+        _unless_missing("is_whole"),
+        _set("use_shared", 'members == 1 or DEVICE == "cuda"'),
+        'monkeypatch.setattr(configs_backward, "choose_shared", choose)',
+        _set("choose_groups", "2"),
+    ]
+    return [
+        {
+            "kind": "shared",
+            "argument": '"members"',
+            "choices": "[1, 2, 8]",
+            "ids": "",
+            "signature": "members: int",
+            "lines": choose,
+            "inputs": f"make({shapes.wide()})",
+        }
+    ]
 
 
 def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
@@ -116,4 +158,12 @@ def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [_configs("sums", lines, f"make({shapes.wide()})")]
 
 
-_KINDS = {"flat": _flat, "tile": _tile, "registers": _registers, "loop": _loop, "whole": _whole, "sums": _sums}
+_KINDS = {
+    "flat": _flat,
+    "tile": _tile,
+    "registers": _registers,
+    "loop": _loop,
+    "whole": _whole,
+    "shared": _shared,
+    "sums": _sums,
+}

@@ -35,6 +35,7 @@ class Traffic:
     vectors: int = 0
     flags: bool = False  # whether all it reduces are flags, which come as bytes
     reducing: bool = False  # whether a row gives numbers alone
+    online: bool = False  # whether exponentials are summed along rows
     sums: int = 0  # over the rows, beside what is computed for each
     products: int = 0  # the matrix products that a kernel sums at once
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
@@ -65,22 +66,25 @@ REGISTERS_SHARED = (
     Config(4, block_n=4096, block=8192),
     Config(16, block_n=8192, block=16384),
     Config(16, block_n=16384, block=32768),
-    Config(32, block_n=32768, block=32768),
 )
-# Rows whole in registers beside the sums over them; and tiles of rows that are not.
-WHOLE = (
-    Config(8, block_n=512, block=4096),
-    Config(4, block_n=2048, block=2048),
-    Config(8, block_n=4096, block=4096),
-    Config(16, block_n=8192, block=8192),
-    Config(16, block_n=16384, block=16384),
-)
-# Several sums leave fewer registers to the rows.
-WHOLE_SEVERAL = (
-    Config(4, block_n=2048, block=2048),
+# Exponentials of a longer row are summed along it, as fast as memory is.
+REGISTERS_ONLINE = (
+    Config(1, block_n=1024, block=1024),
+    Config(2, block_n=2048, block=2048),
     Config(4, block_n=4096, block=4096),
-    Config(16, block_n=8192, block=8192),
+    Config(8, block_n=8192, block=8192),
 )
+# Whole rows beside the sums over them; and tiles of rows that are longer.
+WHOLE = (
+    Config(2, block_n=256, block=1024, stages=4),
+    Config(4, block_n=1024, block=2048, stages=4),
+    Config(8, block_n=2048, block=4096, stages=4),
+    Config(16, block_n=4096, block=4096, stages=4),
+    Config(32, block_n=8192, block=8192, stages=3),
+    Config(32, block_n=16384, block=16384, stages=1),
+)
+# Two sums of so long a row take half of all registers.
+WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = (
     Config(8, block_m=4, block_n=1024),
     Config(4, block_m=16, block_n=128),
@@ -99,8 +103,13 @@ LOOP_STREAMS = (
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
 )
-
-
+LOOP_ONLINE = (
+    Config(4, block_m=32, block_n=256),
+    Config(8, block_m=1, block_n=2048),
+    Config(8, block_m=64, block_n=64),
+)
+# Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
+LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (
     Config(4, block_m=32, block_n=256),
@@ -108,7 +117,6 @@ LOOP_FLAGS = (
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
 )
-
 # Of matrices in half precision, through descriptors.
 DESCRIPTORS = (
     Config(8, block_m=128, block_n=256, block_k=64, stages=3),
@@ -143,7 +151,7 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,
-        "loop": LOOP_FLAGS if traffic.flags else LOOP_STREAMS if traffic.streams > 1 else LOOP,
+        "loop": loop(traffic),
     }
     view: dict[str, Any] = {"name": name, **products(traffic, schedule)}
     for kind, configs in known.items():
@@ -189,7 +197,18 @@ def tiles(table: tuple[Config, ...], traffic: Traffic, schedule: Schedule) -> li
 def registers(traffic: Traffic) -> tuple[Config, ...]:
     if traffic.vectors > 1:
         return REGISTERS_SHARED
+    if traffic.online and traffic.reducing:
+        return REGISTERS_ONLINE
     return REGISTERS_REDUCING if traffic.reducing else REGISTERS
+
+
+def loop(traffic: Traffic) -> tuple[Config, ...]:
+    if traffic.flags:
+        return LOOP_FLAGS
+    if traffic.online and traffic.reducing:
+        return LOOP_ONLINE
+    table = LOOP_STREAMS if traffic.streams > 1 else LOOP
+    return table if traffic.reducing else (*table[:-1], LOOP_MAPPED, table[-1])
 
 
 def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:

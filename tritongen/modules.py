@@ -30,11 +30,16 @@ RULES = (
     "in_registers",
     "choose_registers",
     "choose_loop",
+    "choose_vector",
     "choose_splits",
     "is_whole",
     "choose_whole",
     "choose_sums",
     "choose_programs",
+    "choose_whole_programs",
+    "use_shared",
+    "choose_shared",
+    "choose_groups",
     "choose_pointers",
     "choose_parts",
     "use_descriptors",
@@ -61,7 +66,8 @@ class Module:
         texts |= {"choose_splits"} if self.view.get("partial") else set()
         texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
         texts |= {"choose_sums", "choose_programs"} if "sums" in self.traffic.kinds else set()
-        texts |= {"is_whole", "choose_whole"} if "whole" in self.traffic.kinds else set()
+        texts |= {"is_whole", "choose_whole", "choose_whole_programs"} if "whole" in self.traffic.kinds else set()
+        texts |= {"use_shared", "choose_shared", "choose_groups"} if "shared" in self.traffic.kinds else set()
         texts |= {"choose_pointers", "choose_parts"} if "pointers" in self.traffic.kinds else set()
         texts |= {"use_descriptors", "choose_descriptors"} if "descriptors" in self.traffic.kinds else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
@@ -161,7 +167,7 @@ class Common:
 
     def specialised(self, kernel: Kernel) -> str:
         """The compile-time arguments of a launch, but for tiles."""
-        values = {"COMPUTE": "compute"}
+        values = {"COMPUTE": "compute", "VECTOR": "vector"}
         parts = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
         return ", ".join([*parts, "INDEX=index"])
 
@@ -380,6 +386,7 @@ class _Rows(Common):
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "contiguous_cols": self.contiguous_cols(),
         }
+        extra["vector"] = self.vector() if "VECTOR" in plan.loop.constexprs else ""
         loop = self.searched(plan.loop, "LOOP") or plan.loop
         extra["loop"] = self.kernel_view(loop)
         extra["choose"] = not self.autotune or plan.partial is not None
@@ -423,7 +430,8 @@ class _Rows(Common):
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
         flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
-        return Traffic(frozenset(kinds), streams, vectors, flags, reducing=not self.program.maps_back)
+        online = "VECTOR" in self.plan.loop.constexprs
+        return Traffic(frozenset(kinds), streams, vectors, flags, not self.program.maps_back, online)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":
@@ -438,9 +446,14 @@ class _Rows(Common):
 
     def contiguous_cols(self) -> str:
         """Whether the columns of the largest input are next to each other in memory."""
-        moving = self.host.moving(self.space.cols)
-        full = max(moving, key=lambda entry: len(entry[1]))
-        return f"1 in {full[0]}_cols"
+        return f"1 in {self.largest()}_cols"
+
+    def largest(self) -> str:
+        """The largest input, by its axes."""
+        return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
+
+    def vector(self) -> str:
+        return f"vector = {self.configs}.choose_vector(n_cols, contiguous, {self.largest()}.element_size())"
 
 
 def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:

@@ -74,6 +74,8 @@ def _name(part: Node, first: str) -> str:
             return f"{name}_{_WORDS.get(function, '') or function}".rstrip("_")
         case Call(function=function) if len(names) == 1 and function not in _WORDS:
             return f"{names[0]}_{function}"
+        case Reduce(kind=kind, arg=Load(name=name) | Ref(name=name)):
+            return f"{name}_{kind}"
         case Reduce(kind=kind):
             return f"{first}_{kind}"
     return "_".join(names) if 1 < len(names) < 4 else f"{first}_part"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .families.sums import SumsKernel, SumsKernels, SumsProgram, plan_sums
+from .families.sums import SharedKernel, SumsKernel, SumsKernels, SumsProgram, plan_sums
 from .ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from .launch import Traffic
 from .modules import Around, Common, Module, length_text, view_of
@@ -21,7 +21,7 @@ class SumsModule(Common):
         given = _given(program, rows) if rows else program.op
         self.plan: SumsKernels = plan_sums(program, given)
         self.sums, self.rows = program.sums, rows
-        kernels = [one.kernel for one in (self.plan.whole, self.plan.tiles) if one is not None]
+        kernels = [one.kernel for one in (self.plan.whole, self.plan.shared, self.plan.tiles) if one is not None]
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
@@ -39,6 +39,7 @@ class SumsModule(Common):
             "zeroed": [line for name in self.sums for line in (f"if {name} is not None:", f"    {name}.zero_()")],
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "whole": self.one(plan.whole) if plan.whole else None,
+            "shared": None,
             "tiles": self.one(plan.tiles),
             "statistics": self.statistics(),
             "workspaces": [
@@ -57,11 +58,31 @@ class SumsModule(Common):
             ],
         }
         kinds = {"sums"} | ({"whole"} if plan.whole else set())
+        if plan.shared is not None:
+            extra |= self.shared(plan.shared)
+            kinds.add("shared")
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
         return view_of(kernel.kernel, self.space) | parts
+
+    def shared(self, shared: SharedKernel) -> dict[str, Any]:
+        """The view of programs that share rows, whose launch has to see that all of them run at once."""
+        may = f"{self.configs}.use_shared(n_cols, {self.first()}.device)"
+        names = ", ".join(f"{name}_slots" for name in shared.slots)
+        shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"
+        tiles = "**config.kwargs, num_warps=config.num_warps, maxnreg=config.maxnreg, launch_cooperative_grid=True"
+        return {
+            "shared": view_of(shared.kernel, self.space)
+            | {"before": shared.before, "ahead": shared.ahead, "inside": shared.inside, "after": shared.after},
+            "may_share": f"compute == tl.float32 and {may}" if self.compute.constexpr else may,
+            "slots": [
+                'members = config.kwargs["MEMBERS"]',
+                f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
+            ],
+            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", tiles),
+        }
 
     def statistics(self) -> str:
         if self.rows is None:

@@ -101,7 +101,7 @@ class Tile:
         if mask:
             arguments += [f"mask={mask}"]
             arguments += [f"other={self.fill(tensor)}"]
-        if policy and mask == "tile_mask":
+        if policy and mask:
             arguments += [f'eviction_policy="{policy}"']
         text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
         if mine.optional:

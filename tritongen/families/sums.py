@@ -14,8 +14,8 @@ from ..assemble import param_casts
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering
 from ..space import Space
-from ..structure import Program
-from ..tile import needed
+from ..structure import Program, references
+from ..tile import loads, needed
 from ..views import Argument, Kernel
 from .rows import _Builder
 
@@ -48,12 +48,28 @@ class SumsKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedKernel:
+    """A kernel whose programs share rows: `ahead` reduces a program's part of the next rows, `inside` finishes rows.
+
+    `slots` are the numbers that programs tell one another.
+    """
+
+    kernel: Kernel
+    slots: tuple[str, ...]
+    before: tuple[Line, ...]
+    ahead: tuple[Line, ...]
+    inside: tuple[Line, ...]
+    after: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SumsKernels:
-    """`whole` has rows whole in registers, where rows are reduced; `tiles` takes what those give as inputs."""
+    """`whole` and `shared` reduce the rows themselves; `tiles` takes what the rows reduce to as inputs."""
 
     space: Space
     compute: Compute
     whole: SumsKernel | None
+    shared: SharedKernel | None
     tiles: SumsKernel
 
 
@@ -103,12 +119,13 @@ def statistics(program: SumsProgram, name: str) -> Op | None:
 
 def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
     """The kernels; `given` is the operator with what the rows reduce to as inputs, the same if they do not."""
-    whole = None
+    whole, shared = None, None
     if program.reductions:
-        whole = _kernel(program, program.op, "kernel", "Rows whole in registers, and each program's share of the sums.")
-    tiles = _kernel(program, given, "tiles_kernel", "Tiles of rows by columns, and each program's share of the sums.")
+        whole = _whole(program)
+        shared = _shared(program)
+    tiles = _tiles(program, given)
     builder = _Builder(Program(_mapped(program, program.op), program.cols))
-    return SumsKernels(builder.space, builder.compute, whole, tiles)
+    return SumsKernels(builder.space, builder.compute, whole, shared, tiles)
 
 
 def _mapped(program: SumsProgram, op: Op) -> Op:
@@ -122,38 +139,172 @@ def _summand(value: Value) -> Value:
     return replace(value, node=value.node.arg)
 
 
-def _kernel(program: SumsProgram, op: Op, suffix: str, doc: str) -> SumsKernel:
-    op = _mapped(program, op)
-    builder = _Builder(Program(op, program.cols))
-    tile, assembler, lowering = builder.tile, builder.assembler, builder.lowering(False)
-    before, inside = list[Line](), list[Line]()
-    for tensor in op.inputs:
-        rows, _ = tile.moves(tensor.type.axes)
-        (inside if rows else before).extend(tile.load_lines(tensor))
-    for value in op.values:
-        inside += _added(builder, value, lowering) if value.name in program.sums else lowering.line(value)
-    inside += assembler.stores(op.results)
-    after: list[Line] = []
-    for name in program.sums:
-        before.append(Line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], {builder.compute.text})"))
-        share = f"{name}_part_ptr + tl.program_id(0) * n_cols + cols"
-        after += [
-            Line(f"if {name}_part_ptr is not None:"),
-            Line(f"    {name} = tl.sum({name}, axis=0, keep_dims=True)"),
-            Line(f"    tl.store({share}, {name}, mask=col_mask)"),
-        ]
-    setup = assembler.bases(op.results)
-    kernel = assembler.kernel(suffix, doc, setup, [*before, *inside, *after], (), [], lowering)
-    casts = tuple(line for line in param_casts(op, builder.compute, lowering) if line in kernel.setup)
-    decode = tuple(line for line in kernel.setup if line not in casts)
-    pointers = tuple(a for a in kernel.arguments if a.spelling.endswith("_ptr"))
-    rest = tuple(a for a in kernel.arguments if a not in pointers)
-    if not any(a.spelling == "n_rows" for a in rest):
-        rest = (Argument("n_rows", "n_rows"), *rest)
-    parts = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in program.sums)
-    kernel = replace(kernel, arguments=(*pointers, *parts, *rest))
-    cols = () if len(tile.space.cols) == 1 else tile.col_decode()
-    return SumsKernel(kernel, (*casts, *cols, *before), (*decode, *inside), tuple(after))
+class _Sums:
+    """The lines of one kernel of an operator whose sums are kept beside what it maps."""
+
+    def __init__(self, program: SumsProgram, op: Op) -> None:
+        self.program, self.op = program, _mapped(program, op)
+        self.builder = _Builder(Program(self.op, program.cols))
+        self.tile, self.assembler = self.builder.tile, self.builder.assembler
+        self.lowering = self.builder.lowering(False)
+
+    def zeros(self) -> list[Line]:
+        text = self.builder.compute.text
+        return [Line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], {text})") for name in self.program.sums]
+
+    def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
+        """The loads of some values that step along rows or do not, and along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        tensors = (tensor for tensor in self.op.inputs if tensor.name in names)
+        wanted = (t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols))
+        return [line for tensor in wanted for line in self.tile.load_lines(tensor, policy)]
+
+    def finish(self, known: set[str]) -> list[Line]:
+        """What is mapped and what is added to the sums, where some values are known."""
+        lines: list[Line] = []
+        for value in self.op.values:
+            if value.name in known:
+                continue
+            summed = value.name in self.program.sums
+            lines += _added(self.builder, value, self.lowering) if summed else self.lowering.line(value)
+        return [*lines, *self.assembler.stores(self.op.results)]
+
+    def reduced(self, values: list[Value], whole: bool) -> list[Line]:
+        """Some values, two sums of a row at a time where that can be; without `whole`, the sums of a part of it."""
+        lines: list[Line] = []
+        waiting: list[Value] = []
+        for value in values:
+            if references(value.node) & {other.name for other in waiting}:
+                lines += self.sums(waiting, whole)
+                waiting = []
+            if _is_sum(value):
+                waiting.append(value)
+            else:
+                lines += self.lowering.line(value)
+        return lines + self.sums(waiting, whole)
+
+    def sums(self, values: list[Value], whole: bool) -> list[Line]:
+        lines, texts = list[Line](), list[str]()
+        for value in values:
+            assert isinstance(value.node, Reduce)
+            self.lowering.target, self.lowering.pending = value.name, []
+            guard = self.builder.needs_guard(value.node, self.builder.other)
+            texts.append(ast.unparse(self.builder.argument(value.node, self.lowering, guard)))
+            lines += self.lowering.pending
+            self.lowering.pending = []
+        names = [value.name for value in values]
+        for place in range(0, len(names) - 1, 2):
+            both = slice(place, place + 2)
+            lines.append(Line(f"{', '.join(names[both])} = _sum_pair({', '.join(texts[both])})"))
+        if len(names) % 2:
+            lines.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
+        return [*lines, *(self.means(values) if whole else ())]
+
+    def means(self, values: list[Value]) -> list[Line]:
+        """What turns sums into means, where those are wanted."""
+        means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
+        return [Line(f"{name} = {name} / n_cols") for name in means]
+
+    def shares(self, program: str) -> list[Line]:
+        """The stores of a program's shares of the sums."""
+        lines = []
+        for name in self.program.sums:
+            lines += [
+                Line(f"if {name}_part_ptr is not None:"),
+                Line(f"    {name} = tl.sum({name}, axis=0, keep_dims=True)"),
+                Line(f"    tl.store({name}_part_ptr + {program} * n_cols + cols, {name}, mask=col_mask)"),
+            ]
+        return lines
+
+    def kernel(self, suffix: str, doc: str, lines: list[Line]) -> Kernel:
+        setup = self.assembler.bases(self.op.results)
+        kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
+        pointers = tuple(a for a in kernel.arguments if a.spelling.endswith("_ptr"))
+        rest = tuple(a for a in kernel.arguments if a not in pointers)
+        if not any(a.spelling == "n_rows" for a in rest):
+            rest = (Argument("n_rows", "n_rows"), *rest)
+        parts = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums)
+        return replace(kernel, arguments=(*pointers, *parts, *rest))
+
+    def casts(self, kernel: Kernel) -> tuple[Line, ...]:
+        """What stands before the loop over rows: params as they are computed with."""
+        return tuple(line for line in param_casts(self.op, self.builder.compute, self.lowering) if line in kernel.setup)
+
+    def cols(self) -> tuple[Line, ...]:
+        return () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
+
+    def decode(self, kernel: Kernel) -> tuple[Line, ...]:
+        casts = self.casts(kernel)
+        return tuple(line for line in kernel.setup if line not in casts)
+
+
+def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
+    parts = _Sums(program, given)
+    values = list(parts.op.values)
+    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
+    inside = [*parts.reads(values, True, False), *parts.reads(values, True, True), *parts.finish(set())]
+    after = parts.shares("tl.program_id(0)")
+    doc = "Tiles of rows by columns, and each program's share of the sums."
+    kernel = parts.kernel("tiles_kernel", doc, [*before, *inside, *after])
+    before = [*parts.casts(kernel), *parts.cols(), *before]
+    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after))
+
+
+def _whole(program: SumsProgram) -> SumsKernel:
+    """Rows are read twice, the second time from the cache: so they take no registers while they are reduced."""
+    parts = _Sums(program, program.op)
+    values = list(parts.op.values)
+    first = needed(parts.op.values, [value.name for value in program.reductions])
+    known = {value.name for value in first if not parts.builder.along(value)}
+    rest = [value for value in values if value.name not in known]
+    before = [*parts.reads(values, False, False), *parts.zeros()]
+    inside = [*parts.reads(values, True, False), *parts.reads(first, True, True), *parts.reads(values, False, True)]
+    inside += parts.reduced(first, whole=True)
+    again = parts.reads(rest, True, True, "evict_first")
+    comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
+    inside += [replace(again[0], comment=comment), *again[1:], *parts.finish(known)]
+    after = parts.shares("tl.program_id(0)")
+    doc = "Whole rows in a step, and each program's share of the sums."
+    kernel = parts.kernel("kernel", doc, [*before, *inside, *after])
+    before = [*parts.casts(kernel), *parts.cols(), *before]
+    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after))
+
+
+def _shared(program: SumsProgram) -> SharedKernel | None:
+    """Programs that have a part of the columns each; None where the rows' numbers are not plain sums."""
+    parts = _Sums(program, program.op)
+    reductions = [value for value in parts.op.values if value in program.reductions]
+    if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)):
+        return None
+    values = list(parts.op.values)
+    names = {value.name for value in reductions}
+    first = needed(parts.op.values, names)
+    rest = [value for value in values if value.name not in names]
+    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
+    ahead = [*parts.reads(first, True, False), *parts.reads(first, True, True), *parts.reduced(first, whole=False)]
+    inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
+    for name in sorted(names):
+        slots = f"{name}_slots_ptr + rows * MEMBERS"
+        ahead.append(Line(f"_tell({slots} + member, {name}, row_mask)"))
+        inside.append(Line(f"{name} = _hear({slots} + tl.arange(0, MEMBERS)[None, :], row_mask)"))
+        inside.append(Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)"))
+    inside += [*parts.means(reductions), *parts.finish(names)]
+    after = parts.shares("group")
+    doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
+    kernel = parts.kernel("shared_kernel", doc, [*before, *ahead, *inside, *after])
+    pointers = tuple(Argument(f"{name}_slots_ptr", f"{name}_slots") for name in sorted(names))
+    kernel = replace(kernel, arguments=(*pointers, *kernel.arguments))
+    before = [*parts.casts(kernel), *parts.cols(), *before]
+    decode = parts.decode(kernel)
+    return SharedKernel(
+        kernel, tuple(sorted(names)), tuple(before), (*decode, *ahead), (*decode, *inside), tuple(after)
+    )
+
+
+def _is_sum(value: Value) -> bool:
+    """Whether a value is a sum or a mean of floating-point numbers."""
+    node = value.node
+    return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"
 
 
 def _added(builder: _Builder, value: Value, lowering: Lowering) -> list[Line]:
