@@ -229,7 +229,8 @@ def measure(variant: str, settings: Settings) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> None:
-    """Every variant in every round, each in a process of its own."""
+    """Every variant in every round, each in a process of its own; one that fails does not stop the others."""
+    failed = []
     options.out.mkdir(parents=True, exist_ok=True)
     for number in options.rounds:
         for variant in options.variants:
@@ -239,10 +240,14 @@ def run(options: argparse.Namespace, settings: Settings) -> None:
             path = options.out / f"{variant}-{number}.json"
             command = [sys.executable, __file__, "one", variant, str(path), json.dumps(dataclasses.asdict(settings))]
             began = time.perf_counter()
-            subprocess.run(command, check=True)
+            if subprocess.run(command).returncode:
+                failed.append(path.stem)
+                continue
             losses = json.loads(path.read_text())["losses"]
             seconds = time.perf_counter() - began
             print(f"{path}: loss {losses[0]:.4f} to {losses[-1]:.4f}, {seconds:.0f} s in all", flush=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def one(variant: str, path: str, settings: str) -> None:
