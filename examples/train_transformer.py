@@ -103,7 +103,7 @@ def make_tokens(settings: Settings) -> Any:
 def make_model(settings: Settings, device: str) -> Any:
     """A Llama with random weights, the same at every call."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(
         vocab_size=settings.vocabulary,
@@ -116,9 +116,8 @@ def make_model(settings: Settings, device: str) -> Any:
         attn_implementation="sdpa",
     )
     torch.manual_seed(settings.seed)
-    with torch.device(device):
-        model = LlamaForCausalLM(config)
-    return model.to(getattr(torch, settings.dtype)).train()
+    with torch.device(device):  # Not `.to(dtype)`, which would round the frequencies of RoPE too.
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, settings.dtype)).train()
 
 
 def make_variant(variant: str, model: Any) -> Any:
@@ -271,12 +270,13 @@ def main() -> None:
         alone.add_argument(name)
     reports = commands.add_parser("report", help="write training.md and training.svg")
     reports.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER")
+    reports.add_argument("--float32", type=Path, metavar="FOLDER", help="runs with --dtype float32, to tell of too")
     reports.add_argument("--report", type=Path, default=Path("docs"), metavar="FOLDER")
     options = parser.parse_args()
     if options.command == "report":
         from examples.training_report import report
 
-        report(options.runs, options.report)
+        report(options.runs, options.report, options.float32)
         return
     import torch
 

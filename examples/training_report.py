@@ -125,7 +125,18 @@ def wrapped(text: str, mark: str = "") -> str:
     return textwrap.fill(text, 115, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
 
 
-def page(variants: list[Variant]) -> str:
+def exact(variants: list[Variant]) -> str:
+    """What runs in float32 say."""
+    losses = {variant.name: variant.losses[0] for variant in variants}
+    most, end = apart(losses[OURS], losses[BASE])
+    settings = variants[0].rounds[0]["settings"]
+    return (
+        f"In {settings['dtype']} ({settings['steps']} steps, otherwise alike) the loss of {OURS} differs from"
+        f" {BASE}'s by {most:.1e} at most and by {end:+.1e} at the end."
+    )
+
+
+def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
     first = variants[0].rounds[0]
     settings = first["settings"]
     versions = {name: version for variant in variants for name, version in variant.rounds[0]["versions"].items()}
@@ -141,7 +152,11 @@ def page(variants: list[Variant]) -> str:
     columns = (
         "The last two columns are the difference of a variant's loss from the unpatched model's in the first round: the"
         f" largest at any step, and that of the means of the last {LAST} steps. {repeated(variants)}"
+        f"{' ' + exact(others) if others else ''}"
     )
+    memory = "Peak memory is what torch's allocator held at most in those steps."
+    if first["held_bytes"] is not None:
+        memory += f" Weights, their copies and AdamW's state are {first['held_bytes'] / GIB:.2f} GiB of it."
     return f"""\
 # Training a transformer
 
@@ -170,7 +185,7 @@ backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile
   torch.compile, which changes rounding alone, or another round differs by, is what such a difference amounts to.
 - Times are medians of {counted_steps} steps a round (the first {settings["warm_up"]} are left out), over all rounds,
   in brackets of each; every round of a variant is a process of its own, and variants take turns.
-- Peak memory is what torch's allocator held at most in those steps, weights, optimizer and float32 copies included.
+{wrapped(memory, "- ")}
 
 ## How to repeat it
 
@@ -233,10 +248,10 @@ def draw(variants: list[Variant], path: Path) -> None:
     pyplot.close(figure)
 
 
-def report(runs: Path, folder: Path) -> None:
+def report(runs: Path, folder: Path, float32: Path | None = None) -> None:
     """Write training.md and training.svg into a folder."""
     variants = load(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "training.md").write_text(page(variants), encoding="utf-8")
+    (folder / "training.md").write_text(page(variants, load(float32) if float32 else None), encoding="utf-8")
     draw(variants, folder / "training.svg")
     print(f"wrote {folder / 'training.md'} and {folder / 'training.svg'}")
