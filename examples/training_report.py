@@ -125,11 +125,17 @@ def wrapped(text: str, mark: str = "") -> str:
     return textwrap.fill(text, 115, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
 
 
-def exact(variants: list[Variant]) -> str:
-    """What runs in float32 say."""
+def exact(variants: list[Variant], beside: dict[str, Any]) -> str:
+    """What runs in float32 say, beside runs of other settings.
+
+    Raises:
+        SystemExit: where more than the dtype and the number of steps is different.
+    """
     losses = {variant.name: variant.losses[0] for variant in variants}
     most, end = apart(losses[OURS], losses[BASE])
     settings = variants[0].rounds[0]["settings"]
+    if settings != {**beside, "dtype": "float32", "steps": settings["steps"]}:
+        raise SystemExit("the float32 runs differ from the others in more than dtype and steps")
     return (
         f"In {settings['dtype']} ({settings['steps']} steps, otherwise alike) the loss of {OURS} differs from"
         f" {BASE}'s by {most:.1e} at most and by {end:+.1e} at the end."
@@ -152,7 +158,7 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
     columns = (
         "The last two columns are the difference of a variant's loss from the unpatched model's in the first round: the"
         f" largest at any step, and that of the means of the last {LAST} steps. {repeated(variants)}"
-        f"{' ' + exact(others) if others else ''}"
+        f"{' ' + exact(others, settings) if others else ''}"
     )
     memory = "Peak memory is what torch's allocator held at most in those steps."
     if first["held_bytes"] is not None:

@@ -159,6 +159,12 @@ def test_report_of_runs_that_differ(runs: list[dict[str, Any]], tmp_path: Path) 
     (tmp_path / "unpatched-1.json").write_text(json.dumps(unpatched))
     with pytest.raises(SystemExit, match="no run of tritongen"):
         training_report.load(tmp_path)
+    (tmp_path / "tritongen-1.json").write_text(json.dumps(patched))
+    variants = training_report.load(tmp_path)
+    settings = dataclasses.replace(SETTINGS, dtype="bfloat16", steps=9)
+    assert "In float32" in training_report.exact(variants, dataclasses.asdict(settings))
+    with pytest.raises(SystemExit, match="in more than dtype and steps"):
+        training_report.exact(variants, dataclasses.asdict(dataclasses.replace(settings, layers=9)))
     (tmp_path / "tritongen-1.json").write_text(json.dumps({**patched, "start": "another"}))
     with pytest.raises(SystemExit, match="differ in their start"):
         training_report.load(tmp_path)
