@@ -1,0 +1,1 @@
+"""Runnable examples of generated operators at work: see README.md."""
