@@ -262,6 +262,13 @@ class BackwardHost(Host):
     """Writes the function of a part: the forward has checked all that there is to check."""
 
     gradient: Gradient | None = None
+    fills: bool = False  # whether each result is a tensor, though one may not be asked for
+
+    def regrouped(self, result: Result) -> str:
+        text = super().regrouped(result)
+        first = self.first()
+        assert first is not None
+        return f"_filled({text}, {first.name})" if self.fills and result.when else text
 
     def checks(self) -> list[str]:
         return []

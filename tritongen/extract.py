@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def _functions(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
     lines = source.splitlines()
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             names = tuple(sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}))
             found[node.name] = ("\n".join(lines[first - 1 : node.end_lineno]), names)
@@ -47,5 +48,5 @@ def mentioned(texts: Iterable[str], paths: Iterable[Path]) -> set[str]:
     known = {name for path in paths for name in _functions(path)}
     names: set[str] = set()
     for text in texts:
-        names |= {word for word in known if f"{word}(" in text}
+        names |= {word for word in known if re.search(rf"\b{word}(\(|\.apply\(|,)", text)}
     return names

@@ -11,7 +11,7 @@ from typing import Any
 from .extract import extract, mentioned
 from .families.elementwise import MapKernels, is_line, plan_map
 from .families.rows import RowKernels, plan_rows
-from .host import Host, constants, tuple_text
+from .host import IS_FAKE, Host, constants, tuple_text
 from .ir import Op, Reduce
 from .launch import Traffic
 from .layout import wrapped
@@ -23,7 +23,7 @@ from .unread import without_unread
 from .views import Argument, Kernel
 
 DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
-HOST_SOURCES = ("host.py",)
+HOST_SOURCES = ("host.py", "torch_library.py")
 RULES = (
     "choose_flat",
     "choose_tile",
@@ -81,6 +81,11 @@ class Around:
     extra: tuple[str, ...] = ()
     configs: str = "configs"
     host: Callable[..., Host] = Host
+    register: str = "none"
+
+    def launcher(self, kernel: str) -> str:
+        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
+        return f"wrap_triton({kernel})" if self.register == "triton_op" else kernel
 
 
 # What of a view is told to readers.
@@ -101,7 +106,7 @@ class Common:
     ) -> None:
         self.program, self.op, self.autotune = program, program.op, autotune
         self.host = around.host(program.op, space, compute, around.function, around.extra)
-        self.configs = around.configs
+        self.around, self.configs = around, around.configs
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +139,10 @@ class Common:
             "configs": self.configs,
             "config_modules": self.configs,
             "also_untyped": "",
+            "is_fake": IS_FAKE in self.around.extra,
+            "registration": None,
+            "gradient": None,
+            "head": "signature.jinja",
         }
         view |= extra
         code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
@@ -172,7 +181,8 @@ class Common:
         if kernel.search and tiles == CHOSEN:
             grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
         passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
-        return [f"{name} = {grid}", f"{kernel.name}[{name}]({', '.join(filter(None, passed))})"]
+        launcher = self.around.launcher(kernel.name)
+        return [f"{name} = {grid}", f"{launcher}[{name}]({', '.join(filter(None, passed))})"]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -202,8 +212,9 @@ def imports(texts: Iterable[str]) -> tuple[str, ...]:
     text = "\n".join(texts)
     names = ("contextlib", "functools", "itertools", "math")
     standard = [f"import {name}" for name in names if re.search(rf"\b{name}\.", text)]
-    if "Sequence[" in text:
-        standard.append("from collections.abc import Sequence")
+    abstract = ", ".join(name for name in ("Callable", "Sequence") if f"{name}[" in text)
+    standard += [f"from collections.abc import {abstract}"] if abstract else []
+    standard += ["from typing import Any"] if re.search(r"\bAny\b", text) else []
     return (
         *standard,
         *([""] if standard else []),

@@ -22,13 +22,13 @@ TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stag
 class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, around: Around | None = None) -> None:
         assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
         self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
-        super().__init__(program, False, Space((), ()), plan.compute, kernels, Around(program.op.name))
+        super().__init__(program, False, Space((), ()), plan.compute, kernels, around or Around(program.op.name))
 
     def module(self) -> Module:
         plan = self.plan
@@ -225,4 +225,5 @@ class Products(Common):
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
         values |= {operand.flag: self.flag(operand) for operand in self.plan.operands}
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
-        return [f"{kernel.name}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]
+        launcher = self.around.launcher(kernel.name)
+        return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]
