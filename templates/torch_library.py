@@ -103,15 +103,13 @@ def _once(function: Callable[..., Any], *args: Any) -> Any:
 def _lower(op: Callable[..., Any], device_type: str) -> Callable[..., Any]:
     """An operator under autocast: its floats in the dtype of that, float64 as it is."""
 
-    def cast(arg: Any, dtype: torch.dtype) -> Any:
-        if isinstance(arg, torch.Tensor) and arg.device.type == device_type:
-            if arg.is_floating_point() and arg.dtype != torch.float64:
-                return arg.to(dtype)
-        return arg
+    def is_cast(arg: Any) -> bool:
+        lower = (torch.float16, torch.bfloat16, torch.float32)
+        return isinstance(arg, torch.Tensor) and arg.dtype in lower
 
     def call(*args: Any) -> Any:
         dtype = torch.get_autocast_dtype(device_type)
         with torch.autocast(device_type, enabled=False):
-            return op(*(cast(arg, dtype) for arg in args))
+            return op(*(arg.to(dtype) if is_cast(arg) else arg for arg in args))
 
     return call

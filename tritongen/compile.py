@@ -118,6 +118,8 @@ def forward_module(program: Program, spec: Spec) -> Module:
 def registered(module: Module, spec: Spec, program: Program) -> Module:
     """The module with its operator registered."""
     view = module.view | {"registration": registration_view(spec, program), "head": "inner.jinja"}
+    if view["registration"]["lowers"]:
+        view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Library.
     return replace(module, view=view | sources(module.view, view))
 
 

@@ -36,7 +36,7 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
     says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
     own = Registered(op.name, typed(op), names, n_results, says)
     function = f"_{op.name}_op"
-    cast = autocast(program)
+    cast = _autocast(program)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
     parts = [
         _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"_one_by_one, _{one.name}_op") for one in others
@@ -123,17 +123,19 @@ def _named(axes: tuple[str, ...]) -> str:
     return str(len([axis for axis in axes if axis != BATCH])) if BATCH in axes else "None"
 
 
-def autocast(program: Program) -> list[str]:
-    """Lines that register the rule of autocast: as torch's own do, products in the lower dtype, sums in float32."""
-    op = program.op
-    floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
-    if program.contraction and floats and all(set(LOWER) <= set(dtypes) for dtypes in floats):
-        return [
-            f'_LIBRARY.impl("{op.name}", _lower(_{op.name}_op, "{device}"), "Autocast{device.upper()}", '
-            "allow_override=True)"
-            for device in ("cuda", "cpu")
-        ]
-    sums = any(isinstance(r.node, Reduce) and r.node.kind not in EXACT for r in program.reductions)
-    if not program.contraction and sums and floats and all("float32" in dtypes for dtypes in floats):
-        return [f'_{op.name}_op.register_autocast("{device}", torch.float32)' for device in ("cuda", "cpu")]
-    return []
+def autocast_rule(program: Program) -> str:
+    """What autocast does to the inputs, as to torch's own: products "lower" them, sums widen them to "float32"."""
+    floats = [tensor.type.dtypes for tensor in program.op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
+    if program.contraction:
+        return "lower" if floats and all(set(LOWER) <= set(dtypes) for dtypes in floats) else ""
+    sums = any(isinstance(value.node, Reduce) and value.node.kind not in EXACT for value in program.reductions)
+    return "float32" if sums and floats and all("float32" in dtypes for dtypes in floats) else ""
+
+
+def _autocast(program: Program) -> list[str]:
+    """The lines that register the rule."""
+    name, devices = program.op.name, ("cuda", "cpu")
+    lower = '_LIBRARY.impl("{0}", _lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
+    widen = '_{0}_op.register_autocast("{1}", torch.float32)'
+    line = {"lower": lower, "float32": widen}.get(autocast_rule(program))
+    return [line.format(name, device, device.upper()) for device in devices] if line else []
