@@ -14,7 +14,13 @@ from tritongen.compile import generate
 from tritongen.read import read_spec
 
 HERE = Path(__file__).parent
-SPECS = sorted((*(HERE / "emitted").glob("*.toml"), *(HERE / "specs").glob("*registered*.toml")))
+SPECS = sorted(
+    (
+        *(HERE / "emitted").glob("*.toml"),
+        *(HERE / "specs").glob("*registered*.toml"),
+        HERE / "specs" / "gradient_shared_optional.toml",
+    )
+)
 
 
 def test_emitted_tests_pass(tmp_path: Path) -> None:

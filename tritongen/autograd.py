@@ -24,13 +24,14 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     """The module of an operator with its gradient, and those of the parts of the gradient."""
     op, register = backward.forward.op, spec.register
     is_registered = register != "none"
+    optional = frozenset(tensor.name for tensor in op.inputs if tensor.default is not None)
     saves = any(result.when for result in op.results) and not is_registered
     program = _always_saving(backward.forward) if is_registered else backward.forward
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = kernel_module(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
     each = tuple(one for part in backward.parts for one in (*_rows_of(part), part))
     parts = tuple(_part_module(backward, part, register) for part in each)
-    functions = [_function(part, is_registered and part in backward.parts) for part in each]
+    functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     own = class_view(backward, is_registered)
     view = dict(forward.view)
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
@@ -42,7 +43,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     returns = _returns(len(op.results), 0) if is_registered else _returns(len(view["results"]), saved)
     says = "The forward, with what the backward needs if it saves that" if saves else "The forward"
     if is_registered:
-        others = [_registered_part(part) for part in backward.parts]
+        others = [_registered_part(part, optional) for part in backward.parts]
         view["registration"] = registration_view(spec, program, others)
         says = "The forward, with what the backward needs" if saved else says
     view["gradient"] = {
@@ -97,31 +98,32 @@ def _rows_of(part: Part) -> tuple[Part, ...]:
     return (Part(part.rows, (), ()),) if part.rows else ()
 
 
-def _registered_part(part: Part) -> Registered:
+def _registered_part(part: Part, optional: frozenset[str]) -> Registered:
     """A part as an operator of torch's, which knows shapes as lists."""
     op, extra = part.op, _extra(part)
-    kinds = {"torch.Size": "list[int]"}
-    signature = [*typed(op), *(f"{name}: {kinds.get(_kind(name), _kind(name))}" for name in extra)]
+    signature = [*typed(op), *(f"{name}: {_kind(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)]
     names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params), *extra]
-    passed = [f"torch.Size({name})" if _kind(name) == "torch.Size" and name in extra else name for name in names]
+    passed = [f"torch.Size({name})" if name in extra and _kind(name) == "torch.Size" else name for name in names]
     return Registered(
         op.name, signature, passed, len(op.results), f"{_summary(part)} What is not needed has no elements."
     )
 
 
-def _kind(name: str) -> str:
+def _kind(name: str, optional: frozenset[str] = frozenset()) -> str:
     """The type of an argument of a part besides its tensors and params."""
-    return {"shape": "torch.Size", "dtype": "torch.dtype"}.get(name.rsplit("_", 1)[-1], "bool")
+    source, _, what = name.rpartition("_")
+    kind = {"shape": "torch.Size", "dtype": "torch.dtype"}.get(what, "bool")
+    return f"{kind} | None" if what == "dtype" and source in optional else kind
 
 
 def _summary(part: Part) -> str:
     return f"Computes {listed(result.output.name for result in part.op.results).replace(' or ', ' and ')}."
 
 
-def _function(part: Part, is_registered: bool) -> dict[str, Any]:
+def _function(part: Part, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
     """The head of a part's function."""
     op = part.op
-    extra = [f"{name}: {_kind(name)}" for name in (*_extra(part), *([IS_FAKE] if is_registered else []))]
+    extra = [f"{name}: {_kind(name, optional)}" for name in (*_extra(part), *([IS_FAKE] if is_registered else []))]
     one = "torch.Tensor | None" if op.results[0].when and not is_registered else "torch.Tensor"
     several = len(op.results) > 1
     return {

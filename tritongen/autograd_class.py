@@ -111,11 +111,10 @@ def _picked(own: int, count: int) -> str:
 class _Eager:
     """The backward of the class that eager autograd uses: it calls the functions of the parts."""
 
+    fills = False  # whether a part returns something for a gradient that is not needed
+
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
         return f"_{part.op.name}({', '.join([*passed, *(f'{name}={text}' for name, text in flags.items())])})"
-
-    def returned(self, text: str, needed: str) -> str:
-        return text
 
 
 class _Apart(_Eager):
@@ -133,9 +132,7 @@ class _Registered(_Apart):
 
     function = "_once"
     suffix = "_op"
-
-    def returned(self, text: str, needed: str) -> str:
-        return f"{text} if {needed} else None" if needed else text
+    fills = True
 
 
 def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
@@ -145,12 +142,12 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     computed = {result.output.name for part in backward.parts for result in part.op.results}
     alone = len(backward.parts) == 1 and all(_own(text) in computed for text in backward.spelled.values())
     lines: list[str] = []
-    conditions: dict[str, str] = {}
+    optional: set[str] = set()  # results of parts that are not always there
     for part in backward.parts:
         names = [result.output.name for result in part.op.results]
         needed = {own: _needed(backward, own, inputs) for own in names}
         flags = {r.when: needed[r.output.name] for r in part.op.results if r.when}
-        conditions |= {r.output.name: needed[r.output.name] for r in part.op.results if r.when}
+        optional |= {r.output.name for r in part.op.results if r.when}
         passed = [*(tensor.name for tensor in part.op.inputs), *(f"ctx.{param.name}" for param in part.op.params)]
         passed += [f"ctx.{name}_shape" for name in part.shapes] + [f"ctx.{name}_dtype" for name in part.dtypes]
         call = f"{', '.join(names)} = {way.call(part, passed, flags)}"
@@ -159,8 +156,14 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
             continue
         condition = " or ".join(dict.fromkeys(needed.values()))
         lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
-    texts = [backward.spelled.get(name, "None") for name in inputs]
-    returned = [way.returned(text, conditions.get(_own(text), "")) for text in texts] + ["None"] * len(op.params)
+    returned = []
+    for place, tensor in enumerate(op.inputs):
+        text = backward.spelled.get(tensor.name, "None")
+        shared = _needed(backward, _own(text), inputs) != f"needs[{place}]" or _own(text) not in optional
+        absent = tensor.default is not None and shared  # An input that is not there has no gradient.
+        is_asked = tensor.name in backward.spelled and (absent or (way.fills and _own(text) in optional))
+        returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
+    returned += ["None"] * len(op.params)
     *before, last = lines or [""]
     target, _, call = last.partition(" = ")
     result = ", ".join(returned)

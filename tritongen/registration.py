@@ -8,7 +8,7 @@ from typing import Any
 
 from .host import IS_FAKE, kind_check
 from .ir import Op, Reduce, Size, walk
-from .spec import BATCH, FLOATS, Param, Spec
+from .spec import BATCH, FLOATS, Input, Param, Spec
 from .structure import Program
 
 # Reductions that are exact in whatever dtype, so that autocast leaves their inputs alone.
@@ -110,7 +110,7 @@ def over_batch(op: Op, call: str) -> str:
 
     One call where the batch can be a leading axis of all results, else one by one.
     """
-    named = [_named(tensor.type.axes) for tensor in op.inputs] + ["None"] * len(op.params)
+    named = [_named(tensor) for tensor in op.inputs] + ["None"] * len(op.params)
     nodes = [node for value in op.values for node in walk(value.node)]
     reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
@@ -118,9 +118,9 @@ def over_batch(op: Op, call: str) -> str:
     return f"_over_batch, {call}, ({', '.join(named)}{',' if len(named) == 1 else ''})"
 
 
-def _named(axes: tuple[str, ...]) -> str:
-    """How many axes follow the leading ones, if there are leading ones."""
-    return str(len([axis for axis in axes if axis != BATCH])) if BATCH in axes else "None"
+def _named(tensor: Input) -> str:
+    """How many dimensions follow the leading ones, if there are leading ones."""
+    return str(len(tensor.type.shape) - 1) if BATCH in tensor.type.axes else "None"
 
 
 def autocast_rule(program: Program) -> str:
