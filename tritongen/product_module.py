@@ -47,6 +47,7 @@ class Products(Common):
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
             **self.descriptor_extra(plan.descriptors),
             "counts": self.counts(),
+            "known_lengths": self.known_lengths() if self.around.register == "triton_op" else "",
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
             "merge": self.merge(),
             "fold": [],
@@ -118,6 +119,10 @@ class Products(Common):
         roles = self.present(("batch", "rows", "cols", "inner"))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
         return [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
+
+    def known_lengths(self) -> str:
+        names = ", ".join(COUNTS[role] for role in self.present(("batch", "rows", "cols", "inner")))
+        return f"{names} = map(int, ({names}))"
 
     def width(self) -> int:
         sizes = dict(self.op.sizes)
