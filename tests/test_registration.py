@@ -17,6 +17,10 @@ from tritongen.registration import autocast_rule
 ROOT = Path(__file__).parent.parent
 
 
+# What operators take besides x.
+OTHERS = {"rms_norm": "torch.randn(48)", "gelu": "", "linear": "torch.randn(32, 48)"}
+
+
 def written(folder: Path, name: str, register: str, op: str = "") -> str:
     """A module of an operator of the gallery, registered; returns what it is called."""
     text = (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")
