@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import triton
 
 
 def _check_tensor(name: str, tensor: object) -> None:

@@ -82,12 +82,12 @@ def generate(spec: Spec) -> dict[str, str]:
         kernel, parts = autograd_module(backward, spec)
         if parts:
             rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
-            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules)
+            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules, spec.register != "none")
             view["how"] = "backward, and the rule that picks one."
             files["configs_backward.py"] = render("configs.py.jinja", view)
     else:
         kernel = forward_module(program, spec)
-    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
+    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules, spec.register != "none")
     tested = gradient_view(program.op, backward, parts, Shapes(spec, program))
     text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
     if missing := undefined_names(text):

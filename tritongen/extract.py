@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+MEMO = "_remembered"
+
 
 @functools.cache
 def _functions(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -23,11 +25,17 @@ def _functions(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-def extract(paths: Iterable[Path], wanted: Iterable[str]) -> tuple[str, ...]:
-    """The sources of the wanted functions and of those they call, callees first."""
+def extract(paths: Iterable[Path], wanted: Iterable[str], forgetful: bool = False) -> tuple[str, ...]:
+    """The sources of the wanted functions and of those they call, callees first.
+
+    Where they are forgetful, they keep no results: what torch traces has lengths that are no keys.
+    """
     known: dict[str, tuple[str, tuple[str, ...]]] = {}
     for path in paths:
         known.update(_functions(path))
+    if forgetful:
+        known.pop(MEMO, None)
+        known = {name: (text.removeprefix(f"@{MEMO}\n"), names) for name, (text, names) in known.items()}
     order: list[str] = []
 
     def visit(name: str) -> None:

@@ -368,9 +368,9 @@ class Host:
                 parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
-    def sizes(self, over: tuple[str, ...]) -> str:
+    def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
         if over == (BATCH,):
-            return "batch"
+            return "tuple(batch)" if hashed else "batch"
         parts = ["*batch" if axis == BATCH else axis for axis in over]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -403,13 +403,13 @@ class Host:
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
             targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
             lines += [
-                f"folded = {folder}({len(free)}, {self.sizes(free_axes)}, {tuple_text(strides)})",
+                f"folded = {folder}({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
                 "if folded is None:  # More dimensions than the kernel steps through.",
                 f"    return {self.retry()}",
                 f"{singular}_sizes, {targets} = folded",
             ]
             if pinned:
-                lines.append(f"{singular}_sizes += [{', '.join(dim.axes[0] for dim in pinned)}]")
+                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
         else:
             axes = tuple(dim.axes[0] for dim in dims)
             if len(dims) > 1:

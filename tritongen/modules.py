@@ -199,7 +199,7 @@ def sources(*views: dict[str, Any]) -> dict[str, Any]:
     hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
     always = {"_on("} | ({"_cdiv("} if any(view["cdiv"] for view in views) else set())
     texts = set.union(*map(_strings, views))
-    found = extract(hosts, mentioned(texts | always, hosts))
+    found = extract(hosts, mentioned(texts | always, hosts), forgetful=any(view.get("is_fake") for view in views))
     devices: set[str] = set().union(*(view["devices"] for view in views))
     return {
         "device_sources": extract(roots, devices),
@@ -308,7 +308,7 @@ class _Map(Common):
         named = self.host.moving(dims)
         strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
         lines = [
-            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, {tuple_text(strides)})",
+            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes, True)}, {tuple_text(strides)})",
             "if folded is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
             f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",
