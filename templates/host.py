@@ -96,12 +96,13 @@ def _fold_by_stride(
 ) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
     """`_fold`, with the dimensions in the order of the last tensor's strides, the result's."""
     order = sorted(range(len(shape)), key=lambda dim: -strides[-1][dim])
-    return _fold(
+    folded: tuple[Sequence[int], Sequence[tuple[int, ...]]] | None = _fold(
         most,
         tuple(shape[dim] for dim in order),
         tuple(tuple(step[dim] for dim in order) for step in strides),
         True,
     )
+    return folded
 
 
 def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:

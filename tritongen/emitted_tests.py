@@ -108,6 +108,7 @@ def registered_view(spec: Spec, program: Program) -> dict[str, Any]:
     return {
         "registration": spec.register != "none",
         "is_traced": spec.register == "triton_op",
+        "qualified": f"{spec.namespace}::{op.name}",
         "operator": f"torch.ops.{spec.namespace}.{op.name}",
         "rest": [required.get(param.name, param.default) for param in op.params],
         "batched_sets": [every, *((place,) for place in every)] if len(every) > 1 else [every],
