@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -42,12 +43,26 @@ def _needs_gradient(*tensors: torch.Tensor | None) -> bool:
     return False
 
 
+def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """functools.lru_cache, but for torch.compile, which traces what the function does."""
+    remembered = functools.lru_cache(1024)(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args)
+        return remembered(*args)
+
+    return call
+
+
+@_remembered
 def _fold(
     most: int,
     shape: Sequence[int],
     strides: Sequence[Sequence[int]],
     columns: bool = False,
-) -> tuple[list[int], list[tuple[int, ...]]] | None:
+) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
     """Merge neighbouring dimensions that every tensor steps through evenly.
 
     Returns `most` sizes and the strides of each tensor; None where more remain. Sizes of 1 fill up
@@ -57,7 +72,7 @@ def _fold(
     steps: list[tuple[int, ...]] = []
     for size, *step in zip(shape, *strides, strict=True):
         if size == 0:
-            return [0] * most, [(0,) * most] * len(strides)
+            return (0,) * most, [(0,) * most] * len(strides)
         if size == 1:
             continue
         if sizes and steps[-1] == tuple(inner * size for inner in step):
@@ -72,20 +87,22 @@ def _fold(
     place = len(sizes) - columns
     sizes[place:place] = [1] * missing
     steps[place:place] = [(0,) * len(strides)] * missing
-    return sizes, list(zip(*steps, strict=True))
+    return tuple(sizes), list(zip(*steps, strict=True))
 
 
+@_remembered
 def _fold_by_stride(
     most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
-) -> tuple[list[int], list[tuple[int, ...]]] | None:
+) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
     """`_fold`, with the dimensions in the order of the last tensor's strides, the result's."""
     order = sorted(range(len(shape)), key=lambda dim: -strides[-1][dim])
-    return _fold(
+    folded: tuple[Sequence[int], Sequence[tuple[int, ...]]] | None = _fold(
         most,
-        [shape[dim] for dim in order],
-        [[step[dim] for dim in order] for step in strides],
-        columns=True,
+        tuple(shape[dim] for dim in order),
+        tuple(tuple(step[dim] for dim in order) for step in strides),
+        True,
     )
+    return folded
 
 
 def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:

@@ -1,6 +1,8 @@
 """The launch rules of generated modules: measured on an H100, see docs/performance.md."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -49,6 +51,20 @@ def in_registers(n_rows: int, n_cols: int, contiguous: bool) -> bool:
     return n_cols <= (REGISTERS[-1][0] if contiguous else 1024)
 
 
+def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """functools.lru_cache, but for torch.compile, which traces what the function does."""
+    remembered = functools.lru_cache(1024)(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args)
+        return remembered(*args)
+
+    return call
+
+
+@_remembered
 def choose_registers(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
     """Whole rows: several short ones to a program, warps by the row's length."""
     block_n = _power_of_two(n_cols)

@@ -1,4 +1,7 @@
-"""The tests that are emitted with a kernel pass: tests/emitted/*.toml, whose oracles are their own math."""
+"""The tests that are emitted with a kernel pass.
+
+Of tests/emitted/*.toml, whose oracles are their own math, and of the operators of tests/specs that are registered.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from pathlib import Path
 from tritongen.compile import generate
 from tritongen.read import read_spec
 
-SPECS = sorted((Path(__file__).parent / "emitted").glob("*.toml"))
+HERE = Path(__file__).parent
+SPECS = sorted(
+    (
+        *(HERE / "emitted").glob("*.toml"),
+        *(HERE / "specs").glob("*registered*.toml"),
+        HERE / "specs" / "gradient_shared_optional.toml",
+    )
+)
 
 
 def test_emitted_tests_pass(tmp_path: Path) -> None:

@@ -7,39 +7,61 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from .autograd_class import class_view, is_saved
 from .backward import Backward, BackwardHost, Part
 from .diagnostics import listed
 from .families.sums import SumsProgram
-from .ir import Op
+from .host import IS_FAKE
 from .launch import Traffic
 from .modules import Around, Module, kernel_module, sources
-from .spec import Param
+from .registration import Registered, registration_view, typed
+from .spec import Spec
+from .structure import Program
 from .sums_module import SumsModule
 
 
-def autograd_module(backward: Backward, autotune: bool) -> tuple[Module, tuple[Module, ...]]:
+def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Module, ...]]:
     """The module of an operator with its gradient, and those of the parts of the gradient."""
-    op = backward.forward.op
-    saves = any(result.when for result in op.results)
-    extra = ("saves",) if saves else ()
-    forward = kernel_module(backward.forward, autotune, Around(f"_{op.name}_forward", extra))
+    op, register = backward.forward.op, spec.register
+    is_registered = register != "none"
+    optional = frozenset(tensor.name for tensor in op.inputs if tensor.default is not None)
+    saves = any(result.when for result in op.results) and not is_registered
+    program = _always_saving(backward.forward) if is_registered else backward.forward
+    extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
+    forward = kernel_module(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
     each = tuple(one for part in backward.parts for one in (*_rows_of(part), part))
-    parts = tuple(_part_module(backward, part) for part in each)
-    functions = [_function(part) for part in each]
-    own = _class_view(backward)
-    autograd = {"cdiv": False, "devices": frozenset[str](), **own}
-    view = forward.view | sources(forward.view, autograd, *(part.view for part in parts))
-    view["results"] = [field for field in view["results"] if not _is_saved(op, field.name)]
+    parts = tuple(_part_module(backward, part, register) for part in each)
+    functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
+    own = class_view(backward, is_registered)
+    view = dict(forward.view)
+    view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
     view["returns"] = _returns(len(view["results"]), 0)
     view["config_modules"] = "configs, configs_backward" if parts else "configs"
     view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
+    signature = [*typed(op), *([f"{name}: bool" for name in extra])]
+    saved = len(op.results) - len(view["results"])
+    returns = _returns(len(op.results), 0) if is_registered else _returns(len(view["results"]), saved)
+    says = "The forward, with what the backward needs if it saves that" if saves else "The forward"
+    if is_registered:
+        others = [_registered_part(part, optional) for part in backward.parts]
+        view["registration"] = registration_view(spec, program, others)
+        says = "The forward, with what the backward needs" if saved else says
     view["gradient"] = {
         "parts": [part.view | function for part, function in zip(parts, functions, strict=True)],
-        "forward_signature": ", ".join([*_typed(op), *(["saves: bool"] if saves else [])]),
-        "forward_returns": _returns(len(view["results"]), len(op.results) - len(view["results"])),
+        "forward_signature": ", ".join(signature),
+        "forward_returns": returns,
+        "forward_says": f"{says}.",
         **own,
     }
+    autograd = {"cdiv": False, "devices": frozenset[str](), **own, "registration": view["registration"]}
+    view |= sources(forward.view, autograd, *(part.view for part in parts))
     return replace(forward, view=view), parts
+
+
+def _always_saving(program: Program) -> Program:
+    """The forward of which what is saved is a result like the others: what torch registers has no fewer at times."""
+    results = tuple(replace(result, when="") for result in program.op.results)
+    return replace(program, op=replace(program.op, results=results))
 
 
 def traffic_of(parts: tuple[Module, ...]) -> Traffic:
@@ -57,9 +79,11 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
     )
 
 
-def _part_module(backward: Backward, part: Part) -> Module:
-    host = partial(BackwardHost, gradient=backward.gradient)
-    around = Around(f"_{part.op.name}", _extra(part), "configs_backward", host)
+def _part_module(backward: Backward, part: Part, register: str) -> Module:
+    is_registered = register != "none" and part in backward.parts
+    host = partial(BackwardHost, gradient=backward.gradient, fills=is_registered)
+    extra = (*_extra(part), *([IS_FAKE] if is_registered else []))
+    around = Around(f"_{part.op.name}", extra, "configs_backward", host, register)
     if isinstance(part.program, SumsProgram):
         return SumsModule(part.program, around, part.rows.op if part.rows else None).module()
     return kernel_module(part.program, False, around)
@@ -77,18 +101,39 @@ def _rows_of(part: Part) -> tuple[Part, ...]:
     return (Part(part.rows, (), ()),) if part.rows else ()
 
 
-def _function(part: Part) -> dict[str, Any]:
+def _registered_part(part: Part, optional: frozenset[str]) -> Registered:
+    """A part as an operator of torch's, which knows shapes as lists."""
+    op, extra = part.op, _extra(part)
+    signature = [*typed(op), *(f"{name}: {_kind(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)]
+    names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params), *extra]
+    passed = [f"torch.Size({name})" if name in extra and _kind(name) == "torch.Size" else name for name in names]
+    return Registered(
+        op.name, signature, passed, len(op.results), f"{_summary(part)} What is not needed has no elements."
+    )
+
+
+def _kind(name: str, optional: frozenset[str] = frozenset()) -> str:
+    """The type of an argument of a part besides its tensors and params."""
+    source, _, what = name.rpartition("_")
+    kind = {"shape": "torch.Size", "dtype": "torch.dtype"}.get(what, "bool")
+    return f"{kind} | None" if what == "dtype" and source in optional else kind
+
+
+def _summary(part: Part) -> str:
+    return f"Computes {listed(result.output.name for result in part.op.results).replace(' or ', ' and ')}."
+
+
+def _function(part: Part, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
     """The head of a part's function."""
     op = part.op
-    kinds = {"shape": "torch.Size", "dtype": "torch.dtype"}
-    extra = [f"{name}: {kinds.get(name.rsplit('_', 1)[-1], 'bool')}" for name in _extra(part)]
-    one = "torch.Tensor | None" if op.results[0].when else "torch.Tensor"
+    extra = [f"{name}: {_kind(name, optional)}" for name in (*_extra(part), *([IS_FAKE] if is_registered else []))]
+    one = "torch.Tensor | None" if op.results[0].when and not is_registered else "torch.Tensor"
     several = len(op.results) > 1
     return {
         "function": f"_{op.name}",
-        "signature": ", ".join([*_typed(op), *extra]),
+        "signature": ", ".join([*typed(op), *extra]),
         "returns": f"tuple[{', '.join([one] * len(op.results))}]" if several else one,
-        "summary": f"Computes {listed(result.output.name for result in op.results).replace(' or ', ' and ')}.",
+        "summary": _summary(part),
         "formula": _wrapped(part),
     }
 
@@ -100,106 +145,6 @@ def _wrapped(part: Part) -> tuple[str, ...]:
         if value.source:
             lines += textwrap.wrap(f"{value.name} = {value.source}", 100, subsequent_indent="    ")
     return tuple(lines)
-
-
-def _class_view(backward: Backward) -> dict[str, Any]:
-    """What the subclass of torch.autograd.Function says."""
-    op, gradient = backward.forward.op, backward.gradient
-    inputs = [tensor.name for tensor in op.inputs]
-    params = [param.name for param in op.params]
-    results = [result.output.name for result in op.results]
-    own = [result.output.name for result in op.results if not result.when]
-    read = dict.fromkeys(tensor.name for part in backward.parts for tensor in part.op.inputs)
-    seeds = dict(gradient.seeds)
-    saved = [name for name in (*inputs, *results) if name in read]
-    used = dict.fromkeys(param.name for part in backward.parts for param in part.op.params)
-    shapes = dict.fromkeys(name for part in backward.parts for name in part.shapes)
-    shapes |= dict.fromkeys(name for name, text in backward.spelled.items() if f"ctx.{name}_shape" in text)
-    dtypes = dict.fromkeys(name for part in backward.parts for name in part.dtypes)
-    attributes = [(name, name) for name in used]
-    attributes += [(f"{name}_shape", f"{name}.shape") for name in shapes]
-    optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
-    guards = {name: f" if {name} is not None else None" for name in optional}
-    attributes += [(f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes]
-    grads = [seeds.get(name, f"_d{name}") for name in own]
-    returned = [backward.spelled.get(name, "None") for name in inputs] + ["None"] * len(params)
-    lines, needs = _calls(backward)
-    *before, last = lines or [""]
-    target, _, call = last.partition(" = ")
-    result = ", ".join(returned)
-    lines = [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
-    saves = len(results) > len(own)
-    return {
-        "class_name": "_" + "".join(word.capitalize() for word in op.name.split("_")),
-        "arguments": ", ".join([*inputs, *params]),
-        "call_forward": f"_{op.name}_forward({', '.join([*inputs, *params, *(['saves=True'] if saves else [])])})",
-        "call_plain": f"_{op.name}_forward({', '.join([*inputs, *params, *(['saves=False'] if saves else [])])})",
-        "picked": _picked(len(own), len(results)),
-        "targets": ", ".join(results),
-        "own_results": ", ".join(own),
-        "saved": ", ".join(saved),
-        "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
-        "attributes": attributes,
-        "keeps_nothing": not saved and not attributes and all(name in seeds for name in own) and not saves,
-        "flat_results": ", ".join(name for name in own if name not in seeds),
-        "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
-        "seeds": ", ".join(grads),
-        "needs": needs,
-        "lines": lines,
-    }
-
-
-def _picked(own: int, count: int) -> str:
-    """Of what the inner function returns, what the caller gets."""
-    if own == count:
-        return ""
-    return "[0]" if own == 1 else f"[:{own}]"
-
-
-def _calls(backward: Backward) -> tuple[list[str], bool]:
-    """The lines that call the parts, and whether they ask what is needed."""
-    inputs = [tensor.name for tensor in backward.forward.op.inputs]
-    computed = {result.output.name for part in backward.parts for result in part.op.results}
-    alone = len(backward.parts) == 1 and all(_own(text) in computed for text in backward.spelled.values())
-    lines: list[str] = []
-    for part in backward.parts:
-        names = [result.output.name for result in part.op.results]
-        needed = {own: _needed(backward, own, inputs) for own in names}
-        flags = [f"{r.when}={needed[r.output.name]}" for r in part.op.results if r.when]
-        passed = [*(tensor.name for tensor in part.op.inputs), *(f"ctx.{param.name}" for param in part.op.params)]
-        passed += [f"ctx.{name}_shape" for name in part.shapes] + [f"ctx.{name}_dtype" for name in part.dtypes]
-        call = f"{', '.join(names)} = _{part.op.name}({', '.join([*passed, *flags])})"
-        if alone:
-            lines.append(call)
-            continue
-        condition = " or ".join(dict.fromkeys(needed.values()))
-        lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
-    return lines, any("needs[" in line for line in lines)
-
-
-def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
-    """Whether any gradient is needed that a result of a part is for."""
-    users = [name for name, text in backward.spelled.items() if _own(text) == own]
-    return " or ".join(f"needs[{inputs.index(name)}]" for name in users)
-
-
-def _own(text: str) -> str:
-    """The name of the gradient that an expression of the host is made of."""
-    return text.partition("[")[0].partition(".")[0]
-
-
-def _is_saved(op: Op, name: str) -> bool:
-    return any(result.when and result.output.name == name for result in op.results)
-
-
-def _typed(op: Op) -> list[str]:
-    """The tensors and params of an inner function, none of which it leaves to a default."""
-    tensors = [f"{t.name}: torch.Tensor{' | None' if t.default is not None else ''}" for t in op.inputs]
-    return [*tensors, *(f"{param.name}: {_kind(param)}" for param in op.params)]
-
-
-def _kind(param: Param) -> str:
-    return {"enum": "str"}.get(param.kind, param.kind)
 
 
 def _returns(own: int, saved: int) -> str:

@@ -262,6 +262,15 @@ class BackwardHost(Host):
     """Writes the function of a part: the forward has checked all that there is to check."""
 
     gradient: Gradient | None = None
+    fills: bool = False  # whether each result is a tensor, though one may not be asked for
+
+    def regrouped(self, result: Result) -> str:
+        text, name = super().regrouped(result), result.output.name
+        if result.when and text != name:
+            text = f"{text} if {name} is not None else None"
+        first = self.first()
+        assert first is not None
+        return f"_filled({text}, {first.name})" if self.fills and result.when else text
 
     def checks(self) -> list[str]:
         return []
@@ -338,15 +347,21 @@ class BackwardHost(Host):
             return super().dtype(dtype)
         own = {tensor.name for tensor in self.op.inputs}
         alike = dict(stand_ins(self.gradient, self.op))
-        parts = [
-            f"{leaf}.dtype" if leaf in own else f"{alike[leaf]}.dtype" if leaf in alike else f"{leaf}_dtype"
+        parts = {
+            leaf: f"{leaf}.dtype" if leaf in own else f"{alike[leaf]}.dtype" if leaf in alike else f"{leaf}_dtype"
             for leaf in dtype.of
-        ]
-        return parts[0] if len(set(parts)) == 1 else f"_promote({', '.join(dict.fromkeys(parts))})"
+        }
+        if len(set(parts.values())) == 1:
+            return parts[dtype.of[0]]
+        for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
+            if self.forward.input(leaf).default is not None and leaf not in alike:
+                absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
+                parts[leaf] = f"*(() if {absent} else ({text},))"
+        return f"_promote({', '.join(dict.fromkeys(parts.values()))})"
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""
-        optional = [t.name for t in self.op.inputs if t.default is not None and t.name in result.dtype.of]
+        optional = [t.name for t in self.op.inputs if t.default is not None and result.dtype.of == (t.name,)]
         return " and ".join([result.when, *(f"{name} is not None" for name in optional)])
 
     def like(self, result: Result) -> Input | None:

@@ -319,10 +319,15 @@ _STRUCTURE = (
     ),
     row(
         "TG140",
-        "a registration that is not supported yet",
+        "a registration that torch refuses",
         """
-        Generated wrappers work under torch.compile as they are. Only register = "none" is supported
-        in this version; leave [torch] out.
+        A registered operator is torch.ops.<namespace>.<name>. The namespace is a name such as Python's,
+        and none that torch has for its own operators.
+
+            [torch]
+            register = "custom_op"
+            namespace = "aten"                                     # wrong
+            namespace = "my_project"
         """,
     ),
     row(

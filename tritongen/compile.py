@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .autograd import autograd_module, traffic_of
@@ -12,10 +13,12 @@ from .emitted_bench import bench_view
 from .emitted_tests import tests_view
 from .gradient import derive
 from .gradient_tests import gradient_view
+from .host import IS_FAKE
 from .launch import configs_view
-from .modules import Module, kernel_module
+from .modules import Around, Module, kernel_module, sources
 from .product_module import Products
 from .reference import reference_mistakes
+from .registration import registration_view
 from .resources import templates_dir
 from .samples import Shapes
 from .scoping import undefined_names
@@ -76,15 +79,15 @@ def generate(spec: Spec) -> dict[str, str]:
     backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()
     if backward is not None:
-        kernel, parts = autograd_module(backward, spec.schedule.autotune)
+        kernel, parts = autograd_module(backward, spec)
         if parts:
             rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
-            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules)
+            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules, spec.register != "none")
             view["how"] = "backward, and the rule that picks one."
             files["configs_backward.py"] = render("configs.py.jinja", view)
     else:
-        kernel = forward_module(program, spec.schedule.autotune)
-    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules)
+        kernel = forward_module(program, spec)
+    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules, spec.register != "none")
     tested = gradient_view(program.op, backward, parts, Shapes(spec, program))
     text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
     if missing := undefined_names(text):
@@ -99,9 +102,25 @@ def generate(spec: Spec) -> dict[str, str]:
     }
 
 
-def forward_module(program: Program, autotune: bool) -> Module:
-    """The module of a program's kernels; with `autotune`, launches search their configurations."""
-    return Products(program).module() if program.contraction else kernel_module(program, autotune)
+def forward_module(program: Program, spec: Spec) -> Module:
+    """The module of a program's kernels alone; with `autotune`, launches search their configurations."""
+    is_registered = spec.register != "none"
+    around = Around(program.op.name)
+    if is_registered:
+        around = Around(f"_{program.op.name}_forward", (IS_FAKE,), register=spec.register)
+    if program.contraction:
+        module = Products(program, around).module()
+    else:
+        module = kernel_module(program, spec.schedule.autotune, around)
+    return registered(module, spec, program) if is_registered else module
+
+
+def registered(module: Module, spec: Spec, program: Program) -> Module:
+    """The module with its operator registered."""
+    view = module.view | {"registration": registration_view(spec, program), "head": "inner.jinja"}
+    if view["registration"]["lowers"]:
+        view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Library.
+    return replace(module, view=view | sources(module.view, view))
 
 
 def render(template: str, view: Any) -> str:

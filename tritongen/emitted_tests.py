@@ -13,6 +13,7 @@ from typing import Any
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
+from .registration import LOWER, autocast_rule
 from .resources import templates_dir
 from .samples import (
     Shapes,
@@ -28,6 +29,19 @@ from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
 KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
+TEMPLATES = (
+    "test.py.jinja",
+    "test_gradient.jinja",
+    "test_vmap.jinja",
+    "test_registered.jinja",
+    "bench.py.jinja",
+    "bench_products.py.jinja",
+)
+AUTOCAST_SAYS = {
+    "": "Leaves it as it is.",
+    "float32": "Computes in float32, with results in it.",
+    "lower": "Multiplies in the dtype that it is for.",
+}
 # What the functions of a test file that name the tensors have besides; a tensor of such a name goes by another there.
 LOCALS = frozenset("compare draw dtype dtypes make oracle seed shape tensors".split())
 _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
@@ -38,7 +52,14 @@ def template_names() -> frozenset[str]:
     """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
     texts = [
         Path(templates_dir(), name).read_text(encoding="utf-8")
-        for name in ("test.py.jinja", "test_gradient.jinja", "bench.py.jinja", "bench_products.py.jinja")
+        for name in (
+            "test.py.jinja",
+            "test_gradient.jinja",
+            "test_vmap.jinja",
+            "test_registered.jinja",
+            "bench.py.jinja",
+            "bench_products.py.jinja",
+        )
     ]
     return frozenset(name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
 
@@ -69,7 +90,32 @@ def tests_view(
         "bad_params": [{name: bad} for name, bad in refused_values(op)],
         "tolerances": tolerances(program),
         **products_view(program, shapes),
+        **registered_view(spec, program),
         "small_n": min((config.block_n for config in configs["pointers"]), default=0),
+    }
+
+
+def registered_view(spec: Spec, program: Program) -> dict[str, Any]:
+    """What tests of a registered operator have besides; those of vmap are of others, too."""
+    op = program.op
+    required = required_values(op)
+    every = tuple(range(len(op.inputs)))
+    rule = autocast_rule(program)
+    floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
+    halves = all(set(LOWER) <= set(dtypes) for dtypes in floats)
+    cast = {"float32": ("half", "torch.float32") if halves else ("", ""), "lower": ("torch.float32", "half")}
+    source, target = cast.get(rule, ("", ""))
+    return {
+        "registration": spec.register != "none",
+        "is_traced": spec.register == "triton_op",
+        "qualified": f"{spec.namespace}::{op.name}",
+        "operator": f"torch.ops.{spec.namespace}.{op.name}",
+        "rest": [required.get(param.name, param.default) for param in op.params],
+        "batched_sets": [every, *((place,) for place in every)] if len(every) > 1 else [every],
+        "autocast_from": source,
+        "autocast_to": target,
+        "autocast_says": AUTOCAST_SAYS[rule if source else ""],
+        "no_second": "once_differentiable" if spec.register == "none" else "no autograd formula",
     }
 
 

@@ -24,10 +24,16 @@ def gradient_view(op: Op, backward: Backward | None, parts: Sequence[Module], sh
         "wrt": repr(wrt),
         "some_wrt": [(place,) for place in wrt] if len(wrt) > 1 else [],
         "parts": bool(parts),
+        "computed": next((inputs.index(name) for name in backward.gradient.wrt if _is_computed(backward, name)), None),
         "tiny": shapes.tiny(),
         "gradcheck": all(set(r.dtype.of) <= set(inputs) for r in op.results if r.dtype.kind == "float"),
         "backward_configs": [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)],
     }
+
+
+def _is_computed(backward: Backward, name: str) -> bool:
+    """Whether a gradient is a kernel's, and no gradient of a result as it came."""
+    return any(result.output.name in backward.spelled[name] for part in backward.parts for result in part.op.results)
 
 
 SMALL = '{"BLOCK_M": 2, "BLOCK_N": 32}'

@@ -17,6 +17,9 @@ CLASS_NAMES[DTYPE_CLASSES["any"]] = "_DTYPES"
 CLASS_NAMES[DTYPE_CLASSES["bool"]] = "_BOOL"
 
 
+IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A module constant: a tuple of the dtypes that some input may have."""
@@ -55,6 +58,11 @@ class Host:
     compute: Compute
     function: str  # what the function is called that these lines are of
     extra: tuple[str, ...] = ()  # its further arguments
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether torch's dispatcher calls the function, which so has arguments of the right kinds."""
+        return IS_FAKE in self.extra
 
     # Checks and shapes
 
@@ -98,10 +106,7 @@ class Host:
 
     def param_checks(self, param: Param) -> list[str]:
         name, where = param.name, self.op.name
-        types = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
-        lines = []
-        if param.kind in types:
-            lines = [f'_check_param("{where}: {name}", {name}, {types[param.kind]})']
+        lines = [] if self.is_registered else kind_check(self.op, param)
         if param.kind == "enum":
             lines += [
                 f"if {name} not in {param.choices!r}:",
@@ -363,9 +368,9 @@ class Host:
                 parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
-    def sizes(self, over: tuple[str, ...]) -> str:
+    def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
         if over == (BATCH,):
-            return "batch"
+            return "tuple(batch)" if hashed else "batch"
         parts = ["*batch" if axis == BATCH else axis for axis in over]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -398,13 +403,13 @@ class Host:
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
             targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
             lines += [
-                f"folded = {folder}({len(free)}, {self.sizes(free_axes)}, {tuple_text(strides)})",
+                f"folded = {folder}({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
                 "if folded is None:  # More dimensions than the kernel steps through.",
                 f"    return {self.retry()}",
                 f"{singular}_sizes, {targets} = folded",
             ]
             if pinned:
-                lines.append(f"{singular}_sizes += [{', '.join(dim.axes[0] for dim in pinned)}]")
+                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
         else:
             axes = tuple(dim.axes[0] for dim in dims)
             if len(dims) > 1:
@@ -499,6 +504,14 @@ class Host:
                 if isinstance(node, Reduce) and node.kind in ("max", "min", "argmax", "argmin") and value not in paired:
                     lines.append(f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")')
         return lines[:1]
+
+
+def kind_check(op: Op, param: Param) -> list[str]:
+    """The refusal of a param of another type; that of a word is with its choices."""
+    kinds = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
+    if param.kind not in kinds:
+        return []
+    return [f'_check_param("{op.name}: {param.name}", {param.name}, {kinds[param.kind]})']
 
 
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])

@@ -142,7 +142,9 @@ POINTERS_WIDE = (
 )
 
 
-def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...]) -> dict[str, Any]:
+def configs_view(
+    name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...], is_registered: bool = False
+) -> dict[str, Any]:
     """What the template of configs.py sees."""
     kinds = traffic.kinds
     known = {
@@ -160,10 +162,13 @@ def configs_view(name: str, traffic: Traffic, schedule: Schedule, rules: tuple[s
     view["search"] = schedule.autotune
     rule = "and the rule that picks one. There is no search at run time."
     view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule
-    view["rules"] = extract([Path(templates_dir(), "rules.py")], rules)
+    view["rules"] = extract([Path(templates_dir(), "rules.py")], rules, forgetful=is_registered)
     text = "".join(view["rules"])
     view["imports"] = (
-        *(("import functools", "") if "functools." in text else ()),
+        *(("import functools",) if "functools." in text else ()),
+        *(("from collections.abc import Callable",) if "Callable[" in text else ()),
+        *(("from typing import Any",) if "Any]" in text else ()),
+        *(("",) if "functools." in text else ()),
         *(("import torch",) if "torch." in text else ()),
         "import triton",
     )

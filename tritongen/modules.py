@@ -11,7 +11,7 @@ from typing import Any
 from .extract import extract, mentioned
 from .families.elementwise import MapKernels, is_line, plan_map
 from .families.rows import RowKernels, plan_rows
-from .host import Host, constants, tuple_text
+from .host import IS_FAKE, Host, constants, tuple_text
 from .ir import Op, Reduce
 from .launch import Traffic
 from .layout import wrapped
@@ -23,7 +23,7 @@ from .unread import without_unread
 from .views import Argument, Kernel
 
 DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
-HOST_SOURCES = ("host.py",)
+HOST_SOURCES = ("host.py", "torch_library.py")
 RULES = (
     "choose_flat",
     "choose_tile",
@@ -87,6 +87,11 @@ class Around:
     extra: tuple[str, ...] = ()
     configs: str = "configs"
     host: Callable[..., Host] = Host
+    register: str = "none"
+
+    def launcher(self, kernel: str) -> str:
+        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
+        return f"wrap_triton({kernel})" if self.register == "triton_op" else kernel
 
 
 # What of a view is told to readers.
@@ -107,7 +112,7 @@ class Common:
     ) -> None:
         self.program, self.op, self.autotune = program, program.op, autotune
         self.host = around.host(program.op, space, compute, around.function, around.extra)
-        self.configs = around.configs
+        self.around, self.configs = around, around.configs
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
@@ -140,6 +145,10 @@ class Common:
             "configs": self.configs,
             "config_modules": self.configs,
             "also_untyped": "",
+            "is_fake": IS_FAKE in self.around.extra,
+            "registration": None,
+            "gradient": None,
+            "head": "signature.jinja",
         }
         view |= extra
         code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
@@ -178,7 +187,8 @@ class Common:
         if kernel.search and tiles == CHOSEN:
             grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
         passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
-        return [f"{name} = {grid}", f"{kernel.name}[{name}]({', '.join(filter(None, passed))})"]
+        launcher = self.around.launcher(kernel.name)
+        return [f"{name} = {grid}", f"{launcher}[{name}]({', '.join(filter(None, passed))})"]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -195,7 +205,7 @@ def sources(*views: dict[str, Any]) -> dict[str, Any]:
     hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
     always = {"_on("} | ({"_cdiv("} if any(view["cdiv"] for view in views) else set())
     texts = set.union(*map(_strings, views))
-    found = extract(hosts, mentioned(texts | always, hosts))
+    found = extract(hosts, mentioned(texts | always, hosts), forgetful=any(view.get("is_fake") for view in views))
     devices: set[str] = set().union(*(view["devices"] for view in views))
     return {
         "device_sources": extract(roots, devices),
@@ -208,8 +218,9 @@ def imports(texts: Iterable[str]) -> tuple[str, ...]:
     text = "\n".join(texts)
     names = ("contextlib", "functools", "itertools", "math")
     standard = [f"import {name}" for name in names if re.search(rf"\b{name}\.", text)]
-    if "Sequence[" in text:
-        standard.append("from collections.abc import Sequence")
+    abstract = ", ".join(name for name in ("Callable", "Sequence") if f"{name}[" in text)
+    standard += [f"from collections.abc import {abstract}"] if abstract else []
+    standard += ["from typing import Any"] if re.search(r"\bAny\b", text) else []
     return (
         *standard,
         *([""] if standard else []),
@@ -303,7 +314,7 @@ class _Map(Common):
         named = self.host.moving(dims)
         strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
         lines = [
-            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes)}, {tuple_text(strides)})",
+            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes, True)}, {tuple_text(strides)})",
             "if folded is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
             f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",

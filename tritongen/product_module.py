@@ -22,13 +22,13 @@ TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stag
 class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, around: Around | None = None) -> None:
         assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
         self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
-        super().__init__(program, False, Space((), ()), plan.compute, kernels, Around(program.op.name))
+        super().__init__(program, False, Space((), ()), plan.compute, kernels, around or Around(program.op.name))
 
     def module(self) -> Module:
         plan = self.plan
@@ -47,6 +47,7 @@ class Products(Common):
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
             **self.descriptor_extra(plan.descriptors),
             "counts": self.counts(),
+            "known_lengths": self.known_lengths() if self.around.register == "triton_op" else "",
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
             "merge": self.merge(),
             "fold": [],
@@ -118,6 +119,10 @@ class Products(Common):
         roles = self.present(("batch", "rows", "cols", "inner"))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
         return [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
+
+    def known_lengths(self) -> str:
+        names = ", ".join(COUNTS[role] for role in self.present(("batch", "rows", "cols", "inner")))
+        return f"{names} = map(int, ({names}))"
 
     def width(self) -> int:
         sizes = dict(self.op.sizes)
@@ -225,4 +230,5 @@ class Products(Common):
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
         values |= {operand.flag: self.flag(operand) for operand in self.plan.operands}
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
-        return [f"{kernel.name}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]
+        launcher = self.around.launcher(kernel.name)
+        return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]

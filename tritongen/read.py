@@ -35,7 +35,7 @@ MODULES = frozenset(
 )
 LOCALS = frozenset(
     "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
-    " config contiguous flat folded grid index meta n n_cols n_rows n_splits offsets row_mask"
+    " config contiguous flat folded grid index is_fake meta n n_cols n_rows n_splits offsets row_mask"
     " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
 )
 # Names that a launch of Triton's has for itself, so that no argument of a kernel can have them.
@@ -52,6 +52,12 @@ BUILTINS = frozenset(
     "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
     " len list map object open print property range reversed set setattr slice sorted str super"
     " tuple type vars zip".split()
+)
+# What torch.ops has already, or keeps for its own operators.
+TORCH_NAMESPACES = frozenset(
+    "_c10d_functional _caffe2 _dir _dtensor _native _quantized _test aten at c10d debugprims export higher_order"
+    " image import_module inductor load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn prim prims"
+    " profiler py quantized rngprims sparse symm_mem torch torchaudio torchvision xnnpack".split()
 )
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
 
@@ -151,6 +157,7 @@ class _Reader:
         elif isinstance(name, str) and name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"
             self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
+        register = _text(self._table("torch").get("register")) or "none"
         return Spec(
             path=path,
             name=_text(name),
@@ -161,7 +168,8 @@ class _Reader:
             outputs=tuple(self._outputs()),
             grad=self._grad(),
             reference=_text(self._table("reference").get("torch")),
-            register=self._register(),
+            register=register,
+            namespace=self._namespace(register),
             schedule=self._schedule(),
             precision=_text(op.get("precision")) or "ieee",
             ranges=tuple(self._ranges(inputs)),
@@ -393,13 +401,30 @@ class _Reader:
         save = self._names("grad", "save", self._table("compute"), "a line of [compute]")
         return Grad(wrt, save)
 
-    def _register(self) -> str:
-        register = _text(self._table("torch").get("register")) or "none"
-        if register in ("triton_op", "custom_op"):
-            message = f"registration as a {register} is not supported yet"
-            hint = "leave it out: the wrapper works under torch.compile without registration"
-            self._note("TG140", message, ("torch", "register"), 0, len(register), hint)
-        return register
+    def _namespace(self, register: str) -> str:
+        """The namespace of a registration, where torch has nothing of its own."""
+        table = self._table("torch")
+        found = _text(table.get("namespace"))
+        key = ("torch", "namespace")
+        if "namespace" in table and key not in self.wrong and found.strip():
+            if register == "none" and ("torch", "register") not in self.wrong:
+                hint = 'add register = "custom_op" or "triton_op"'
+                self._note("TG140", "a namespace is for an operator that is registered", key, hint=hint)
+            elif not found.isidentifier() or not found.isascii() or keyword.iskeyword(found):
+                message = f"{found!r} is not a namespace: torch.ops takes the names that Python takes"
+                self._note("TG140", message, key, 0, len(found), "write letters, digits and underscores")
+            elif found in TORCH_NAMESPACES or found.startswith("__"):
+                message = f"the namespace '{found}' is torch's own"
+                self._note("TG140", message, key, 0, len(found), "write a name of your project's")
+        name = _text(self._table("op").get("name"))
+        if register != "none" and name in ("name", "NoneType"):
+            message = f"an operator called '{name}' cannot be registered: torch.ops has that name for itself"
+            self._note("TG140", message, ("op", "name"), 0, len(name), f"try '{name}_'")
+        for table_name in ("inputs", "params") if register != "none" else ():
+            if "NoneType" in self._table(table_name):
+                message = "'NoneType' cannot be an argument of a registered operator: torch's schemas have no such name"
+                self._note("TG140", message, (table_name, "NoneType"), hint="give it another name")
+        return found or "tritongen"
 
     def _schedule(self) -> Schedule:
         table = self._table("schedule")

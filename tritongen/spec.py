@@ -159,7 +159,8 @@ class Spec:
     params: tuple[Param, ...] = ()
     grad: Grad | None = None
     reference: str = ""  # a torch expression, or "" where the math itself is the oracle
-    register: str = "none"
+    register: str = "none"  # how torch.library knows it: "none", "triton_op" or "custom_op"
+    namespace: str = "tritongen"  # torch.ops.<namespace>.<name>
     schedule: Schedule = Schedule()
     precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie

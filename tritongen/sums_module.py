@@ -27,7 +27,7 @@ class SumsModule(Common):
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
 
     def module(self) -> Module:
-        plan, host = self.plan, self.host
+        plan, host, around = self.plan, self.host, self.around
         finish = f"_{self.op.name}_sums_kernel"
         pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
         passed = [f"{name}_part, {name}" for name in self.sums]
@@ -53,7 +53,7 @@ class SumsModule(Common):
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
             "launch_finish": [
-                f"{finish}[(_cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
+                f"{around.launcher(finish)}[(_cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
                 f"COMPUTE={self.compute_name()}, BLOCK_M=128, BLOCK_N=32, num_warps=8)"
             ],
         }

@@ -103,7 +103,11 @@ SPEC = Fields(
                 "register": Text(
                     "the kind of registration with torch.library",
                     ("none", "triton_op", "custom_op"),
-                )
+                ),
+                "namespace": Text(
+                    "what torch.ops has the registered operator under, 'tritongen' if left out",
+                    pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+                ),
             },
         ),
         "test": Entries(

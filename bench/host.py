@@ -1,0 +1,108 @@
+"""Microseconds of host time that a call takes, beside torch's own: without autograd and under it.
+
+    python bench/host.py [--calls N] [--stub]
+
+bfloat16 [64, 1024], which the GPU is through with sooner than the host. Calls come in runs of 20, and the queue is
+empty before each, so that no call waits for the device; the median of all runs. With --stub, kernels are not launched
+and tensors are on the CPU: what is left of ours is Python and torch, and torch's own are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+F: Any = torch.nn.functional
+RUN = 20
+Call = Callable[[], Any]
+
+
+def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    """Name, function and inputs; `registered` is a folder with rms_norm in the ways of torch.library."""
+    from generated.gelu import gelu
+    from generated.rms_norm import rms_norm
+    from generated.softmax import softmax
+
+    x = torch.randn(64, 1024, dtype=torch.bfloat16, device=device)
+    weight = torch.randn(1024, dtype=torch.bfloat16, device=device)
+    yield "rms_norm", rms_norm, [x, weight]
+    sys.path.insert(0, registered)
+    for kind in ("custom_op", "triton_op"):
+        module = importlib.import_module(f"rms_norm_{kind}")
+        yield f"rms_norm as a {kind}", getattr(module, f"rms_norm_{kind}"), [x, weight]
+    yield "F.rms_norm", lambda x, w: F.rms_norm(x, (1024,), w, 1e-6), [x, weight]
+    yield "softmax", softmax, [x]
+    yield "F.softmax", lambda x: F.softmax(x, -1), [x]
+    yield "gelu", gelu, [x]
+    yield "F.gelu", F.gelu, [x]
+
+
+def write_registered(folder: Path) -> None:
+    from tritongen.compile import generate
+    from tritongen.read import read_spec
+
+    text = (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8")
+    for kind in ("custom_op", "triton_op"):
+        name = f"rms_norm_{kind}"
+        spec = text.replace('name = "rms_norm"', f'name = "{name}"', 1)
+        home = folder / name
+        home.mkdir()
+        files = generate(read_spec(name, f'{spec}\n[torch]\nregister = "{kind}"\nnamespace = "of_the_bench"\n'))
+        for file, content in files.items():
+            (home / file).write_text(content, encoding="utf-8")
+
+
+def microseconds(call: Call, calls: int, wait: Callable[[], None]) -> float:
+    for _ in range(RUN):
+        call()
+    times = []
+    for _ in range(calls // RUN):
+        wait()
+        start = time.perf_counter_ns()
+        for _ in range(RUN):
+            call()
+        times.append((time.perf_counter_ns() - start) / RUN / 1000)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--stub", action="store_true")
+    options = parser.parse_args()
+    if not options.stub and not torch.cuda.is_available():
+        parser.exit(4, f"{parser.prog} needs a GPU, or --stub\n")
+    if options.stub:
+        from triton.runtime.jit import JITFunction
+
+        JITFunction.__getitem__ = lambda kernel, grid: lambda *_, **__: None
+    device, wait = ("cpu", lambda: None) if options.stub else ("cuda", torch.cuda.synchronize)
+    with tempfile.TemporaryDirectory() as folder:
+        write_registered(Path(folder))
+        print("| microseconds a call | no_grad | no input requires a gradient | under autograd |\n|---|---|---|---|")
+        for name, function, tensors in cases(device, folder):
+            if options.stub and name.startswith("F."):
+                continue
+            leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+            plain = microseconds(partial(function, *tensors), options.calls, wait)
+            recorded = microseconds(partial(function, *leaves), options.calls, wait)
+            with torch.no_grad():
+                unrecorded = microseconds(partial(function, *leaves), options.calls, wait)
+            print(f"| {name} | {unrecorded:.1f} | {plain:.1f} | {recorded:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Operators registered with torch, beside what their emitted tests say: copies, traces and rules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tritongen.compile import generate, program_of
+from tritongen.read import read_spec
+from tritongen.registration import autocast_rule
+
+ROOT = Path(__file__).parent.parent
+
+
+# What operators take besides x.
+OTHERS = {"rms_norm": "torch.randn(48)", "gelu": "", "linear": "torch.randn(32, 48)"}
+
+
+def written(folder: Path, name: str, register: str, op: str = "") -> str:
+    """A module of an operator of the gallery, registered; returns what it is called."""
+    text = (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")
+    op = op or name
+    text = text.replace(f'name = "{name}"', f'name = "{op}"', 1)
+    spec = read_spec(f"{op}.toml", f'{text}\n[torch]\nregister = "{register}"\nnamespace = "of_tests"\n')
+    folder.mkdir(parents=True)
+    for file, content in generate(spec).items():
+        (folder / file).write_text(content, encoding="utf-8")
+    return op
+
+
+def run(folder: Path, program: str, interpret: bool = True) -> str:
+    """The output of a program that imports from a folder; the interpreter is on before triton is imported."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    environment.pop("TRITON_INTERPRET", None)
+    environment |= {"TRITON_INTERPRET": "1"} if interpret else {}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("register", ["custom_op", "triton_op"])
+def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> None:
+    """Two copies of one operator: the later takes its name, and both compute, with gradients."""
+    for home in ("one", "other"):
+        written(tmp_path / home / "rms_norm", "rms_norm", register)
+        (tmp_path / home / "__init__.py").touch()
+    program = """
+        import torch
+        import one.rms_norm, other.rms_norm
+
+        x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(8, requires_grad=True)
+        found = []
+        for module in (one.rms_norm, other.rms_norm, one.rms_norm):
+            y = module.rms_norm(x, weight)
+            found.append((y, *torch.autograd.grad(y.square().sum(), (x, weight))))
+        want = torch.nn.functional.rms_norm(x, (8,), weight, 1e-6)
+        want = (want, *torch.autograd.grad(want.square().sum(), (x, weight)))
+        for got in found:
+            torch.testing.assert_close(got, want)
+        y, rstd = torch.ops.of_tests.rms_norm(x, weight, 1e-6)
+        torch.testing.assert_close(y, want[0])
+        print(y.grad_fn is not None, rstd.requires_grad)
+    """
+    assert run(tmp_path, program) == "True False\n"
+
+
+def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
+    written(tmp_path / "rms_norm", "rms_norm", "custom_op")
+    program = """
+        import torch
+        import rms_norm
+
+        print(hasattr(torch.ops.of_tests, "rms_norm"))
+        rms_norm.rms_norm
+        print(hasattr(torch.ops.of_tests, "rms_norm"))
+    """
+    assert run(tmp_path, program) == "False\nTrue\n"
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("name", "others"), [("rms_norm", "torch.randn(48)"), ("gelu", ""), ("linear", "torch.randn(32, 48)")]
+)
+def test_torch_traces_into_a_triton_op(name: str, others: str, dynamic: bool, tmp_path: Path) -> None:
+    """Kernels are nodes of the graph, with symbolic lengths too. What runs it launches nothing here."""
+    written(tmp_path / name, name, "triton_op")
+    program = f"""
+        import torch
+        from torch._dynamo.backends.common import aot_autograd
+        from {name} import {name}
+
+        def keep(graph, _):
+            print(*(node.target for node in graph.graph.nodes if node.op == "call_function"))
+            return lambda *_: 1 / 0
+
+        compiled = torch.compile({name}, fullgraph=True, dynamic={dynamic}, backend=aot_autograd(fw_compiler=keep))
+        try:
+            compiled(torch.randn(6, 48), {others})
+        except ZeroDivisionError:
+            pass
+    """
+    found = run(tmp_path, program, interpret=False)
+    assert "triton_kernel_wrapper_functional" in found
+    assert "of_tests" not in found
+
+
+RULES = {"linear": "lower", "router": "lower", "rms_norm": "float32", "sum": "float32", "kl_div": "float32"}
+RULES |= dict.fromkeys(("int8_matmul_dequant", "gelu", "amax", "argmax", "any"), "")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_autocast_does_what_it_does_to_the_likes_of_torch(name: str) -> None:
+    spec = read_spec(name, (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8"))
+    assert autocast_rule(program_of(spec)) == RULES[name]
+
+
+def test_what_is_not_registered_says_nothing_of_torch_library() -> None:
+    spec = read_spec("rms_norm.toml", (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8"))
+    assert "torch.library" not in generate(spec)["kernel.py"]

@@ -1,0 +1,182 @@
+"""A forward and its backward -> what the subclasses of torch.autograd.Function say."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from .backward import Backward, Part
+from .ir import Op
+from .registration import over_batch
+
+
+def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
+    """The class that eager autograd uses, and the one with `setup_context`, which torch.func and torch.library want."""
+    op, gradient = backward.forward.op, backward.gradient
+    inputs = [tensor.name for tensor in op.inputs]
+    params = [param.name for param in op.params]
+    results = [result.output.name for result in op.results]
+    own = [result.output.name for result in op.results if not result.when]
+    read = dict.fromkeys(tensor.name for part in backward.parts for tensor in part.op.inputs)
+    seeds = dict(gradient.seeds)
+    saved = [name for name in (*inputs, *results) if name in read]
+    attributes = _attributes(backward)
+    grads = {name: seeds.get(name, f"_d{name}") for name in results}
+    flat = [name for name in own if name not in seeds]
+    saves = len(results) > len(own) and not is_registered
+    call = ", ".join([*inputs, *params])
+    name = "_" + "".join(word.capitalize() for word in op.name.split("_"))
+    lines, needs = _backward_lines(backward, _Eager())
+    apart, needs_apart = _backward_lines(backward, _Registered() if is_registered else _Apart())
+    read_by_context = {*saved, *(value.partition(".")[0] for _, value in attributes)}
+    kept = _kept(saved, attributes)
+    constant = [name for name in results if name not in seeds or name not in own]
+    setup = [
+        *_unpacked([*inputs, *params], read_by_context, "inputs"),
+        *_unpacked(results, {*saved, *constant}, "output"),
+        *kept,
+        *_constant(constant),
+    ]
+    function, _, first = over_batch(op, f"{name if is_registered else f'{name}Transformed'}.apply").partition(", ")
+    return {
+        "class_name": name,
+        "arguments": call,
+        "call_forward": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
+        "call_plain": f"_{op.name}_forward({call}{', saves=False' if saves else ''})",
+        "picked": _picked(len(own), len(results)),
+        "targets": ", ".join(results),
+        "own_results": ", ".join(own),
+        "saved": ", ".join(saved),
+        "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
+        "kept": [*kept, *_constant(flat)],
+        "keeps_nothing": not kept and not flat and not saves,
+        "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
+        "seeds": ", ".join(grads[name] for name in own),
+        "needs": needs,
+        "lines": lines,
+        "setup": setup or ['"""Keeps nothing."""'],
+        "all_seeds": ", ".join(grads.values()),
+        "needs_apart": needs_apart,
+        "lines_apart": apart,
+        "vmap": f"{function}({first}, info, in_dims, *args)",
+        "call_any": [f"call: Callable[..., Any] = _{op.name}_op"] if is_registered else [],
+    }
+
+
+def is_saved(op: Op, name: str) -> bool:
+    return any(result.when and result.output.name == name for result in op.results)
+
+
+def _attributes(backward: Backward) -> list[tuple[str, str]]:
+    """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
+    used = dict.fromkeys(param.name for part in backward.parts for param in part.op.params)
+    shapes = dict.fromkeys(name for part in backward.parts for name in part.shapes)
+    shapes |= dict.fromkeys(name for name, text in backward.spelled.items() if f"ctx.{name}_shape" in text)
+    dtypes = dict.fromkeys(name for part in backward.parts for name in part.dtypes)
+    optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
+    guards = {name: f" if {name} is not None else None" for name in optional}
+    return [
+        *((name, name) for name in used),
+        *((f"{name}_shape", f"{name}.shape") for name in shapes),
+        *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes),
+    ]
+
+
+def _kept(saved: list[str], attributes: list[tuple[str, str]]) -> list[str]:
+    lines = [f"ctx.save_for_backward({', '.join(saved)})"] if saved else []
+    return [*lines, *(f"ctx.{name} = {value}" for name, value in attributes)]
+
+
+def _constant(names: list[str]) -> list[str]:
+    return [f"ctx.mark_non_differentiable({', '.join(names)})"] if names else []
+
+
+def _unpacked(names: list[str], read: Container[str], source: str) -> list[str]:
+    """The line that takes a tuple apart, where any of it is read; one result comes without a tuple."""
+    targets = [name if name in read else f"_{name}" for name in names]
+    if not any(name in read for name in names):
+        return []
+    if len(names) == 1:
+        return [f"{targets[0]} = output" if source == "output" else f"({targets[0]},) = {source}"]
+    return [f"{', '.join(targets)} = {source}"]
+
+
+def _picked(own: int, count: int) -> str:
+    """Of what the inner function returns, what the caller gets."""
+    if own == count:
+        return ""
+    return "[0]" if own == 1 else f"[:{own}]"
+
+
+class _Eager:
+    """The backward of the class that eager autograd uses: it calls the functions of the parts."""
+
+    fills = False  # whether a part returns something for a gradient that is not needed
+
+    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
+        return f"_{part.op.name}({', '.join([*passed, *(f'{name}={text}' for name, text in flags.items())])})"
+
+
+class _Apart(_Eager):
+    """The backward under torch.func, to which each part is a function."""
+
+    function = "_Once.apply"
+    suffix = ""
+
+    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
+        return f"{self.function}({', '.join([f'_{part.op.name}{self.suffix}', *passed, *flags.values()])})"
+
+
+class _Registered(_Apart):
+    """The backward of registered operators, which return something for each gradient."""
+
+    function = "_once"
+    suffix = "_op"
+    fills = True
+
+
+def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
+    """The lines that call the parts and return the gradients, and whether they ask what is needed."""
+    op = backward.forward.op
+    inputs = [tensor.name for tensor in op.inputs]
+    computed = {result.output.name for part in backward.parts for result in part.op.results}
+    alone = len(backward.parts) == 1 and all(_own(text) in computed for text in backward.spelled.values())
+    lines: list[str] = []
+    optional: set[str] = set()  # results of parts that are not always there
+    for part in backward.parts:
+        names = [result.output.name for result in part.op.results]
+        needed = {own: _needed(backward, own, inputs) for own in names}
+        flags = {r.when: needed[r.output.name] for r in part.op.results if r.when}
+        optional |= {r.output.name for r in part.op.results if r.when}
+        passed = [*(tensor.name for tensor in part.op.inputs), *(f"ctx.{param.name}" for param in part.op.params)]
+        passed += [f"ctx.{name}_shape" for name in part.shapes] + [f"ctx.{name}_dtype" for name in part.dtypes]
+        call = f"{', '.join(names)} = {way.call(part, passed, flags)}"
+        if alone:
+            lines.append(call)
+            continue
+        condition = " or ".join(dict.fromkeys(needed.values()))
+        lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
+    returned = []
+    for place, tensor in enumerate(op.inputs):
+        text = backward.spelled.get(tensor.name, "None")
+        shared = _needed(backward, _own(text), inputs) != f"needs[{place}]" or _own(text) not in optional
+        absent = tensor.default is not None and shared  # An input that is not there has no gradient.
+        is_asked = tensor.name in backward.spelled and (absent or (way.fills and _own(text) in optional))
+        returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
+    returned += ["None"] * len(op.params)
+    *before, last = lines or [""]
+    target, _, call = last.partition(" = ")
+    result = ", ".join(returned)
+    lines = [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
+    return lines, any("needs[" in line for line in lines)
+
+
+def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
+    """Whether any gradient is needed that a result of a part is for."""
+    users = [name for name, text in backward.spelled.items() if _own(text) == own]
+    return " or ".join(f"needs[{inputs.index(name)}]" for name in users)
+
+
+def _own(text: str) -> str:
+    """The name of the gradient that an expression of the host is made of."""
+    return text.partition("[")[0].partition(".")[0]
