@@ -100,6 +100,19 @@ def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Siz
     return torch.Size(sizes)
 
 
+def _check_float8(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a float8 that Triton cannot read on an older GPU."""
+    if (
+        tensor.dtype == torch.float8_e4m3fn
+        and tensor.device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(tensor.device) < (8, 9)
+    ):
+        raise TypeError(
+            f"{name} is float8_e4m3fn, for which a GPU of compute capability 8.9 or later is needed"
+        )
+
+
 def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
     for tensor in tensors:

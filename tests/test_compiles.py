@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts embedding heads integer_math integer_reductions integers_beside_floats"
+    "arg_two_axes bool_and_numbers casts embedding float8 heads integer_math integer_reductions integers_beside_floats"
     " many_reductions mixed_dtypes optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle"
     " powers product_many_axes product_prologue product_quantised reverse row_constants scaled_softmax spelled_dtypes"
     " standard_scores take_optional take_optional_map variances wide_positions wide_reductions"

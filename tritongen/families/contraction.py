@@ -17,9 +17,9 @@ from ..contractions import Contraction, Product
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering, compute_of, if_given, load_default, parse, substitute
 from ..promotion import promote
-from ..spec import BATCH, FLOATS, Input
+from ..spec import BATCH, FLOAT8S, FLOATS, Input
 from ..structure import Program, references
-from ..tile import Tensor, loads, meets_tensors, mentions, needed
+from ..tile import Tensor, loads, meets_tensors, mentions, needed, widen_float8
 from ..triangles import kept_where
 from ..views import Argument, Kernel
 
@@ -170,9 +170,9 @@ class _Builder:
     def widening(self, tensor: Input) -> str:
         dtypes = set(tensor.type.dtypes)
         to = self.compute.text
-        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS}:
+        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
             return ""
-        return f".to({to})"
+        return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
 
     # Expressions
 
