@@ -208,13 +208,13 @@ def _descriptor(
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
 
-    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through is
-    copied to where one can: the product reads it many times.
+    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through, or of bytes,
+    which tensor cores read along the inner axis alone, is copied to where one can: the product reads it many times.
     """
     blocks = [1] * (tensor.ndim - 2)
     if _is_aligned(tensor):
         return TensorDescriptor.from_tensor(tensor, [*blocks, block, block_inner]), True
-    if _is_aligned(tensor.mT):
+    if _is_aligned(tensor.mT) and tensor.itemsize > 1:
         return (
             TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
             False,

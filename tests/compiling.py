@@ -159,14 +159,14 @@ def value(param: Param, other: bool) -> Any:
 
 
 def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str) -> torch.Tensor:
-    """A tensor of no particular values; 48 is divisible by 16, which makes a kernel of its own.
+    """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
     A "line" is long in one dimension alone, and so one run of elements in whatever order.
     """
     named = list(axes(spec))
-    lengths = dict(zip(named, itertools.cycle((48, 3, 5))))
+    lengths = dict(zip(named, itertools.cycle((96, 3, 5))))
     if layout == "line":
-        lengths = dict.fromkeys(named, 1) | {named[-1]: 48}
+        lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [
         math.prod(size or lengths[name] for name, size in zip(term.names, term.sizes, strict=True))
         for term in tensor.type.shape

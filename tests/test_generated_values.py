@@ -73,6 +73,13 @@ def multiplies(spec: Spec) -> bool:
     return program_of(spec).contraction is not None
 
 
+@cache
+def has_groups(spec: Spec) -> bool:
+    """Whether groups of what a matrix product sums are scaled by themselves; their blocks have tails of their own."""
+    contraction = program_of(spec).contraction
+    return contraction is not None and bool(contraction.groups)
+
+
 def build(spec: Spec, folder: Path) -> ModuleType:
     """The generated package, imported."""
     home = folder / spec.name
@@ -102,7 +109,7 @@ def lengths(spec: Spec, case: Case) -> dict[str, int]:
     if case.ones:
         return dict.fromkeys(named, 1) | {"W": 2}  # torch wants two values for a variance by channel
     found = dict(zip(named, itertools.cycle(LENGTHS)))
-    return found | {case.long: LONG if len(named) <= 2 else LONG_OF_MANY}
+    return found | {case.long: LONG if len(named) <= 2 or has_groups(spec) else LONG_OF_MANY}
 
 
 def cases(spec: Spec) -> Iterator[Case]:

@@ -8,12 +8,14 @@ of them run is decided on the host.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import param_arguments, param_casts, store_cast
 from ..contractions import Contraction, Product
+from ..factors import SHORTEST
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering, compute_of, if_given, load_default, parse, substitute
 from ..promotion import promote
@@ -54,6 +56,9 @@ class ContractionKernels:
     dot: Dtype | None
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
+    group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
+    multiplies_bytes: bool
+    float8: bool  # whether float8 is multiplied as it is
     slices: int  # in which a program finishes a tile
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
@@ -71,10 +76,13 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.dot if builder.converts else None,
         builder.accumulator,
         builder.reduces_rows(),
+        builder.group_size(),
+        all(dtype in ("int8", *FLOAT8S) for dtype in builder.dtypes),
+        builder.float8,
         builder.slices,
         builder.kept is not None,
         builder.pointers(),
-        builder.descriptors() if builder.dtypes & {"float16", "bfloat16"} else None,
+        builder.descriptors() if builder.is_described() else None,
         builder.parts(),
         builder.combine(),
     )
@@ -94,15 +102,13 @@ class _Builder:
     def __init__(self, program: Program, contraction: Contraction) -> None:
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
-        left, right = contraction.products[0].sides
-        self.dot = promote(left.dtype, right.dtype)
+        self.dot = _multiplied(self.op, promote(*(side.dtype for side in contraction.products[0].sides)))
         self.compute = compute_of(self.op)
         if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
         names = {(name, n): None for side, n in sides for name in self.tensors(side)}
-        matrices = [(name, n) for name, n in names if {"inner", ("rows", "cols")[n]} <= set(self.roles(name))]
-        self.operands = tuple(Operand(self.op.input(name), n) for name, n in matrices)
+        self.operands = tuple(Operand(self.op.input(name), n) for name, n in names if self.is_matrix(name, n))
         self.inside = dict.fromkeys(name for name, _ in names)
         plain = all(isinstance(side, Load) for side, _ in sides)
         kinds = {o.tensor.type.variable or tuple(o.tensor.type.dtypes) for o in self.operands}
@@ -110,8 +116,10 @@ class _Builder:
             len(self.operands) == 1
             or all(o.tensor.type.variable or len(o.tensor.type.dtypes) == 1 for o in self.operands)
         )
-        self.converts = not (plain and one_kind)
-        self.dtypes = {dtype for name in self.dot.of for dtype in self.dtypes_of(name)}
+        dtypes = {dtype for operand in self.operands for dtype in operand.tensor.type.dtypes}
+        self.float8 = plain and dtypes <= set(FLOAT8S)
+        self.converts = not (plain and (one_kind or self.float8))
+        self.dtypes = dtypes if self.float8 else {d for name in self.dot.of for d in self.dtypes_of(name)}
         self.kept = kept_where(self.op, contraction)
 
     # Where things are
@@ -125,6 +133,23 @@ class _Builder:
     def dtypes_of(self, name: str) -> tuple[str, ...]:
         return next((tensor.type.dtypes for tensor in self.op.inputs if tensor.name == name), (name,))
 
+    def is_described(self) -> bool:
+        """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks."""
+        narrow = bool(self.dtypes & {"float16", "bfloat16", "int8", *FLOAT8S})
+        return narrow and not (self.group_size().isdigit() and int(self.group_size()) % SHORTEST)
+
+    def group_size(self) -> str:
+        """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
+        if not self.contraction.groups:
+            return ""
+        sizes = [dict(self.op.sizes).get(axis, 0) for axis in self.contraction.within]
+        return str(math.prod(sizes)) if all(sizes) else "group_size"
+
+    def is_matrix(self, name: str, side: int) -> bool:
+        """Whether an input varies along the inner axes, all of them, and those of a side."""
+        lacks = self.contraction.lacking("inner", self.op.input(name).type.axes)
+        return {"inner", ("rows", "cols")[side]} <= set(self.roles(name)) and not lacks
+
     def roles(self, name: str) -> tuple[str, ...]:
         return self.contraction.roles(self.op.input(name).type.axes)
 
@@ -137,25 +162,26 @@ class _Builder:
     def base(self, operand: Operand) -> str:
         return f"{operand.name}_{('rows', 'cols')[operand.side]}"
 
-    def address(self, tensor: Tensor, side: int = 0) -> str:
-        places = {
-            "batch": "batch",
-            "rows": "rows",
-            "cols": "cols",
-            "inner": ("inner[None, :]", "inner[:, None]")[side],
-        }
-        roles = sorted(self.contraction.roles(tensor.axes), key=list(places).index)
-        return " + ".join([tensor.pointer, *(f"{places[role]} * {stride(tensor.name, role)}" for role in roles)])
+    def address(self, tensor: Tensor, side: int | None = None) -> str:
+        """Of the elements of a block of a side, or else of a tile and the group in hand."""
+        places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": _inner(side) or "group"}
+        terms = [tensor.pointer]
+        for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
+            lacks = self.contraction.lacking(role, tensor.axes)
+            if role == "inner" and side is None:
+                lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
+            steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
+            terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
+        return " + ".join(terms)
 
-    def mask(self, axes: tuple[str, ...], side: int = 0) -> str:
+    def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
         roles = set(self.contraction.roles(axes))
         if {"rows", "cols"} <= roles:
             return "tile_mask"
-        inner = ("inner_mask[None, :]", "inner_mask[:, None]")[side]
-        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner}
-        return " & ".join(text for role, text in found.items() if role in roles)
+        found = {"rows": "row_mask", "cols": "col_mask", "inner": _inner(side, "inner_mask")}
+        return " & ".join(text for role, text in found.items() if role in roles and text)
 
-    def load(self, tensor: Input, side: int = 0) -> list[Line]:
+    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
         mask = self.mask(mine.axes, side)
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
@@ -177,12 +203,14 @@ class _Builder:
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
-        """Of the math of one side, or of what comes after the sums."""
+        """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
 
         def index(axis: str) -> ast.expr:
             role = self.contraction.roles((axis,))[0]
-            place = {"inner": ("inner[None, :]", "inner[:, None]")[side or 0]}.get(role, role)
-            axes = self.contraction.axes(role)
+            place, axes = role, self.contraction.axes(role)
+            if role == "inner":
+                place = _inner(side) or "group"
+                axes = axes if side is not None else self.contraction.groups
             for below in reversed(axes[axes.index(axis) + 1 :]):
                 place += f" // {self.size_name(below)}"
             return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
@@ -239,15 +267,50 @@ class _Builder:
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             precision = f', input_precision="{self.op.precision}"' if "float32" in self.dtypes else ""
-            result = f", out_dtype={self.accumulator}" if self.accumulator != "tl.float32" else ""
-            lines.loop.append(Line(f"{product.name} = tl.dot({', '.join(names)}, {product.name}{precision}{result})"))
+            result = f", out_dtype={self.summed}" if self.summed != "tl.float32" else ""
+            if product.scale is not None:
+                scale = self.scale(product, lines, done)
+                converts = f".to({self.accumulator})" if self.summed == "tl.int32" else ""
+                dot = f"tl.dot({', '.join(names)}{precision}{result}){converts}"
+                lines.loop.append(Line(f"{product.name} += {dot} * {scale}"))
+                continue
+            if self.contraction.groups:
+                dot = f"tl.dot({', '.join(names)}{precision}{result})"
+                lines.loop.append(Line(f"{product.name} += {dot}"))
+                continue
+            comment = ""
+            if self.float8:
+                precision = ", max_num_imprecise_acc=BLOCK_K"
+                comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
+            dot = f"tl.dot({', '.join(names)}, {product.name}{precision}{result})"
+            lines.loop.append(Line(f"{product.name} = {dot}", comment))
+
+    def scale(self, product: Product, lines: _Lines, done: set[str]) -> str:
+        """What multiplies the sum of a group's block, after the lines that it takes."""
+        assert product.scale is not None
+        for name in self.tensors(product.scale):
+            if name not in done:
+                lines.loop += self.load(self.op.input(name))
+                done.add(name)
+        lowering = self.lowering()
+        for value in needed(self.op.values, references(product.scale)):
+            if value.name not in done:
+                lines.loop += lowering.line(value)
+                done.add(value.name)
+        lowering.target, lowering.pending = f"{product.name}_scale", []
+        tree = lowering.expression(product.scale)
+        lines.loop += lowering.pending
+        lines.devices |= lowering.devices
+        text = ast.unparse(tree)
+        return text if isinstance(tree, ast.Name) else f"({text})"
 
     def side(self, product: Product, n: int, lines: _Lines, done: set[str]) -> str:
         """The name or expression of a side, after the lines that compute it."""
         node = product.sides[n]
         to = self.conversion()
         if isinstance(node, Load):
-            return f"{node.name}{to}"
+            float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
+            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.dtypes else ''}{to}"
         lowering = self.lowering(n)
         for value in needed(self.op.values, references(node)):
             if value.name not in done:
@@ -259,8 +322,7 @@ class _Builder:
             lowering.target, lowering.pending = name, []
             text = ast.unparse(lowering.expression(node))
             if _lane(self.op, node, self.contraction.inner) != "0":
-                inner = ("inner_mask[None, :]", "inner_mask[:, None]")[n]
-                text = f"tl.where({inner}, {text}, 0.0)"
+                text = f"tl.where({_inner(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
             lines.loop += [*lowering.pending, Line(f"{name} = {text}{to}")]
@@ -282,7 +344,12 @@ class _Builder:
 
     @property
     def accumulator(self) -> str:
-        """The dtype of the sums; launches tell it where it may be float64."""
+        """The dtype in which all adds up: with scales of groups, that of the math."""
+        return self.compute.text if self.contraction.groups else self.summed
+
+    @property
+    def summed(self) -> str:
+        """The dtype of sums of products; launches tell it where it may be float64."""
         if self.dot.kind != "float":
             return "tl.int32"
         return "ACC" if "float64" in self.dtypes else "tl.float32"
@@ -299,10 +366,11 @@ class _Builder:
             return parse(f"({tile} + 1) * {block} - 1" if last[axis] else f"{tile} * {block}")
 
         assert {rows, cols} == set(last)
+        every = "n_steps" if self.contraction.groups else "n_inner"
         lowering = self.lowering()
         lowering.index = index
         text = ast.unparse(lowering.expression(condition))
-        return [Line(f"n_summed = tl.where({text}, n_inner, 0)", "A tile that is masked as a whole is not summed.")]
+        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
 
     def start(self) -> list[Line]:
         zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.accumulator})"
@@ -358,7 +426,7 @@ class _Builder:
     def combine(self) -> Kernel:
         lines = _Lines(setup=self.start())
         for name in self.products:
-            other = "0" if self.dot.kind != "float" else "0.0"
+            other = "0" if self.accumulator == "tl.int32" else "0.0"
             lines.loop.append(Line(f"{name} += tl.load({self.part(name, 'split')}, mask=tile_mask, other={other})"))
         self.after(lines, lambda _, line: [line])
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
@@ -415,7 +483,7 @@ class _Builder:
         return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
 
     def read_by_pointer(self, operand: Operand) -> list[Line]:
-        name, inner = operand.name, ("inner[None, :]", "inner[:, None]")[operand.side]
+        name, inner = operand.name, _inner(operand.side)
         other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
         at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
         mask = self.mask(operand.tensor.type.axes, operand.side)
@@ -431,6 +499,9 @@ class _Builder:
         body = [*lines.setup, *lines.loop, *lines.end]
         casts = param_casts(self.op, self.compute, self.lowering())
         casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
+        if self.contraction.groups and suffix != "combine_kernel":
+            casts.append(Line(f"group_blocks = tl.cdiv({self.group_size()}, BLOCK_K)"))
+            casts.append(Line("n_steps = n_groups * group_blocks"))
         every = [*casts, *body]
         arguments: list[Argument] = []
         tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
@@ -440,7 +511,10 @@ class _Builder:
                 for kind in ("desc", "ptr")
                 if mentions(every, f"{name}_{kind}")
             ]
-        counts = ["n_rows", "n_cols", *(["n_inner"] if suffix != "combine_kernel" else [])]
+        counts = ["n_rows", "n_cols"]
+        if suffix != "combine_kernel":
+            counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
+            counts += ["n_inner"] if not self.contraction.groups or mentions(every, "n_inner") else []
         if self.contraction.batch and (described or suffix in ("part_kernel", "combine_kernel")):
             counts.insert(0, "n_batch")
         counts += {"part_kernel": ["steps"], "combine_kernel": ["n_parts"]}.get(suffix, [])
@@ -483,6 +557,20 @@ class _Builder:
                 tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}
             ),
         )
+
+
+def _inner(side: int | None, name: str = "inner") -> str:
+    """The positions in a block of the inner axes, or their mask, as they lie on a side."""
+    return "" if side is None else f"{name}{('[None, :]', '[:, None]')[side]}"
+
+
+def _multiplied(op: Op, dtype: Dtype) -> Dtype:
+    """What is multiplied where products have this dtype: float32 where no float decides."""
+    tensors = {tensor.name: tensor for tensor in op.inputs}
+    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
+    if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
+        return Dtype("float", ("float32",))
+    return dtype
 
 
 def stride(name: str, role: str) -> str:
