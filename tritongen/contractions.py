@@ -92,9 +92,9 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
     products = []
     for name, sides in zip(names, found.values(), strict=True):
-        both = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
+        one, other = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
         scale = _product(sides.scales) if sides.scales else None
-        products.append(Product(name, *(reversed(both) if turned else both), scale))
+        products.append(Product(name, other, one, scale) if turned else Product(name, one, other, scale))
     order.sort(key=lambda axis: axis not in groups)
     roles = (left & right, rows, cols, set(first.over), set(groups))
     return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
@@ -114,9 +114,7 @@ class _Sides:
     def scaled(self, scales: set[Node]) -> _Sides:
         """With some factors apart, as scales of groups."""
         left, right = (tuple(f for f in side if f not in scales) for side in (self.left, self.right))
-        return replace(
-            self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales)
-        )
+        return replace(self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales))
 
     @property
     def inside(self) -> tuple[Node, ...]:

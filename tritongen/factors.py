@@ -25,7 +25,8 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
     def flat(part: Node) -> list[Node]:
         if isinstance(part, Ref):
             line = op.value(part.name).node
-            found = flat(line) if isinstance(line, Call) and line.function == "mul" else [part]
+            multiplies = isinstance(line, Call) and line.function == "mul"
+            found: list[Node] = flat(line) if multiplies else [part]
             return found if set(part.axes) == set(node.axes) or any(map(leaves, found)) else [part]
         if isinstance(part, Call) and part.function == "mul":
             return [factor for arg in part.args for factor in flat(arg)]

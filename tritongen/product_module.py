@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from .factors import SHORTEST
-from .families.contraction import COUNTS, SLICERS, ContractionKernels, Operand, plan_contraction
+from .families.contraction import SLICERS, ContractionKernels, plan_contraction
+from .families.places import COUNTS, Operand
 from .host import tuple_text
 from .ir import Load, Result
 from .launch import Traffic

@@ -17,34 +17,16 @@ from ..assemble import param_arguments, param_casts, store_cast
 from ..contractions import Contraction, Product
 from ..factors import SHORTEST
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
-from ..lower import Compute, Line, Lowering, compute_of, if_given, load_default, parse, substitute
+from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..promotion import promote
-from ..spec import BATCH, FLOAT8S, FLOATS, Input
+from ..spec import BATCH, FLOAT8S, FLOATS
 from ..structure import Program, references
-from ..tile import Tensor, loads, meets_tensors, mentions, needed, widen_float8
+from ..tile import Tensor, loads, mentions, needed
 from ..triangles import kept_where
 from ..views import Argument, Kernel
+from .places import COUNTS, Operand, Places, inner_of, stride
 
-COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
-SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 SLICERS = {2: "_halves", 4: "_quarters"}
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
-
-    tensor: Input
-    side: int
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def flag(self) -> str:
-        """The kernel's name for whether the inner axes come last in memory."""
-        return f"{self.name.upper()}_INNER_LAST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.accumulator,
         builder.reduces_rows(),
         builder.group_size(),
-        all(dtype in ("int8", *FLOAT8S) for dtype in builder.dtypes),
+        builder.multiplies_bytes,
         builder.float8,
         builder.slices,
         builder.kept is not None,
@@ -106,6 +88,7 @@ class _Builder:
         self.compute = compute_of(self.op)
         if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
+        self.places = Places(self.op, contraction, self.compute)
         sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
         names = {(name, n): None for side, n in sides for name in self.tensors(side)}
         self.operands = tuple(Operand(self.op.input(name), n) for name, n in names if self.is_matrix(name, n))
@@ -133,10 +116,14 @@ class _Builder:
     def dtypes_of(self, name: str) -> tuple[str, ...]:
         return next((tensor.type.dtypes for tensor in self.op.inputs if tensor.name == name), (name,))
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        return self.dtypes <= {"int8", *FLOAT8S}
+
     def is_described(self) -> bool:
         """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks."""
-        narrow = bool(self.dtypes & {"float16", "bfloat16", "int8", *FLOAT8S})
-        return narrow and not (self.group_size().isdigit() and int(self.group_size()) % SHORTEST)
+        narrow = self.multiplies_bytes or self.dtypes & {"float16", "bfloat16"}
+        return bool(narrow) and not (self.group_size().isdigit() and int(self.group_size()) % SHORTEST)
 
     def group_size(self) -> str:
         """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
@@ -148,94 +135,27 @@ class _Builder:
     def is_matrix(self, name: str, side: int) -> bool:
         """Whether an input varies along the inner axes, all of them, and those of a side."""
         lacks = self.contraction.lacking("inner", self.op.input(name).type.axes)
-        return {"inner", ("rows", "cols")[side]} <= set(self.roles(name)) and not lacks
-
-    def roles(self, name: str) -> tuple[str, ...]:
-        return self.contraction.roles(self.op.input(name).type.axes)
-
-    def base_line(self, operand: Operand) -> Line:
-        """The pointers to where the rows or the columns of a matrix begin."""
-        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
-        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
-        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
-
-    def base(self, operand: Operand) -> str:
-        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
-
-    def address(self, tensor: Tensor, side: int | None = None) -> str:
-        """Of the elements of a block of a side, or else of a tile and the group in hand."""
-        places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": _inner(side) or "group"}
-        terms = [tensor.pointer]
-        for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
-            lacks = self.contraction.lacking(role, tensor.axes)
-            if role == "inner" and side is None:
-                lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
-            steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
-            terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
-        return " + ".join(terms)
-
-    def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
-        roles = set(self.contraction.roles(axes))
-        if {"rows", "cols"} <= roles:
-            return "tile_mask"
-        found = {"rows": "row_mask", "cols": "col_mask", "inner": _inner(side, "inner_mask")}
-        return " & ".join(text for role, text in found.items() if role in roles and text)
-
-    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
-        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
-        mask = self.mask(mine.axes, side)
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
-        text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
-        if tensor.default is None:
-            return [Line(f"{tensor.name} = {text}")]
-        number = load_default(tensor)
-        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
-        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
-
-    def widening(self, tensor: Input) -> str:
-        dtypes = set(tensor.type.dtypes)
-        to = self.compute.text
-        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
-            return ""
-        return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
+        return {"inner", ("rows", "cols")[side]} <= set(self.places.roles(name)) and not lacks
 
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
         """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
 
-        def index(axis: str) -> ast.expr:
-            role = self.contraction.roles((axis,))[0]
-            place, axes = role, self.contraction.axes(role)
-            if role == "inner":
-                place = _inner(side) or "group"
-                axes = axes if side is not None else self.contraction.groups
-            for below in reversed(axes[axes.index(axis) + 1 :]):
-                place += f" // {self.size_name(below)}"
-            return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
-
         def load(node: Load, lowering: Lowering) -> ast.expr:
             tensor = self.op.input(node.name)
-            if side is not None and node.name in self.matrices and (to := self.widening(tensor)):
+            if side is not None and node.name in self.matrices and (to := self.places.widening(tensor)):
                 return parse(f"{node.name}{to}")
             return ast.Name(node.name)
 
-        return Lowering(self.op, self.compute, index, self.size, load, self.row_reduction)
+        def index(axis: str) -> ast.expr:
+            return self.places.index(axis, side)
+
+        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction)
 
     @property
     def matrices(self) -> set[str]:
         return {operand.name for operand in self.operands}
-
-    def size(self, axes: tuple[str, ...]) -> ast.expr:
-        for role, count in COUNTS.items():
-            if set(axes) == set(self.contraction.axes(role)):
-                return parse(count)
-        return parse(" * ".join(self.size_name(axis) for axis in axes))
-
-    def size_name(self, axis: str) -> str:
-        fixed = dict(self.op.sizes).get(axis)
-        return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
@@ -260,23 +180,18 @@ class _Builder:
         for name in self.inside:
             if name in self.matrices:
                 continue
-            roles = self.roles(name)
+            roles = self.places.roles(name)
             side = next(n for p in self.products.values() for n, s in enumerate(p.sides) if name in self.tensors(s))
-            (lines.loop if "inner" in roles else lines.setup).extend(self.load(self.op.input(name), side))
+            (lines.loop if "inner" in roles else lines.setup).extend(self.places.load(self.op.input(name), side))
         done: set[str] = set()
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             precision = f', input_precision="{self.op.precision}"' if "float32" in self.dtypes else ""
             result = f", out_dtype={self.summed}" if self.summed != "tl.float32" else ""
-            if product.scale is not None:
-                scale = self.scale(product, lines, done)
-                converts = f".to({self.accumulator})" if self.summed == "tl.int32" else ""
-                dot = f"tl.dot({', '.join(names)}{precision}{result}){converts}"
-                lines.loop.append(Line(f"{product.name} += {dot} * {scale}"))
-                continue
             if self.contraction.groups:
+                scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
                 dot = f"tl.dot({', '.join(names)}{precision}{result})"
-                lines.loop.append(Line(f"{product.name} += {dot}"))
+                lines.loop.append(Line(f"{product.name} += {dot}{scale}"))
                 continue
             comment = ""
             if self.float8:
@@ -290,7 +205,7 @@ class _Builder:
         assert product.scale is not None
         for name in self.tensors(product.scale):
             if name not in done:
-                lines.loop += self.load(self.op.input(name))
+                lines.loop += self.places.load(self.op.input(name))
                 done.add(name)
         lowering = self.lowering()
         for value in needed(self.op.values, references(product.scale)):
@@ -322,7 +237,7 @@ class _Builder:
             lowering.target, lowering.pending = name, []
             text = ast.unparse(lowering.expression(node))
             if _lane(self.op, node, self.contraction.inner) != "0":
-                text = f"tl.where({_inner(n, 'inner_mask')}, {text}, 0.0)"
+                text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
             lines.loop += [*lowering.pending, Line(f"{name} = {text}{to}")]
@@ -384,12 +299,12 @@ class _Builder:
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
-                lines.end += self.load(tensor)
+                lines.end += self.places.load(tensor)
         for value in values:
             lines.end += lowering.line(value)
         for result in self.op.results:
             name = result.output.name
-            target, mask = self.address(Tensor(name, result.axes)), self.mask(result.axes)
+            target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
             lines.end += store(name, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
@@ -410,16 +325,16 @@ class _Builder:
     # Kernels
 
     def pointers(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
-        self.block(lines, self.read_by_pointer)
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.places.read_by_pointer)
         self.after(lines, lambda _, line: [line])
         return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
 
     def parts(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
-        self.block(lines, self.read_by_pointer)
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.places.read_by_pointer)
         for name in self.products:
-            lines.end.append(Line(f"tl.store({self.part(name, 'split')}, {name}, mask=tile_mask)"))
+            lines.end.append(Line(f"tl.store({self.places.part(name, 'split')}, {name}, mask=tile_mask)"))
         doc = "A part of each sum, for few tiles and a long inner axis."
         return self.kernel("part_kernel", doc, lines)
 
@@ -427,7 +342,9 @@ class _Builder:
         lines = _Lines(setup=self.start())
         for name in self.products:
             other = "0" if self.accumulator == "tl.int32" else "0.0"
-            lines.loop.append(Line(f"{name} += tl.load({self.part(name, 'split')}, mask=tile_mask, other={other})"))
+            lines.loop.append(
+                Line(f"{name} += tl.load({self.places.part(name, 'split')}, mask=tile_mask, other={other})")
+            )
         self.after(lines, lambda _, line: [line])
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
 
@@ -436,7 +353,7 @@ class _Builder:
 
         def read(operand: Operand) -> list[Line]:
             at = ("first_row", "first_col")[operand.side]
-            batch = "matrix, " if "batch" in self.roles(operand.name) else ""
+            batch = "matrix, " if "batch" in self.places.roles(operand.name) else ""
             block = ("BLOCK_M", "BLOCK_N")[operand.side]
             as_is, turned = ((at, "start"), ("start", at)) if operand.side == 0 else (("start", at), (at, "start"))
             shape = [(block, "BLOCK_K"), ("BLOCK_K", block)]
@@ -477,22 +394,10 @@ class _Builder:
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
         beside = names - self.matrices
-        return 4 if any({"rows", "cols"} <= set(self.roles(name)) for name in beside) else 2
+        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
 
     def reduces_rows(self) -> bool:
         return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
-
-    def read_by_pointer(self, operand: Operand) -> list[Line]:
-        name, inner = operand.name, _inner(operand.side)
-        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
-        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
-        mask = self.mask(operand.tensor.type.axes, operand.side)
-        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
-
-    def part(self, name: str, split: str) -> str:
-        """Where a part of a sum is kept: parts by matrices by rows by columns, without gaps."""
-        matrix = f"({split} * n_batch + batch)" if self.contraction.batch else split
-        return f"{name}_part_ptr + ({matrix} * n_rows + rows) * n_cols + cols"
 
     def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
         """The kernel of some lines, with the arguments that they mention."""
@@ -521,7 +426,7 @@ class _Builder:
         arguments += [Argument(name, name) for name in counts]
         for axis in self.op.axes:
             if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
-                arguments.append(Argument(self.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
+                arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
         made = [r.output.name for r in self.op.results]
         for name, axes in tensors:
@@ -559,11 +464,6 @@ class _Builder:
         )
 
 
-def _inner(side: int | None, name: str = "inner") -> str:
-    """The positions in a block of the inner axes, or their mask, as they lie on a side."""
-    return "" if side is None else f"{name}{('[None, :]', '[:, None]')[side]}"
-
-
 def _multiplied(op: Op, dtype: Dtype) -> Dtype:
     """What is multiplied where products have this dtype: float32 where no float decides."""
     tensors = {tensor.name: tensor for tensor in op.inputs}
@@ -571,10 +471,6 @@ def _multiplied(op: Op, dtype: Dtype) -> Dtype:
     if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
         return Dtype("float", ("float32",))
     return dtype
-
-
-def stride(name: str, role: str) -> str:
-    return f"stride_{name}_{SUFFIX[role]}"
 
 
 def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:
