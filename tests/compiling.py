@@ -3,8 +3,8 @@
     python tests/compiling.py SPEC FOLDER [SPEC FOLDER ...]
 
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
-launch only compiles. Prints what Triton refuses, and how many kernels it took. Run as a program of
-its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
+kernels it took. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -65,6 +66,9 @@ class Launches:
         self.driver = Driver()
         self.compiled: dict[int, Any] = {}  # By identity: the same launch gives the same kernel.
         self.launched: set[str] = set()
+        self.multiplied: set[tuple[str, str]] = (
+            set()
+        )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.refused = 0
         self.configs: Any = None
         driver.set_active(self.driver)
@@ -76,6 +80,9 @@ class Launches:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
             ptx = result.asm.get("ptx", "")
+            self.multiplied |= {
+                (kernel.__name__, found) for found in re.findall(r"wgmma\.mma_async\S*\.(\w+\.\w+) ", ptx)
+            }
             length, shared = ptx.count("\n"), ptx.count("st.shared")
             product = hasattr(self.configs, "POINTERS")  # Its tiles go through shared memory.
             if length > LONGEST or (shared > SHARED and not product):
@@ -105,6 +112,8 @@ def main() -> None:
         call(launches, spec, module, WIDE, other=True)
         for name in kernels(module) - launches.launched:
             launches.refuse(f"{name} was not launched")
+    for kernel, dtypes in sorted(launches.multiplied):
+        print(f"{kernel} multiplies {dtypes}")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
