@@ -25,10 +25,9 @@ GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 OTHERS = (
     "arg_two_axes bool_and_numbers casts embedding float8 heads integer_math integer_reductions integers_beside_floats"
     " many_reductions mixed_dtypes optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle"
-    " powers"
-    " product_float8_weights product_groups_pair product_many_axes product_prologue product_quantised reverse"
-    " row_constants scaled_softmax spelled_dtypes"
-    " standard_scores take_optional take_optional_map variances wide_positions wide_reductions"
+    " powers product_float8_weights product_groups_pair product_many_axes product_prologue product_quantised reverse"
+    " row_constants scaled_softmax spelled_dtypes standard_scores take_optional take_optional_map variances"
+    " wide_positions wide_reductions"
 ).split()
 
 
