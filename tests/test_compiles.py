@@ -25,7 +25,7 @@ GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 OTHERS = (
     "arg_two_axes bool_and_numbers casts embedding float8 heads integer_math integer_reductions integers_beside_floats"
     " many_reductions mixed_dtypes optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle"
-    " powers product_float8_weights product_groups_pair product_many_axes product_prologue product_quantised reverse"
+    " powers product_float8_weights group_pair product_many_axes product_prologue product_quantised reverse"
     " row_constants scaled_softmax spelled_dtypes standard_scores take_optional take_optional_map variances"
     " wide_positions wide_reductions"
 ).split()
@@ -57,7 +57,7 @@ def test_other_specs(first: int, tmp_path: Path) -> None:
 
 def test_scales_leave_float8_to_tensor_cores(tmp_path: Path) -> None:
     """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
-    names = ["product_float8", "product_groups", "product_groups_of_bytes", "product_groups_of_weights"]
+    names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]
     gallery = [ROOT / "specs" / f"{name}.toml" for name in ("fp8_matmul_scaled", "fp8_matmul_blocks")]
     told = compile_all([*generated(names, tmp_path), *((spec, ROOT / "generated" / spec.stem) for spec in gallery)])
     assert set(re.findall(r"_(\w+)_descriptor_kernel multiplies (.+)", told)) == {
@@ -65,7 +65,7 @@ def test_scales_leave_float8_to_tensor_cores(tmp_path: Path) -> None:
         ("fp8_matmul_blocks", "e4m3.e4m3"),
         ("product_float8", "e4m3.e4m3"),
         ("product_groups", "e4m3.e4m3"),
-        ("product_groups_of_bytes", "s8.s8"),
+        ("product_group_bytes", "s8.s8"),
         ("product_groups_of_weights", "bf16.bf16"),
     }
 
