@@ -84,6 +84,27 @@ def layers() -> Iterator[Case]:
     yield f"linear_silu_mul {m}x{n}x{k} bfloat16", 4 * m * n * k, lambda: linear_silu_mul(x, gate, up), peers
 
 
+def scaled() -> Iterator[Case]:
+    """Of float8: with a scale for each row and column, and with one for 128 elements of a row and for 128 by 128."""
+    from generated.fp8_matmul_blocks import fp8_matmul_blocks
+    from generated.fp8_matmul_scaled import fp8_matmul_scaled
+
+    for size in (4096, 8192):
+        a, b = (draw(size, size).to(torch.float8_e4m3fn) for _ in range(2))
+        a_scale, b_scale = (torch.rand(size, device="cuda") for _ in range(2))
+        torchs = partial(torch._scaled_mm, a, b.T, a_scale[:, None], b_scale[None, :], out_dtype=torch.bfloat16)
+        fast = {"torch._scaled_mm, fast sums": partial(torchs, use_fast_accum=True)}
+        peers = {"torch._scaled_mm": torchs, **fast}
+        name = f"fp8_matmul_scaled {size}x{size}x{size} float8_e4m3fn"
+        yield name, 2 * size**3, partial(fp8_matmul_scaled, a, b, a_scale, b_scale), peers
+        a_scale, b_scale = (torch.rand(rows, size // 128, device="cuda") for rows in (size, size // 128))
+        x = (a.float() * a_scale.repeat_interleave(128, 1)).bfloat16()
+        w = (b.float() * b_scale.repeat_interleave(128, 0).repeat_interleave(128, 1)).bfloat16()
+        peers = {"cuBLAS of the same in bfloat16": partial(torch.matmul, x, w.T), **fast}
+        name = f"fp8_matmul_blocks {size}x{size}x{size} float8_e4m3fn"
+        yield name, 2 * size**3, partial(fp8_matmul_blocks, a, b, a_scale, b_scale), peers
+
+
 def milliseconds(run: Callable[[], Any]) -> float:
     return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
 
@@ -95,7 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = ["| case | ours, TFLOP/s | torch's | ratio |", "|---|--:|--:|--:|"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    for part in (products, batches, layers):
+    for part in (products, batches, layers, scaled):
         for name, operations, ours, peers in part():
             if options.only not in name:
                 continue

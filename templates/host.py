@@ -117,6 +117,19 @@ def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Siz
     return torch.Size(sizes)
 
 
+def _check_float8(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a float8 that Triton cannot read on an older GPU."""
+    if (
+        tensor.dtype == torch.float8_e4m3fn
+        and tensor.device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(tensor.device) < (8, 9)
+    ):
+        raise TypeError(
+            f"{name} is float8_e4m3fn, for which a GPU of compute capability 8.9 or later is needed"
+        )
+
+
 def _index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
     for tensor in tensors:
@@ -212,13 +225,13 @@ def _descriptor(
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
 
-    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through is
-    copied to where one can: the product reads it many times.
+    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through, or of bytes,
+    which tensor cores read along the inner axis alone, is copied to where one can: the product reads it many times.
     """
     blocks = [1] * (tensor.ndim - 2)
     if _is_aligned(tensor):
         return TensorDescriptor.from_tensor(tensor, [*blocks, block, block_inner]), True
-    if _is_aligned(tensor.mT):
+    if _is_aligned(tensor.mT) and tensor.itemsize > 1:
         return (
             TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
             False,

@@ -164,13 +164,13 @@ def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> i
 def use_descriptors(
     device: torch.device, dtype: torch.dtype, n_rows: int, n_cols: int, n_terms: int
 ) -> bool:
-    """Whether tiles are copied through descriptors: of half precision, on NVIDIA's Hopper and later, and
-    for so many terms in all sums that the time on the host to make descriptors does not show.
+    """Whether tiles are copied through descriptors: of half precision or bytes, on NVIDIA's Hopper and later,
+    and for so many terms in all sums that the time on the host to make descriptors does not show.
     """
     return (
         n_terms >= 2**34
         and min(n_rows, n_cols) > 128
-        and dtype in (torch.float16, torch.bfloat16)
+        and dtype.itemsize <= 2
         and device.type == "cuda"
         and torch.version.hip is None
         and torch.cuda.get_device_capability(device) >= (9, 0)

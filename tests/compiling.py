@@ -3,8 +3,8 @@
     python tests/compiling.py SPEC FOLDER [SPEC FOLDER ...]
 
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
-launch only compiles. Prints what Triton refuses, and how many kernels it took. Run as a program of
-its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
+kernels it took. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ TARGETS = {
 # lines of PTX, where a reduction is a store or two. Exponentials in float64, spelled out, are 6,000 lines at most.
 SHARED, LONGEST = 100, 12_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
+OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 
 
@@ -64,6 +66,9 @@ class Launches:
         self.driver = Driver()
         self.compiled: dict[int, Any] = {}  # By identity: the same launch gives the same kernel.
         self.launched: set[str] = set()
+        self.multiplied: set[tuple[str, str]] = (
+            set()
+        )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.refused = 0
         self.configs: Any = None
         driver.set_active(self.driver)
@@ -75,6 +80,9 @@ class Launches:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
             ptx = result.asm.get("ptx", "")
+            self.multiplied |= {
+                (kernel.__name__, found) for found in re.findall(r"wgmma\.mma_async\S*\.(\w+\.\w+) ", ptx)
+            }
             length, shared = ptx.count("\n"), ptx.count("st.shared")
             product = hasattr(self.configs, "POINTERS")  # Its tiles go through shared memory.
             if length > LONGEST or (shared > SHARED and not product):
@@ -95,13 +103,17 @@ def main() -> None:
         module = imported(Path(folder))
         launches.configs = module.configs
         for target in TARGETS:
+            if target == "sm_80" and any(one.type.dtypes == ("float8_e4m3fn",) for one in spec.inputs):
+                continue
             launches.driver.target = target
-            call(launches, spec, module, NARROW)
+            call(launches, spec, module, OLD if target == "sm_80" else NARROW)
         launches.driver.target = "sm_90"
         module._index_dtype = lambda *_: tl.int64
         call(launches, spec, module, WIDE, other=True)
         for name in kernels(module) - launches.launched:
             launches.refuse(f"{name} was not launched")
+    for kernel, dtypes in sorted(launches.multiplied):
+        print(f"{kernel} multiplies {dtypes}")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
@@ -129,10 +141,10 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
         tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
-        for choices in ways(configs, launches.driver.target, dtypes == NARROW):
+        for choices in ways(configs, launches.driver.target, dtypes is not WIDE):
             vars(configs).update(choices)
             results = getattr(module, spec.name)(*arguments, **params)
-        for choices in ways(backward, launches.driver.target, dtypes == NARROW) if backward else []:
+        for choices in ways(backward, launches.driver.target, dtypes is not WIDE) if backward else []:
             vars(backward).update(choices)
             results = getattr(module, spec.name)(*map(leaf, spec.inputs, itertools.repeat(spec), arguments), **params)
             results = results if isinstance(results, tuple) else (results,)
@@ -156,14 +168,14 @@ def value(param: Param, other: bool) -> Any:
 
 
 def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str) -> torch.Tensor:
-    """A tensor of no particular values; 48 is divisible by 16, which makes a kernel of its own.
+    """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
     A "line" is long in one dimension alone, and so one run of elements in whatever order.
     """
     named = list(axes(spec))
-    lengths = dict(zip(named, itertools.cycle((48, 3, 5))))
+    lengths = dict(zip(named, itertools.cycle((96, 3, 5))))
     if layout == "line":
-        lengths = dict.fromkeys(named, 1) | {named[-1]: 48}
+        lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [
         math.prod(size or lengths[name] for name, size in zip(term.names, term.sizes, strict=True))
         for term in tensor.type.shape

@@ -6,8 +6,10 @@ The interpreter accepts what the compiler refuses, so the emitted tests alone do
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,15 +23,16 @@ ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts embedding gradient_registered heads integer_math integer_reductions"
-    " integers_beside_floats many_reductions mixed_dtypes optional_in_functions optional_in_rows optional_inputs"
-    " permute_six pixel_shuffle powers product_many_axes product_prologue product_quantised registered_heads"
-    " registered_product reverse row_constants scaled_softmax spelled_dtypes standard_scores take_optional"
-    " take_optional_map variances wide_positions wide_reductions"
+    "arg_two_axes bool_and_numbers casts embedding float8 gradient_registered group_pair heads integer_math"
+    " integer_reductions integers_beside_floats many_reductions mixed_dtypes optional_in_functions optional_in_rows"
+    " optional_inputs permute_six pixel_shuffle powers product_float8_weights product_many_axes product_prologue"
+    " product_quantised registered_heads registered_product reverse row_constants scaled_softmax spelled_dtypes"
+    " standard_scores take_optional take_optional_map variances wide_positions wide_reductions"
 ).split()
 
 
-def compile_all(pairs: list[tuple[Path, Path]]) -> None:
+def compile_all(pairs: list[tuple[Path, Path]]) -> str:
+    """Compile the kernels of specs and their folders; what the program prints."""
     command = [sys.executable, str(ROOT / "tests" / "compiling.py"), *(str(path) for pair in pairs for path in pair)]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
@@ -39,6 +42,7 @@ def compile_all(pairs: list[tuple[Path, Path]]) -> None:
     compiled, total = last.removeprefix("compiled ").split(" of ")
     assert int(total) >= 5 * len(pairs)
     assert compiled == total, done.stdout[-3000:]
+    return done.stdout
 
 
 @pytest.mark.parametrize("first", range(0, len(GALLERY), 8))
@@ -48,13 +52,32 @@ def test_the_gallery(first: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, len(OTHERS), 8))
 def test_other_specs(first: int, tmp_path: Path) -> None:
-    names = OTHERS[first : first + 8]
-    pairs = [(ROOT / "tests" / "specs" / f"{name}.toml", tmp_path / name) for name in names]
-    for path, folder in pairs:
-        folder.mkdir()
+    compile_all(generated(OTHERS[first : first + 8], tmp_path))
+
+
+def test_scales_leave_float8_to_tensor_cores(tmp_path: Path) -> None:
+    """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
+    names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]
+    gallery = [ROOT / "specs" / f"{name}.toml" for name in ("fp8_matmul_scaled", "fp8_matmul_blocks")]
+    told = compile_all([*generated(names, tmp_path), *((spec, ROOT / "generated" / spec.stem) for spec in gallery)])
+    assert set(re.findall(r"_(\w+)_descriptor_kernel multiplies (.+)", told)) == {
+        ("fp8_matmul_scaled", "e4m3.e4m3"),
+        ("fp8_matmul_blocks", "e4m3.e4m3"),
+        ("product_float8", "e4m3.e4m3"),
+        ("product_groups", "e4m3.e4m3"),
+        ("product_group_bytes", "s8.s8"),
+        ("product_groups_of_weights", "bf16.bf16"),
+    }
+
+
+def generated(names: Sequence[str], folder: Path) -> list[tuple[Path, Path]]:
+    """Specs of tests/specs, and the folders that they are generated into."""
+    pairs = [(ROOT / "tests" / "specs" / f"{name}.toml", folder / name) for name in names]
+    for path, home in pairs:
+        home.mkdir()
         for name, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
-            (folder / name).write_text(text, encoding="utf-8")
-    compile_all(pairs)
+            (home / name).write_text(text, encoding="utf-8")
+    return pairs
 
 
 def test_no_param_has_the_name_of_an_option() -> None:

@@ -193,8 +193,9 @@ _STRUCTURE = (
         "TG122",
         "an unknown dtype",
         """
-        Classes: float, int, bool, number (float and int) and any. Dtypes have torch's names:
-        float16, bfloat16, float32, float64, uint8, int8, int16, int32, int64, bool.
+        Classes: float, int, bool, number (float and int), any, and float8 apart from them. Dtypes have
+        torch's names: float16, bfloat16, float32, float64, uint8, int8, int16, int32, int64, bool,
+        float8_e4m3fn, float8_e5m2.
 
             x = "half[N]"      # wrong
             x = "float16[N]"
@@ -343,6 +344,22 @@ _STRUCTURE = (
 )
 
 _SCHEDULE = (
+    row(
+        "TG406",
+        "what float8 cannot be",
+        """
+        float8_e4m3fn and float8_e5m2 (`float8` for both) are dtypes of inputs. Their values are exact
+        in float32, in which they are computed; beside a float of another input they take its dtype.
+        They promote to nothing by themselves, and nothing is cast to them.
+
+            w = "float8|float16[N, K]"  # wrong
+            w = "float8[N, K]"
+
+            [outputs]
+            y = "auto"                  # wrong where all floats of the math are float8
+            y = "bfloat16"
+        """,
+    ),
     row(
         "TG501",
         "a size that is not a power of two",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from .diagnostics import Mistake, Mistakes
+from .factors import factors_of, scales_by_group, without_casts
 from .ir import Call, Load, Node, Op, Reduce, Ref, Value, walk
 from .promotion import promote
 from .spec import Input
@@ -15,11 +16,15 @@ WIDEST = 256  # columns that one tile holds, so that it can reduce them
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes."""
+    """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes.
+
+    `scale` multiplies what a group of the inner axes sums up to.
+    """
 
     name: str
     left: Node
     right: Node
+    scale: Node | None = None
 
     @property
     def sides(self) -> tuple[Node, Node]:
@@ -28,13 +33,28 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """The products of an operator, and what the axes are to them, each in the order of the results."""
+    """The products of an operator, and what the axes are to them, each in the order of the results.
+
+    The first of the inner axes are `groups`, along which scales vary that the others leave alone.
+    """
 
     products: tuple[Product, ...]
     batch: tuple[str, ...]
     rows: tuple[str, ...]
     cols: tuple[str, ...]
     inner: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The inner axes along which no scale of a group varies."""
+        return tuple(axis for axis in self.inner if axis not in self.groups)
+
+    def lacking(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The last axes of a role, along which a tensor that has the first of them stays the same."""
+        every = self.axes(role)
+        has = tuple(axis for axis in every if axis in axes)
+        return every[len(has) :] if has == every[: len(has)] else ()
 
     def axes(self, role: str) -> tuple[str, ...]:
         found: tuple[str, ...] = getattr(self, role)
@@ -51,7 +71,9 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
 
     Raises `Mistakes` where there are products that one kernel does not compute.
     """
-    found = {value.name: sides for value in op.values if (sides := _sides(op, value.node))}
+    found, groups = _by_group(op)
+    if not found:
+        found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, False))}
     if not found:
         return None
     op, names = _without_scales(op, found)
@@ -63,27 +85,40 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
         what = f"sums products over {others_over} beside others over {over}"
         raise _refused(op, two, what, "two products of one spec have the same axes; write a spec for each")
-    _check(op, names, first, {node for sides in found.values() for node in (*sides.left, *sides.right)})
+    _check(op, names, first, found)
     left, right = first.free
     turned = op.results[0].axes[-1] in left - right
     rows, cols = (right - left, left - right) if turned else (left - right, right - left)
     order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
     products = []
     for name, sides in zip(names, found.values(), strict=True):
-        both = (_product(sides.left), _product(sides.right))
-        products.append(Product(name, *(reversed(both) if turned else both)))
-    groups = (left & right, rows, cols, set(first.over))
-    return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in group) for group in groups))
+        one, other = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
+        scale = _product(sides.scales) if sides.scales else None
+        products.append(Product(name, other, one, scale) if turned else Product(name, one, other, scale))
+    order.sort(key=lambda axis: axis not in groups)
+    roles = (left & right, rows, cols, set(first.over), set(groups))
+    return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The factors of a sum of products: those of either side, and those that lack the inner axes."""
+    """The factors of a sum of products: those of either side, those that lack all inner axes, and those
+    that vary with groups of them alone."""
 
     left: tuple[Node, ...]
     right: tuple[Node, ...]
     outside: tuple[Node, ...]
     over: tuple[str, ...]
+    scales: tuple[Node, ...] = ()
+
+    def scaled(self, scales: set[Node]) -> _Sides:
+        """With some factors apart, as scales of groups."""
+        left, right = (tuple(f for f in side if f not in scales) for side in (self.left, self.right))
+        return replace(self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales))
+
+    @property
+    def inside(self) -> tuple[Node, ...]:
+        return *self.left, *self.right, *self.scales
 
     @property
     def turned(self) -> _Sides:
@@ -98,11 +133,21 @@ def _free(factors: tuple[Node, ...], over: tuple[str, ...]) -> frozenset[str]:
     return frozenset(axis for factor in factors for axis in factor.axes) - set(over)
 
 
-def _sides(op: Op, node: Node) -> _Sides | None:
+def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
+    """The sums of products with scales of groups apart, and the axes of the groups; neither where there are no such."""
+    found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, True))}
+    overs = {sides.over for sides in found.values()}
+    if len(overs) != 1:
+        return {}, ()
+    scales, groups = scales_by_group(op, [(sides.left, sides.right) for sides in found.values()], *overs)
+    return {name: sides.scaled(scales) for name, sides in found.items()} if groups else {}, groups
+
+
+def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     """The two sides of a sum of products; None where one side has no axis of its own."""
     if not isinstance(node, Reduce) or node.kind != "sum":
         return None
-    factors = _factors(op, node.arg)
+    factors = factors_of(op, node.arg, node.over, by_group)
     outside = tuple(factor for factor in factors if not set(factor.axes) & set(node.over))
     inside = sorted((factor for factor in factors if factor not in outside), key=lambda factor: -len(factor.axes))
     left: tuple[Node, ...] = tuple(inside[:1])
@@ -116,20 +161,6 @@ def _sides(op: Op, node: Node) -> _Sides | None:
             return None
     ours, theirs = _free(left, node.over), _free(right, node.over)
     return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
-
-
-def _factors(op: Op, node: Node) -> list[Node]:
-    """What a node multiplies; a line that spans both sides is looked into, any other stays a line."""
-
-    def flat(part: Node) -> list[Node]:
-        if isinstance(part, Ref) and set(part.axes) == set(node.axes):
-            inner = op.value(part.name).node
-            return flat(inner) if isinstance(inner, Call) and inner.function == "mul" else [part]
-        if isinstance(part, Call) and part.function == "mul":
-            return [factor for arg in part.args for factor in flat(arg)]
-        return [part]
-
-    return flat(node)
 
 
 def _product(factors: tuple[Node, ...]) -> Node:
@@ -155,7 +186,7 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
             name = f"{value.name}_dot"
             while name in taken:
                 name += "_"
-        core = _product((*sides.left, *sides.right))
+        core = _product(sides.inside)
         axes = tuple(axis for axis in core.axes if axis not in sides.over)
         dot = replace(value.node, arg=core, axes=axes)
         names.append(name)
@@ -167,14 +198,17 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
     return replace(op, values=tuple(values)), tuple(names)
 
 
-def _check(op: Op, names: tuple[str, ...], sides: _Sides, factors: set[Node]) -> None:
+def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> None:
     """Refuse what the kernels of a contraction do not compute beside it."""
     left, right = sides.free
     line = names[0]
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
             raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first, in a spec")
+    factors = {factor for one in found.values() for factor in one.inside}
+    scales = {factor for one in found.values() for factor in one.scales}
     inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
+    multiplied = {node.name for factor in factors - scales for node in _below(op, factor) if isinstance(node, Load)}
     for factor in factors:
         for node in _below(op, factor):
             if isinstance(node, Reduce):
@@ -185,7 +219,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, factors: set[Node]) ->
         if tensor.default is not None and len(tensor.type.axes) > 1:
             raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
     dtypes = [_product(side).dtype for side in (sides.left, sides.right)]
-    _check_dtypes(op, line, [op.input(name) for name in sorted(inside)], promote(*dtypes).kind)
+    _check_dtypes(op, line, [op.input(name) for name in sorted(multiplied)], promote(*dtypes).kind)
     known = left | right
     for value in op.values:
         for node in walk(value.node):

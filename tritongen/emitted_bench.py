@@ -9,7 +9,7 @@ from typing import Any
 from .emitted_tests import draws_view, imports, oracle_view, tuple_text
 from .ir import Op
 from .samples import Shapes, dtype_columns, range_of
-from .spec import BATCH, FLOATS, Input, Spec
+from .spec import BATCH, FLOAT8S, FLOATS, Input, Spec
 from .structure import Program
 
 ROW = 4096
@@ -25,6 +25,7 @@ def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
     view = oracle_view(spec, op)
     returned = f"{view['call']}(*tensors{view['star_params']})"
     drawn = draws_view(spec, op, shapes)
+    float8 = any(set(tensor.type.dtypes) & set(FLOAT8S) for tensor in op.inputs)
     lengths = Sizes(program) if program.contraction else Lengths(program, shapes)
     return {
         **view,
@@ -37,6 +38,9 @@ def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
         "draws_others": drawn["draws_ints"] or drawn["draws_bools"],
+        # Nothing draws float8.
+        "drawn_as": "" if float8 else "dtype=dtype, ",
+        "drawn_to": ".to(dtype)" if float8 else "",
         "draws_counts": drawn["draws_unsigned"] or drawn["draws_bools"],
     }
 

@@ -25,7 +25,7 @@ from .samples import (
     refused_values,
     required_values,
 )
-from .spec import BATCH, BOOLS, FLOATS, INTS, AxisTerm, Input, Spec
+from .spec import BATCH, BOOLS, FLOAT8S, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
 KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
@@ -314,7 +314,7 @@ def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
         "axes": tuple_text(targets) if len(targets) == 1 else ", ".join(targets),
         "axes_text": ", ".join(shapes.axes),
         "draws": [(local(tensor.name), draw(tensor, spec, op)) for tensor in op.inputs],
-        "draws_floats": bool(dtypes & set(FLOATS)),
+        "draws_floats": bool(dtypes & {*FLOATS, *FLOAT8S}),
         "draws_ints": bool(dtypes & set(INTS)),
         "draws_unsigned": "uint8" in dtypes,
         "draws_bools": bool(dtypes & set(BOOLS)),
@@ -394,6 +394,8 @@ _BYTES = {
     "bool": 1,
     "uint8": 1,
     "int8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
     "int16": 2,
     "float16": 2,
     "bfloat16": 2,

@@ -71,6 +71,8 @@ class Host:
         first = self.first()
         for tensor in self.op.inputs:
             block = [self.check(tensor)]
+            if "float8_e4m3fn" in tensor.type.dtypes:
+                block.append(f'_check_float8("{self.op.name}: {tensor.name}", {tensor.name})')
             if first is not None and tensor is not first:
                 block += [
                     f"if {tensor.name}.device != {first.name}.device:",

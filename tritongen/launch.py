@@ -38,6 +38,8 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     sums: int = 0  # over the rows, beside what is computed for each
     products: int = 0  # the matrix products that a kernel sums at once
+    bytes: bool = False  # whether these multiply bytes
+    twice: bool = False  # whether they sum each block by itself, beside the sum of all
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
 
 
@@ -192,6 +194,10 @@ def tiles(table: tuple[Config, ...], traffic: Traffic, schedule: Schedule) -> li
         usual = ((first.block_m,), (first.block_n,), (first.warps,), (first.stages,))
         every = product(*(given or default for given, default in zip(lists, usual, strict=True)))
         table = tuple(Config(w, block_m=m, block_n=n, block_k=first.block_k, stages=s) for m, n, w, s in every)
+    if traffic.twice:  # Twice the registers.
+        table = tuple(config for config in table if config.block_m * config.block_n <= 64 * 32 * config.warps)
+    if traffic.bytes:  # As long in memory as blocks of half precision.
+        table = tuple(replace(config, block_k=min(256, 2 * config.block_k)) for config in table)
     if traffic.width:
         return [replace(config, block_n=traffic.width) for config in table]
     if traffic.products > 1 and not schedule.block_n:

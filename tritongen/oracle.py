@@ -15,7 +15,7 @@ from .functions import FUNCTIONS
 from .ir import Op, Result
 from .lower import substitute
 from .reductions import REDUCTIONS
-from .spec import BATCH, AxisTerm, Input, Spec, told_in_order
+from .spec import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
 from .syntax import Text
 
 
@@ -23,7 +23,10 @@ def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
         return (f"return {ast.unparse(Text(spec.reference).parse())}",)
-    return _Printer(spec, op).lines()
+    # torch computes nothing in float8.
+    names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
+    widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]
+    return *widened, *_Printer(spec, op).lines()
 
 
 def signature(op: Op) -> str:

@@ -6,7 +6,9 @@ import math
 import re
 from typing import Any
 
-from .families.contraction import COUNTS, SLICERS, ContractionKernels, Operand, plan_contraction
+from .factors import SHORTEST
+from .families.contraction import SLICERS, ContractionKernels, plan_contraction
+from .families.places import COUNTS, Operand
 from .host import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
@@ -17,6 +19,7 @@ from .structure import Program
 from .views import Kernel
 
 TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stages"
+GROUP_TILES = TILES.replace("kwargs", 'kwargs | {"BLOCK_K": block_k}')
 
 
 class Products(Common):
@@ -40,7 +43,8 @@ class Products(Common):
             "batch_factor": "n_batch * " if batched else "",
             "sums": names,
             "whole_rows": plan.whole_rows,
-            "summed": "n_summed" if plan.skips else "n_inner",
+            "summed": "n_summed" if plan.skips else "n_steps" if plan.group_size else "n_inner",
+            **self.groups(),
             **self.overlap(),
             "slices": plan.slices,
             "slicer": SLICERS[plan.slices],
@@ -67,8 +71,29 @@ class Products(Common):
         ]
         width = self.width() if plan.whole_rows else 0
         kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
-        traffic = Traffic(frozenset(kinds), products=len(names), width=width)
+        traffic = Traffic(
+            frozenset(kinds),
+            products=len(names),
+            width=width,
+            bytes=plan.multiplies_bytes,
+            twice=bool(plan.group_size) or plan.float8,
+        )
         return Module("contraction.py.jinja", self.view(extra), traffic)
+
+    def groups(self) -> dict[str, str]:
+        """How blocks keep to groups of the inner axes that are scaled by themselves."""
+        size = self.plan.group_size
+        if not size:
+            return {"group_size": "", "block_end": "n_inner", "whole_blocks": "", "fit_whole": "", "fit": ""}
+        holds = f"max({SHORTEST}, _power_of_two({size}))"
+        holds = str(1 << (int(size) - 1).bit_length()) if size.isdigit() else holds
+        return {
+            "group_size": size,
+            "block_end": f"(group + 1) * {size}",
+            "whole_blocks": "" if size.isdigit() else f" and {size} % {SHORTEST} == 0",
+            "fit_whole": f"block_k = math.gcd(block_k, {size})  # Groups are whole blocks.",
+            "fit": f"block_k = min(block_k, {holds})",
+        }
 
     def descriptor_extra(self, kernel: Kernel | None) -> dict[str, Any]:
         if kernel is None:
@@ -81,7 +106,7 @@ class Products(Common):
             "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
             "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
             "describe": self.describe(kernel),
-            "launch_descriptors": self.call(kernel, grid, f"{self.specialised_loop()}{TILES}"),
+            "launch_descriptors": self.call(kernel, grid, f"{self.specialised_loop()}{self.tiles}"),
         }
 
     def specialised_loop(self) -> str:
@@ -106,7 +131,7 @@ class Products(Common):
 
     def dtypes(self, dot: str) -> list[str]:
         lines = [f"dot = {dot}"] if self.plan.dot else []
-        if self.plan.accumulator == "ACC":
+        if "ACC" in self.plan.pointers.constexprs:
             lines.append(
                 f"accumulator = tl.float64 if {'dot' if self.plan.dot else dot} == torch.float64 else tl.float32"
             )
@@ -118,7 +143,12 @@ class Products(Common):
     def counts(self) -> list[str]:
         roles = self.present(("batch", "rows", "cols", "inner"))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
-        return [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
+        lines = [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
+        if self.plan.group_size:
+            lines.append(f"n_groups = {length_text(self.contraction.groups)}")
+        if self.plan.group_size == "group_size":
+            lines.append(f"group_size = {length_text(self.contraction.within)}")
+        return lines
 
     def known_lengths(self) -> str:
         names = ", ".join(COUNTS[role] for role in self.present(("batch", "rows", "cols", "inner")))
@@ -147,15 +177,18 @@ class Products(Common):
         text = name
         if list(axes) != wanted:
             text += f".permute({self.places(axes, wanted)})"
-        if all(self.contraction.axes(role) == (axis,) != (BATCH,) for role, axis in zip(roles, wanted, strict=False)):
+        is_matrix = any(operand.name == name for operand in self.plan.operands)
+        lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
+        every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
+        if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
             return text
-        every = [axis for role in roles for axis in self.contraction.axes(role)]
         if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
             ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in every if axis not in axes}
             spread = ", ".join(ones.get(axis, "*batch" if axis == BATCH else axis) for axis in every)
             sizes = ", ".join("*batch" if axis == BATCH else axis for axis in every)
             text = f"{text}.reshape({spread}).expand({sizes})"
-        return f"{text}.reshape({', '.join(COUNTS[role] for role in roles)})"
+        has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
+        return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
 
     def places(self, axes: tuple[str, ...], wanted: list[str]) -> str:
         """The positions of some axes, where leading ones are any number."""
@@ -222,13 +255,18 @@ class Products(Common):
 
     def workspaces(self, names: list[str]) -> list[str]:
         dtypes = {"ACC": "_torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
+        dtypes["COMPUTE"] = "_torch_dtype(compute)"
         dtype = dtypes[self.plan.accumulator]
         sizes = "n_parts, n_batch, n_rows, n_cols" if self.contraction.batch else "n_parts, n_rows, n_cols"
         return [f"{name}_part = torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)" for name in names]
 
-    def call(self, kernel: Kernel, grid: str, tiles: str = TILES) -> list[str]:
+    @property
+    def tiles(self) -> str:
+        return GROUP_TILES if self.plan.group_size else TILES
+
+    def call(self, kernel: Kernel, grid: str, tiles: str = "") -> list[str]:
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
         values |= {operand.flag: self.flag(operand) for operand in self.plan.operands}
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
         launcher = self.around.launcher(kernel.name)
-        return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles])})"]
+        return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles or self.tiles])})"]

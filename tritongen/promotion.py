@@ -6,14 +6,14 @@ import operator
 from collections.abc import Callable, Iterable
 
 from .ir import INT64, Constant, Dtype, Kind, Node
-from .spec import BOOLS, FLOATS, INTS
+from .spec import BOOLS, FLOAT8S, FLOATS, INTS
 
 _RANK: dict[Kind, int] = {"bool": 0, "int": 1, "any": 2, "float": 3}
 
 
 def kind_of(dtypes: Iterable[str]) -> Kind:
     names = set(dtypes)
-    if names <= set(FLOATS):
+    if names <= {*FLOATS, *FLOAT8S}:
         return "float"
     if names <= set(INTS):
         return "int"

@@ -26,7 +26,7 @@ from .spec import (
     Statement,
 )
 from .tables import SPEC
-from .types_grammar import ALL_DTYPES, parse_dtypes, parse_input, parse_output
+from .types_grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 
 # Names that an emitted module needs for itself: everywhere, and in kernels and wrappers.
 MODULES = frozenset(
@@ -252,7 +252,7 @@ class _Reader:
         variables: dict[str, tuple[str, ...]] = {}
         for name, text in self._table("types").items():
             key = ("types", name)
-            if self._check_identifier(name, key) and name in (*DTYPE_CLASSES, *ALL_DTYPES):
+            if self._check_identifier(name, key) and name in (*DTYPE_CLASSES, *READ_DTYPES):
                 self._note("TG113", f"'{name}' is already the name of a dtype", key)
             variables[name] = ()
             if isinstance(text, str) and text.strip():

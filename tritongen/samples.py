@@ -54,7 +54,16 @@ class Shapes:
             lengths[self.long] = long
         elif self.batch:
             batch = (*batch, long)
+        lengths = {axis: self.beside_fixed(axis, length) for axis, length in lengths.items()}
         return (*(batch if self.batch else ()), *self.fitting(lengths).values())
+
+    def beside_fixed(self, axis: str, length: int) -> int:
+        """How long an axis is where axes of fixed sizes make a side of a matrix product with it: two, if any."""
+        contraction = self.program.contraction
+        sides = [contraction.rows, contraction.cols, contraction.inner] if contraction else []
+        sizes = dict(self.program.op.sizes)
+        fixed = math.prod(sizes.get(beside, 1) for side in sides if axis in side for beside in side)
+        return max(min(2, length), -(-length // fixed))
 
     def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
         """The lengths, with axes as long as the positions reach that are taken along them."""
@@ -94,7 +103,9 @@ class Shapes:
         assert contraction is not None
         lengths = dict.fromkeys(contraction.batch, 3)
         for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
-            lengths |= dict.fromkeys(side[1:], 2) | {side[0]: -(-length // 2 ** (len(side) - 1))}
+            free = [axis for axis in side if axis in self.axes]
+            lengths |= dict.fromkeys(free[1:], 2)
+            lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
         return tuple(lengths[axis] for axis in self.axes)
 
     def small(self) -> list[tuple[int, ...]]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+# Only read: they are computed in float32, and give way to any other float.
+FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
 
@@ -20,6 +22,7 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "bool": BOOLS,
     "number": FLOATS + INTS,
     "any": FLOATS + INTS + BOOLS,
+    "float8": FLOAT8S,
 }
 
 # How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .diagnostics import did_you_mean, listed
 from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Ref, Scalar, Size
 from .promotion import kind_of
-from .spec import DTYPE_CLASSES
+from .spec import DTYPE_CLASSES, FLOAT8S
 from .types_grammar import ALIASES, ALL_DTYPES
 
 if TYPE_CHECKING:
@@ -93,7 +93,11 @@ def _cast(typer: _Typer, tree: ast.Call) -> Node:
         raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
     if isinstance(to, ast.Name) and to.id in typer.inputs:
         typer.used.add(to.id)
+        if typer.is_float8(to.id):
+            raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, "float8 is only read")
         return Cast(node, typer.dtype_of(to.id), node.axes)
+    if isinstance(to, ast.Name) and to.id in (*FLOAT8S, "float8"):
+        raise typer.fail("TG406", f"nothing is cast to {to.id}", to, "float8 is only read")
     if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
         text = ast.unparse(to)
         hint = f"name an input or one of {listed(ALL_DTYPES)}"

@@ -11,7 +11,7 @@ from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
 from .lower import Compute, Line, Lowering, if_given, load_default, parse
 from .space import Dim, Space
-from .spec import BATCH, Input
+from .spec import BATCH, FLOAT8S, Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,8 @@ class Tile:
         to = self.compute.text
         if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
             return ""
+        if dtypes <= set(FLOAT8S):
+            return widen_float8(to)
         floats = any("float" in dtype for dtype in dtypes)
         if tensor.name in indices(self.op):
             return ""
@@ -206,6 +208,11 @@ class Tile:
 
     def load(self, node: Load, lowering: Lowering) -> ast.expr:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+def widen_float8(compute: str) -> str:
+    """From float8 no step leads further than to float32."""
+    return ".to(tl.float32)" + (f".to({compute})" if compute != "tl.float32" else "")
 
 
 # Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.

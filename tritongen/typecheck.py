@@ -33,7 +33,7 @@ from .ir import (
 )
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
-from .spec import BATCH, Input, Output, Spec, told_in_order
+from .spec import BATCH, FLOAT8S, Input, Output, Spec, told_in_order
 from .special import SPECIAL, may_be
 from .syntax import SYMBOLS, NotAnExpression, Text, instead, symbol
 
@@ -150,10 +150,18 @@ class _Typer:
                 return None
         if output.dtype == "auto":
             dtype = node.dtype
+            if dtype.weak and dtype.kind == "float" and any(map(self.is_float8, self.inputs)):
+                hint = f'spell it, as in {output.name} = "bfloat16"'
+                self.report("TG406", f"{output.name} has no dtype: float8 values have none together", None, hint=hint)
+                return None
             if dtype.weak:
                 default = {"bool": "bool", "int": "int64"}.get(dtype.kind, "float32")
                 dtype = Dtype(kind_of((default,)), (default,))
         elif output.dtype in self.inputs:
+            if self.is_float8(output.dtype):
+                hint = f'spell another dtype, as in {output.name} = "bfloat16"'
+                self.report("TG406", f"{output.name} cannot have the float8 of {output.dtype}", None, hint=hint)
+                return None
             dtype = Dtype(kind_of(self.inputs[output.dtype].type.dtypes), (output.dtype,))
         else:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
@@ -303,8 +311,13 @@ class _Typer:
         return did_you_mean(name, known, "an expression sees the inputs, the params and the lines above it")
 
     def dtype_of(self, name: str) -> Dtype:
-        """An input's."""
+        """An input's. That of a float8 gives way to other floats, as a number's does."""
+        if self.is_float8(name):
+            return Dtype("float")
         return Dtype(kind_of(self.inputs[name].type.dtypes), (name,))
+
+    def is_float8(self, name: str) -> bool:
+        return set(self.inputs[name].type.dtypes) <= set(FLOAT8S)
 
     def binary(self, symbol: str, left: Node, right: Node, tree: ast.AST) -> Node:
         if (

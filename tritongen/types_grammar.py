@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from .diagnostics import Mistake, Mistakes, closest, did_you_mean, listed
-from .spec import BATCH, BOOLS, DTYPE_CLASSES, FLOATS, AxisTerm, TensorType
+from .spec import BATCH, BOOLS, DTYPE_CLASSES, FLOAT8S, FLOATS, AxisTerm, TensorType
 
 ALL_DTYPES = DTYPE_CLASSES["any"]
+READ_DTYPES = (*ALL_DTYPES, *FLOAT8S)
 # What people call them elsewhere, for the hint.
 ALIASES = {
     "half": "float16",
@@ -22,6 +23,10 @@ ALIASES = {
     "double": "float64",
     "fp64": "float64",
     "f64": "float64",
+    "fp8": "float8",
+    "float8_e4m3": "float8_e4m3fn",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8e5": "float8_e5m2",
     "char": "int8",
     "byte": "uint8",
     "short": "int16",
@@ -74,6 +79,8 @@ def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tu
     """`auto`, the name of an input or a dtype; axes in brackets may follow."""
     parser = _Parser(text, key)
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
+    if word.text in (*FLOAT8S, "float8") and word.text not in inputs:
+        parser.fail("TG406", f"no result is {word.text}", word, "float8 is only read: spell another dtype")
     known = ("auto", *inputs, *ALL_DTYPES)
     if word.text not in known:
         hint = did_you_mean(word.text, (*known, *ALIASES), "write 'auto', the name of an input or a dtype")
@@ -142,11 +149,15 @@ class _Parser:
         for word in words:
             if word.text in DTYPE_CLASSES:
                 admitted.update(DTYPE_CLASSES[word.text])
-            elif word.text in ALL_DTYPES:
+            elif word.text in READ_DTYPES:
                 admitted.add(word.text)
             else:
                 self._unknown_dtype(word, variables)
-        return tuple(dtype for dtype in ALL_DTYPES if dtype in admitted)
+        if admitted & set(FLOAT8S) and not admitted <= set(FLOAT8S):
+            other = next(word for word in words if word.text not in (*FLOAT8S, "float8"))
+            hint = "write a spec for each: float8 values give way to other floats, whatever those are"
+            self.fail("TG406", f"an input cannot be float8 or {other.text}", other, hint)
+        return tuple(dtype for dtype in READ_DTYPES if dtype in admitted)
 
     def _unknown_dtype(self, word: _Token, variables: Mapping[str, object]) -> NoReturn:
         if word.text in variables:
@@ -154,7 +165,7 @@ class _Parser:
         if not word.text[0].isalpha():
             self.fail("TG121", f"expected a dtype, found '{word.text}'", word)
         if word.text.islower():
-            found = ALIASES.get(word.text) or closest(word.text, (*DTYPE_CLASSES, *ALL_DTYPES))
+            found = ALIASES.get(word.text) or closest(word.text, (*DTYPE_CLASSES, *READ_DTYPES))
             otherwise = f"the classes are {listed(DTYPE_CLASSES)}"
             hint = f"did you mean '{found}'?" if found else otherwise
         else:
@@ -277,7 +288,7 @@ def _number(text: str) -> Default:
 
 
 def _holds(dtype: str, number: float | int | bool) -> bool:
-    if dtype in FLOATS:
+    if dtype in (*FLOATS, *FLOAT8S):
         return not isinstance(number, bool)
     if dtype in BOOLS or isinstance(number, bool):
         return dtype in BOOLS and isinstance(number, bool)

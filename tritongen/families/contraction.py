@@ -8,41 +8,25 @@ of them run is decided on the host.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import param_arguments, param_casts, store_cast
 from ..contractions import Contraction, Product
+from ..factors import SHORTEST
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
-from ..lower import Compute, Line, Lowering, compute_of, if_given, load_default, parse, substitute
+from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..promotion import promote
-from ..spec import BATCH, FLOATS, Input
+from ..spec import BATCH, FLOAT8S, FLOATS
 from ..structure import Program, references
-from ..tile import Tensor, loads, meets_tensors, mentions, needed
+from ..tile import Tensor, loads, mentions, needed
 from ..triangles import kept_where
 from ..views import Argument, Kernel
+from .places import COUNTS, Operand, Places, inner_of, stride
 
-COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
-SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 SLICERS = {2: "_halves", 4: "_quarters"}
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
-
-    tensor: Input
-    side: int
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def flag(self) -> str:
-        """The kernel's name for whether the inner axes come last in memory."""
-        return f"{self.name.upper()}_INNER_LAST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +38,9 @@ class ContractionKernels:
     dot: Dtype | None
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
+    group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
+    multiplies_bytes: bool
+    float8: bool  # whether float8 is multiplied as it is
     slices: int  # in which a program finishes a tile
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
@@ -71,10 +58,13 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.dot if builder.converts else None,
         builder.accumulator,
         builder.reduces_rows(),
+        builder.group_size(),
+        builder.multiplies_bytes,
+        builder.float8,
         builder.slices,
         builder.kept is not None,
         builder.pointers(),
-        builder.descriptors() if builder.dtypes & {"float16", "bfloat16"} else None,
+        builder.descriptors() if builder.is_described() else None,
         builder.parts(),
         builder.combine(),
     )
@@ -94,15 +84,14 @@ class _Builder:
     def __init__(self, program: Program, contraction: Contraction) -> None:
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
-        left, right = contraction.products[0].sides
-        self.dot = promote(left.dtype, right.dtype)
+        self.dot = _multiplied(self.op, promote(*(side.dtype for side in contraction.products[0].sides)))
         self.compute = compute_of(self.op)
         if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
+        self.places = Places(self.op, contraction, self.compute)
         sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
         names = {(name, n): None for side, n in sides for name in self.tensors(side)}
-        matrices = [(name, n) for name, n in names if {"inner", ("rows", "cols")[n]} <= set(self.roles(name))]
-        self.operands = tuple(Operand(self.op.input(name), n) for name, n in matrices)
+        self.operands = tuple(Operand(self.op.input(name), n) for name, n in names if self.is_matrix(name, n))
         self.inside = dict.fromkeys(name for name, _ in names)
         plain = all(isinstance(side, Load) for side, _ in sides)
         kinds = {o.tensor.type.variable or tuple(o.tensor.type.dtypes) for o in self.operands}
@@ -110,8 +99,10 @@ class _Builder:
             len(self.operands) == 1
             or all(o.tensor.type.variable or len(o.tensor.type.dtypes) == 1 for o in self.operands)
         )
-        self.converts = not (plain and one_kind)
-        self.dtypes = {dtype for name in self.dot.of for dtype in self.dtypes_of(name)}
+        dtypes = {dtype for operand in self.operands for dtype in operand.tensor.type.dtypes}
+        self.float8 = plain and dtypes <= set(FLOAT8S)
+        self.converts = not (plain and (one_kind or self.float8))
+        self.dtypes = dtypes if self.float8 else {d for name in self.dot.of for d in self.dtypes_of(name)}
         self.kept = kept_where(self.op, contraction)
 
     # Where things are
@@ -125,89 +116,46 @@ class _Builder:
     def dtypes_of(self, name: str) -> tuple[str, ...]:
         return next((tensor.type.dtypes for tensor in self.op.inputs if tensor.name == name), (name,))
 
-    def roles(self, name: str) -> tuple[str, ...]:
-        return self.contraction.roles(self.op.input(name).type.axes)
+    @property
+    def multiplies_bytes(self) -> bool:
+        return self.dtypes <= {"int8", *FLOAT8S}
 
-    def base_line(self, operand: Operand) -> Line:
-        """The pointers to where the rows or the columns of a matrix begin."""
-        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
-        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
-        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+    def is_described(self) -> bool:
+        """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks."""
+        narrow = self.multiplies_bytes or self.dtypes & {"float16", "bfloat16"}
+        return bool(narrow) and not (self.group_size().isdigit() and int(self.group_size()) % SHORTEST)
 
-    def base(self, operand: Operand) -> str:
-        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
-
-    def address(self, tensor: Tensor, side: int = 0) -> str:
-        places = {
-            "batch": "batch",
-            "rows": "rows",
-            "cols": "cols",
-            "inner": ("inner[None, :]", "inner[:, None]")[side],
-        }
-        roles = sorted(self.contraction.roles(tensor.axes), key=list(places).index)
-        return " + ".join([tensor.pointer, *(f"{places[role]} * {stride(tensor.name, role)}" for role in roles)])
-
-    def mask(self, axes: tuple[str, ...], side: int = 0) -> str:
-        roles = set(self.contraction.roles(axes))
-        if {"rows", "cols"} <= roles:
-            return "tile_mask"
-        inner = ("inner_mask[None, :]", "inner_mask[:, None]")[side]
-        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner}
-        return " & ".join(text for role, text in found.items() if role in roles)
-
-    def load(self, tensor: Input, side: int = 0) -> list[Line]:
-        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
-        mask = self.mask(mine.axes, side)
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
-        text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
-        if tensor.default is None:
-            return [Line(f"{tensor.name} = {text}")]
-        number = load_default(tensor)
-        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
-        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
-
-    def widening(self, tensor: Input) -> str:
-        dtypes = set(tensor.type.dtypes)
-        to = self.compute.text
-        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS}:
+    def group_size(self) -> str:
+        """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
+        if not self.contraction.groups:
             return ""
-        return f".to({to})"
+        sizes = [dict(self.op.sizes).get(axis, 0) for axis in self.contraction.within]
+        return str(math.prod(sizes)) if all(sizes) else "group_size"
+
+    def is_matrix(self, name: str, side: int) -> bool:
+        """Whether an input varies along the inner axes, all of them, and those of a side."""
+        lacks = self.contraction.lacking("inner", self.op.input(name).type.axes)
+        return {"inner", ("rows", "cols")[side]} <= set(self.places.roles(name)) and not lacks
 
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
-        """Of the math of one side, or of what comes after the sums."""
-
-        def index(axis: str) -> ast.expr:
-            role = self.contraction.roles((axis,))[0]
-            place = {"inner": ("inner[None, :]", "inner[:, None]")[side or 0]}.get(role, role)
-            axes = self.contraction.axes(role)
-            for below in reversed(axes[axes.index(axis) + 1 :]):
-                place += f" // {self.size_name(below)}"
-            return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
+        """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
 
         def load(node: Load, lowering: Lowering) -> ast.expr:
             tensor = self.op.input(node.name)
-            if side is not None and node.name in self.matrices and (to := self.widening(tensor)):
+            if side is not None and node.name in self.matrices and (to := self.places.widening(tensor)):
                 return parse(f"{node.name}{to}")
             return ast.Name(node.name)
 
-        return Lowering(self.op, self.compute, index, self.size, load, self.row_reduction)
+        def index(axis: str) -> ast.expr:
+            return self.places.index(axis, side)
+
+        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction)
 
     @property
     def matrices(self) -> set[str]:
         return {operand.name for operand in self.operands}
-
-    def size(self, axes: tuple[str, ...]) -> ast.expr:
-        for role, count in COUNTS.items():
-            if set(axes) == set(self.contraction.axes(role)):
-                return parse(count)
-        return parse(" * ".join(self.size_name(axis) for axis in axes))
-
-    def size_name(self, axis: str) -> str:
-        fixed = dict(self.op.sizes).get(axis)
-        return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
@@ -232,22 +180,52 @@ class _Builder:
         for name in self.inside:
             if name in self.matrices:
                 continue
-            roles = self.roles(name)
+            roles = self.places.roles(name)
             side = next(n for p in self.products.values() for n, s in enumerate(p.sides) if name in self.tensors(s))
-            (lines.loop if "inner" in roles else lines.setup).extend(self.load(self.op.input(name), side))
+            (lines.loop if "inner" in roles else lines.setup).extend(self.places.load(self.op.input(name), side))
         done: set[str] = set()
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             precision = f', input_precision="{self.op.precision}"' if "float32" in self.dtypes else ""
-            result = f", out_dtype={self.accumulator}" if self.accumulator != "tl.float32" else ""
-            lines.loop.append(Line(f"{product.name} = tl.dot({', '.join(names)}, {product.name}{precision}{result})"))
+            result = f", out_dtype={self.summed}" if self.summed != "tl.float32" else ""
+            if self.contraction.groups:
+                scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
+                dot = f"tl.dot({', '.join(names)}{precision}{result})"
+                lines.loop.append(Line(f"{product.name} += {dot}{scale}"))
+                continue
+            comment = ""
+            if self.float8:
+                precision = ", max_num_imprecise_acc=BLOCK_K"
+                comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
+            dot = f"tl.dot({', '.join(names)}, {product.name}{precision}{result})"
+            lines.loop.append(Line(f"{product.name} = {dot}", comment))
+
+    def scale(self, product: Product, lines: _Lines, done: set[str]) -> str:
+        """What multiplies the sum of a group's block, after the lines that it takes."""
+        assert product.scale is not None
+        for name in self.tensors(product.scale):
+            if name not in done:
+                lines.loop += self.places.load(self.op.input(name))
+                done.add(name)
+        lowering = self.lowering()
+        for value in needed(self.op.values, references(product.scale)):
+            if value.name not in done:
+                lines.loop += lowering.line(value)
+                done.add(value.name)
+        lowering.target, lowering.pending = f"{product.name}_scale", []
+        tree = lowering.expression(product.scale)
+        lines.loop += lowering.pending
+        lines.devices |= lowering.devices
+        text = ast.unparse(tree)
+        return text if isinstance(tree, ast.Name) else f"({text})"
 
     def side(self, product: Product, n: int, lines: _Lines, done: set[str]) -> str:
         """The name or expression of a side, after the lines that compute it."""
         node = product.sides[n]
         to = self.conversion()
         if isinstance(node, Load):
-            return f"{node.name}{to}"
+            float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
+            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.dtypes else ''}{to}"
         lowering = self.lowering(n)
         for value in needed(self.op.values, references(node)):
             if value.name not in done:
@@ -259,8 +237,7 @@ class _Builder:
             lowering.target, lowering.pending = name, []
             text = ast.unparse(lowering.expression(node))
             if _lane(self.op, node, self.contraction.inner) != "0":
-                inner = ("inner_mask[None, :]", "inner_mask[:, None]")[n]
-                text = f"tl.where({inner}, {text}, 0.0)"
+                text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
             lines.loop += [*lowering.pending, Line(f"{name} = {text}{to}")]
@@ -282,7 +259,12 @@ class _Builder:
 
     @property
     def accumulator(self) -> str:
-        """The dtype of the sums; launches tell it where it may be float64."""
+        """The dtype in which all adds up: with scales of groups, that of the math."""
+        return self.compute.text if self.contraction.groups else self.summed
+
+    @property
+    def summed(self) -> str:
+        """The dtype of sums of products; launches tell it where it may be float64."""
         if self.dot.kind != "float":
             return "tl.int32"
         return "ACC" if "float64" in self.dtypes else "tl.float32"
@@ -299,10 +281,11 @@ class _Builder:
             return parse(f"({tile} + 1) * {block} - 1" if last[axis] else f"{tile} * {block}")
 
         assert {rows, cols} == set(last)
+        every = "n_steps" if self.contraction.groups else "n_inner"
         lowering = self.lowering()
         lowering.index = index
         text = ast.unparse(lowering.expression(condition))
-        return [Line(f"n_summed = tl.where({text}, n_inner, 0)", "A tile that is masked as a whole is not summed.")]
+        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
 
     def start(self) -> list[Line]:
         zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.accumulator})"
@@ -316,12 +299,12 @@ class _Builder:
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
-                lines.end += self.load(tensor)
+                lines.end += self.places.load(tensor)
         for value in values:
             lines.end += lowering.line(value)
         for result in self.op.results:
             name = result.output.name
-            target, mask = self.address(Tensor(name, result.axes)), self.mask(result.axes)
+            target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
             lines.end += store(name, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
@@ -342,24 +325,26 @@ class _Builder:
     # Kernels
 
     def pointers(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
-        self.block(lines, self.read_by_pointer)
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.places.read_by_pointer)
         self.after(lines, lambda _, line: [line])
         return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
 
     def parts(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.base_line, self.operands), *self.limit(), *self.start()])
-        self.block(lines, self.read_by_pointer)
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        self.block(lines, self.places.read_by_pointer)
         for name in self.products:
-            lines.end.append(Line(f"tl.store({self.part(name, 'split')}, {name}, mask=tile_mask)"))
+            lines.end.append(Line(f"tl.store({self.places.part(name, 'split')}, {name}, mask=tile_mask)"))
         doc = "A part of each sum, for few tiles and a long inner axis."
         return self.kernel("part_kernel", doc, lines)
 
     def combine(self) -> Kernel:
         lines = _Lines(setup=self.start())
         for name in self.products:
-            other = "0" if self.dot.kind != "float" else "0.0"
-            lines.loop.append(Line(f"{name} += tl.load({self.part(name, 'split')}, mask=tile_mask, other={other})"))
+            other = "0" if self.accumulator == "tl.int32" else "0.0"
+            lines.loop.append(
+                Line(f"{name} += tl.load({self.places.part(name, 'split')}, mask=tile_mask, other={other})")
+            )
         self.after(lines, lambda _, line: [line])
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
 
@@ -368,7 +353,7 @@ class _Builder:
 
         def read(operand: Operand) -> list[Line]:
             at = ("first_row", "first_col")[operand.side]
-            batch = "matrix, " if "batch" in self.roles(operand.name) else ""
+            batch = "matrix, " if "batch" in self.places.roles(operand.name) else ""
             block = ("BLOCK_M", "BLOCK_N")[operand.side]
             as_is, turned = ((at, "start"), ("start", at)) if operand.side == 0 else (("start", at), (at, "start"))
             shape = [(block, "BLOCK_K"), ("BLOCK_K", block)]
@@ -409,28 +394,19 @@ class _Builder:
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
         beside = names - self.matrices
-        return 4 if any({"rows", "cols"} <= set(self.roles(name)) for name in beside) else 2
+        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
 
     def reduces_rows(self) -> bool:
         return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
-
-    def read_by_pointer(self, operand: Operand) -> list[Line]:
-        name, inner = operand.name, ("inner[None, :]", "inner[:, None]")[operand.side]
-        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
-        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
-        mask = self.mask(operand.tensor.type.axes, operand.side)
-        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
-
-    def part(self, name: str, split: str) -> str:
-        """Where a part of a sum is kept: parts by matrices by rows by columns, without gaps."""
-        matrix = f"({split} * n_batch + batch)" if self.contraction.batch else split
-        return f"{name}_part_ptr + ({matrix} * n_rows + rows) * n_cols + cols"
 
     def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
         """The kernel of some lines, with the arguments that they mention."""
         body = [*lines.setup, *lines.loop, *lines.end]
         casts = param_casts(self.op, self.compute, self.lowering())
         casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
+        if self.contraction.groups and suffix != "combine_kernel":
+            casts.append(Line(f"group_blocks = tl.cdiv({self.group_size()}, BLOCK_K)"))
+            casts.append(Line("n_steps = n_groups * group_blocks"))
         every = [*casts, *body]
         arguments: list[Argument] = []
         tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
@@ -440,14 +416,17 @@ class _Builder:
                 for kind in ("desc", "ptr")
                 if mentions(every, f"{name}_{kind}")
             ]
-        counts = ["n_rows", "n_cols", *(["n_inner"] if suffix != "combine_kernel" else [])]
+        counts = ["n_rows", "n_cols"]
+        if suffix != "combine_kernel":
+            counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
+            counts += ["n_inner"] if not self.contraction.groups or mentions(every, "n_inner") else []
         if self.contraction.batch and (described or suffix in ("part_kernel", "combine_kernel")):
             counts.insert(0, "n_batch")
         counts += {"part_kernel": ["steps"], "combine_kernel": ["n_parts"]}.get(suffix, [])
         arguments += [Argument(name, name) for name in counts]
         for axis in self.op.axes:
             if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
-                arguments.append(Argument(self.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
+                arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
         made = [r.output.name for r in self.op.results]
         for name, axes in tensors:
@@ -485,8 +464,13 @@ class _Builder:
         )
 
 
-def stride(name: str, role: str) -> str:
-    return f"stride_{name}_{SUFFIX[role]}"
+def _multiplied(op: Op, dtype: Dtype) -> Dtype:
+    """What is multiplied where products have this dtype: float32 where no float decides."""
+    tensors = {tensor.name: tensor for tensor in op.inputs}
+    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
+    if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
+        return Dtype("float", ("float32",))
+    return dtype
 
 
 def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:

@@ -1,0 +1,133 @@
+"""Where the tensors of a matrix product are, in the block, the tile and the group that a kernel has in hand."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..contractions import Contraction
+from ..ir import Op
+from ..lower import Compute, Line, if_given, load_default, parse
+from ..spec import BATCH, FLOAT8S, FLOATS, Input
+from ..tile import Tensor, meets_tensors, widen_float8
+
+COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
+SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
+
+    tensor: Input
+    side: int
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def flag(self) -> str:
+        """The kernel's name for whether the inner axes come last in memory."""
+        return f"{self.name.upper()}_INNER_LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Spells addresses, masks and positions: batch, rows and cols are a tile's, inner ones a block's, on a side."""
+
+    op: Op
+    contraction: Contraction
+    compute: Compute
+
+    def roles(self, name: str) -> tuple[str, ...]:
+        return self.contraction.roles(self.op.input(name).type.axes)
+
+    def base_line(self, operand: Operand) -> Line:
+        """The pointers to where the rows or the columns of a matrix begin."""
+        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
+        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
+        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+
+    def base(self, operand: Operand) -> str:
+        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
+
+    def address(self, tensor: Tensor, side: int | None = None) -> str:
+        """Of the elements of a block of a side, or else of a tile and the group in hand."""
+        places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
+        terms = [tensor.pointer]
+        for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
+            lacks = self.contraction.lacking(role, tensor.axes)
+            if role == "inner" and side is None:
+                lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
+            steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
+            terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
+        return " + ".join(terms)
+
+    def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
+        roles = set(self.contraction.roles(axes))
+        if {"rows", "cols"} <= roles:
+            return "tile_mask"
+        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner_of(side, "inner_mask")}
+        return " & ".join(text for role, text in found.items() if role in roles and text)
+
+    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
+        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+        mask = self.mask(mine.axes, side)
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
+        text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
+        if tensor.default is None:
+            return [Line(f"{tensor.name} = {text}")]
+        number = load_default(tensor)
+        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
+        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
+
+    def widening(self, tensor: Input) -> str:
+        dtypes = set(tensor.type.dtypes)
+        to = self.compute.text
+        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
+            return ""
+        return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
+
+    def read_by_pointer(self, operand: Operand) -> list[Line]:
+        name, inner = operand.name, inner_of(operand.side)
+        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
+        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
+        mask = self.mask(operand.tensor.type.axes, operand.side)
+        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
+
+    def part(self, name: str, split: str) -> str:
+        """Where a part of a sum is kept: parts by matrices by rows by columns, without gaps."""
+        matrix = f"({split} * n_batch + batch)" if self.contraction.batch else split
+        return f"{name}_part_ptr + ({matrix} * n_rows + rows) * n_cols + cols"
+
+    def index(self, axis: str, side: int | None) -> ast.expr:
+        """The position along an axis."""
+        role = self.contraction.roles((axis,))[0]
+        place, axes = role, self.contraction.axes(role)
+        if role == "inner":
+            place = inner_of(side) or "group"
+            axes = axes if side is not None else self.contraction.groups
+        for below in reversed(axes[axes.index(axis) + 1 :]):
+            place += f" // {self.size_name(below)}"
+        return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        for role, count in COUNTS.items():
+            if set(axes) == set(self.contraction.axes(role)):
+                return parse(count)
+        return parse(" * ".join(self.size_name(axis) for axis in axes))
+
+    def size_name(self, axis: str) -> str:
+        fixed = dict(self.op.sizes).get(axis)
+        return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+
+def inner_of(side: int | None, name: str = "inner") -> str:
+    """The positions in a block of the inner axes, or their mask, as they lie on a side."""
+    return "" if side is None else f"{name}{('[None, :]', '[:, None]')[side]}"
+
+
+def stride(name: str, role: str) -> str:
+    return f"stride_{name}_{SUFFIX[role]}"
