@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from tritongen.compile import generate  # noqa: E402
+from tritongen.compile import backward_of, generate, program_of  # noqa: E402
 from tritongen.gradient import derive  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import Grad, Spec  # noqa: E402
@@ -93,6 +93,82 @@ def test_formulas(name: str, lines: list[str]) -> None:
     assert formulas(name) == lines
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("matmul", ["da = sum(dc * b, N)", "db = sum(dc * a, M)"]),
+        ("addmm", ["dc = beta * dy", "da = alpha * sum(dy * b, N)", "db = alpha * sum(dy * a, M)"]),
+        ("linear", ["dbias = sum(dy, ...)", "dx = sum(dy * weight, N)", "dweight = sum(dy * x, ...)"]),
+        (
+            "matmul_bias_relu",
+            [
+                "dy_sum = where(y <= 0, 0.0, dy)",
+                "dbias = sum(dy_sum, M)",
+                "da = sum(dy_sum * b, N)",
+                "db = sum(dy_sum * a, M)",
+            ],
+        ),
+        (
+            "logits_softcap",
+            [
+                "logits_sum_tanh = tanh(logits_sum / cap)",
+                "dlogits_sum = dlogits * (1 - logits_sum_tanh * logits_sum_tanh)",
+                "dx = sum(dlogits_sum * weight, N)",
+                "dweight = sum(dlogits_sum * x, ...)",
+            ],
+        ),
+        (
+            "linear_silu_mul",
+            [
+                "g_sigmoid = sigmoid(g)",
+                "dg = dy * u * g_sigmoid * (1 + g * (1 - g_sigmoid))",
+                "du = dy * silu(g)",
+                "dx = sum(du * up, N) + sum(dg * gate, N)",
+                "dgate = sum(dg * x, ...)",
+                "dup = sum(du * x, ...)",
+            ],
+        ),
+        (
+            "router",
+            [
+                "dlogits = (dp + (dlse - sum(dp * p, E))) * p",
+                "dx = sum(dlogits * weight, E)",
+                "dweight = sum(dlogits * x, ...)",
+            ],
+        ),
+    ],
+)
+def test_formulas_of_products(name: str, lines: list[str]) -> None:
+    """Of all parts: one pass over what follows the products, and then products again."""
+    spec = spec_of(ROOT / "specs" / f"{name}.toml")
+    backward = backward_of(spec, program_of(spec))
+    assert backward is not None
+    values = [value for part in backward.parts for value in part.op.values]
+    assert [f"{value.name} = {value.source}" for value in values if value.source] == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "outputs"),
+    [
+        ("matmul", [], ()),
+        ("linear", [], ()),
+        ("tril_matmul", [], ()),
+        ("router", [], ("p",)),
+        ("matmul_bias_relu", [], ("y",)),
+        ("linear_gelu", ["y_sum"], ()),
+        ("linear_silu_mul", ["g", "u"], ()),
+        ("matmul_scale_residual", ["y_sum"], ()),
+    ],
+)
+def test_what_products_save(name: str, saved: list[str], outputs: tuple[str, ...]) -> None:
+    """A product where what follows it needs it, unless a result does as well; computing it again costs the most."""
+    spec = spec_of(ROOT / "specs" / f"{name}.toml")
+    backward = backward_of(spec, program_of(spec))
+    assert backward is not None
+    assert [result.output.name for result in backward.forward.op.results if result.when] == saved
+    assert backward.gradient.outputs == outputs
+
+
 def test_what_is_saved_can_be_said() -> None:
     """Otherwise it is what moves the fewest bytes."""
     op = typecheck(spec_of(ROOT / "specs" / "tanh.toml"))
@@ -127,11 +203,15 @@ def drawn(spec: Spec) -> list[torch.Tensor]:
     lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,)}  # M and K alike, on purpose.
     tensors = []
     for tensor in spec.inputs:
-        shape = [length for axis in tensor.type.axes for length in lengths[axis]]
+        terms = tensor.type.shape
+        sized = {name: (size,) for t in terms for name, size in zip(t.names, t.sizes, strict=True) if size}
+        shape = [length for axis in tensor.type.axes for length in sized.get(axis) or lengths[axis]]
         if "float64" in tensor.type.dtypes:
             tensors.append(torch.rand(shape, dtype=torch.float64, device=DEVICE) * 2 - 0.5)
         else:
-            tensors.append(torch.randint(0, 4, shape, device=DEVICE))
+            dtypes = (torch.int64, torch.int8, torch.bool)
+            dtype = next(one for one in dtypes if str(one).removeprefix("torch.") in tensor.type.dtypes)
+            tensors.append(torch.randint(0, 2 if dtype == torch.bool else 4, shape, device=DEVICE).to(dtype))
     return tensors
 
 

@@ -13,7 +13,8 @@ from .diagnostics import listed
 from .families.sums import SumsProgram
 from .host import IS_FAKE
 from .launch import Traffic
-from .modules import Around, Module, kernel_module, sources
+from .modules import Around, Module, sources
+from .product_module import module_of
 from .registration import Registered, registration_view, typed
 from .spec import Spec
 from .structure import Program
@@ -28,8 +29,8 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     saves = any(result.when for result in op.results) and not is_registered
     program = _always_saving(backward.forward) if is_registered else backward.forward
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
-    forward = kernel_module(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
-    each = tuple(one for part in backward.parts for one in (*_rows_of(part), part))
+    forward = module_of(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
+    each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part, register), part)))
     parts = tuple(_part_module(backward, part, register) for part in each)
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     own = class_view(backward, is_registered)
@@ -76,6 +77,9 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
         all(one.reducing for one in rows),
         any(one.online for one in rows),
         max(one.sums for one in traffic),
+        max(one.products for one in traffic),
+        any(one.bytes for one in traffic),
+        any(one.twice for one in traffic),
     )
 
 
@@ -86,7 +90,8 @@ def _part_module(backward: Backward, part: Part, register: str) -> Module:
     around = Around(f"_{part.op.name}", extra, "configs_backward", host, register)
     if isinstance(part.program, SumsProgram):
         return SumsModule(part.program, around, part.rows.op if part.rows else None).module()
-    return kernel_module(part.program, False, around)
+    calls = part.product.op.name if part.product and register == "none" else ""
+    return module_of(part.program, False, around, calls)
 
 
 def _extra(part: Part) -> tuple[str, ...]:
@@ -96,9 +101,13 @@ def _extra(part: Part) -> tuple[str, ...]:
     return (*shapes, *dtypes, *(result.when for result in part.op.results if result.when))
 
 
-def _rows_of(part: Part) -> tuple[Part, ...]:
-    """What a part calls for rows that are too long to be whole in registers."""
-    return (Part(part.rows, (), ()),) if part.rows else ()
+def _called_by(part: Part, register: str) -> tuple[Part, ...]:
+    """What a part calls: for rows that are too long to be whole in registers, and for a product of plain matrices.
+
+    Registered parts multiply for themselves, since the fake kernel of each ends before its launch.
+    """
+    called = (part.rows, part.product if register == "none" else None)
+    return tuple(Part(program, (), ()) for program in called if program)
 
 
 def _registered_part(part: Part, optional: frozenset[str]) -> Registered:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from .backward import Backward, Part
-from .ir import Op
+from .ir import Dtype, Op
 from .registration import over_batch
 
 
@@ -73,6 +73,9 @@ def _attributes(backward: Backward) -> list[tuple[str, str]]:
     shapes = dict.fromkeys(name for part in backward.parts for name in part.shapes)
     shapes |= dict.fromkeys(name for name, text in backward.spelled.items() if f"ctx.{name}_shape" in text)
     dtypes = dict.fromkeys(name for part in backward.parts for name in part.dtypes)
+    inputs = {tensor.name for tensor in backward.forward.op.inputs}
+    leaves = (leaf for _, dtype in backward.converted.values() for leaf in dtype.of)
+    dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
     optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
     guards = {name: f" if {name} is not None else None" for name in optional}
     return [
@@ -141,8 +144,12 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     inputs = [tensor.name for tensor in op.inputs]
     computed = {result.output.name for part in backward.parts for result in part.op.results}
     alone = len(backward.parts) == 1 and all(_own(text) in computed for text in backward.spelled.values())
+    made = computed | {*backward.converted}
     lines: list[str] = []
     optional: set[str] = set()  # results of parts that are not always there
+    for name, (seed, dtype) in backward.converted.items():
+        condition = _needed(backward, name, inputs)
+        lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, inputs)})"]
     for part in backward.parts:
         names = [result.output.name for result in part.op.results]
         needed = {own: _needed(backward, own, inputs) for own in names}
@@ -154,7 +161,11 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
         if alone:
             lines.append(call)
             continue
-        condition = " or ".join(dict.fromkeys(needed.values()))
+        condition = " or ".join(dict.fromkeys(" or ".join(needed.values()).split(" or ")))
+        between = [tensor.name for tensor in part.op.inputs if tensor.name in made]
+        if between:
+            needs = f"({condition})" if " or " in condition else condition
+            condition = " and ".join([*(f"{name} is not None" for name in between), needs])
         lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
     returned = []
     for place, tensor in enumerate(op.inputs):
@@ -171,9 +182,14 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     return lines, any("needs[" in line for line in lines)
 
 
+def _dtype_text(dtype: Dtype, inputs: list[str]) -> str:
+    leaves = [f"ctx.{leaf}_dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.of]
+    return leaves[0] if len(leaves) == 1 else f"_promote({', '.join(leaves)})"
+
+
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
     """Whether any gradient is needed that a result of a part is for."""
-    users = [name for name, text in backward.spelled.items() if _own(text) == own]
+    users = [name for name, text in backward.spelled.items() if _own(text) == own or name in backward.uses.get(own, ())]
     return " or ".join(f"needs[{inputs.index(name)}]" for name in users)
 
 

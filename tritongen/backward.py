@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from .diagnostics import Mistake, Mistakes
 from .families.sums import SumsProgram, recognise_sums, statistics
@@ -14,6 +15,8 @@ from .spec import BATCH, Input, Output, TensorType, plain_shape
 from .structure import Program, name_reductions, recognise
 from .tile import needed
 
+APART = "reduces along axes that do not go together, which no kernel family plans"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -23,6 +26,7 @@ class Part:
     shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
     dtypes: tuple[str, ...]  # and whose dtypes
     rows: Program | None = None  # what reduces long rows before their sums are taken
+    product: Program | None = None  # of plain matrices, whose function this one calls
 
     @property
     def op(self) -> Op:
@@ -34,13 +38,17 @@ class Backward:
     """How the gradients of an operator come about.
 
     `spelled` has the gradients that need no kernel, or no other than another's: an expression of
-    the host over the gradients of the results and over the results of the parts.
+    the host over the gradients of the results and over the results of the parts. `uses` has the results
+    of parts that other parts go on from, each with the inputs whose gradients do; `converted` those
+    of them that are the gradient of a result in another dtype.
     """
 
     gradient: Gradient
     forward: Program  # with what is saved among the results
     parts: tuple[Part, ...]
     spelled: dict[str, str]
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
     def part_of(self, name: str) -> Part | None:
         """The part that computes a gradient by this name."""
@@ -49,22 +57,34 @@ class Backward:
 
 def plan_backward(gradient: Gradient, program: Program) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""
-    return _Planner(gradient, program).backward()
+    rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
+    planner = Planner(gradient, rows)
+    parts, spelled = planner.plan()
+    return Backward(gradient, planner.forward(), parts, spelled)
 
 
-class _Planner:
-    def __init__(self, gradient: Gradient, program: Program) -> None:
-        self.gradient, self.op = gradient, gradient.op
-        self.rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
-        self.over = program.over
+class Planner:
+    """Plans a gradient whose forward goes through some `rows`.
+
+    `between` are those of its results from which other parts go on, with their dtypes.
+    """
+
+    def __init__(self, gradient: Gradient, rows: tuple[str, ...], between: Mapping[str, Dtype] | None = None) -> None:
+        self.gradient, self.op, self.rows = gradient, gradient.op, rows
+        self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
 
-    def backward(self) -> Backward:
+    def plan(self) -> tuple[tuple[Part, ...], dict[str, str]]:
+        """The parts, and the gradients as the host spells them."""
         spelled: dict[str, str] = {}
         computed: dict[str, Result] = {}
         users: dict[str, list[str]] = {}
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
             node = self.values[result.output.name].node
+            if name in self.between:
+                computed[result.output.name] = result
+                users[result.output.name] = [name]
+                continue
             if isinstance(node, Ref) and node.name in computed:
                 spelled[name] = node.name
                 users[node.name].append(name)
@@ -75,9 +95,9 @@ class _Planner:
             computed |= {} if given else {own: result}
             users[own] = [name]
             spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
-        results = tuple(replace(r, dtype=Dtype("float", tuple(users[name]))) for name, r in computed.items())
-        parts = tuple(self.part(op, users) for op in self.split(results))
-        return Backward(self.gradient, self.forward(parts), parts, spelled)
+        dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
+        results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
+        return tuple(self.part(op, users) for op in self.split(results)), spelled
 
     def is_seed(self, node: Load, result: Result) -> bool:
         """Whether a gradient is that of a result as it came, with dimensions in the same order."""
@@ -126,30 +146,15 @@ class _Planner:
         return ops
 
     def unplanned(self, op: Op) -> Mistake:
-        name = next(
-            n
-            for n, r in zip(self.gradient.wrt, self.op.results, strict=True)
-            if r.output.name == op.results[0].output.name
-        )
-        message = f"the gradient by {name} reduces along axes that do not go together, which no kernel family plans"
-        place = ("grad", "wrt", str(self.gradient.wrt.index(name)))
-        return Mistake("TG604", message, place, 0, len(name), "leave it out, or write a spec for each part")
+        own = op.results[0].output.name
+        name = next(n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r.output.name == own)
+        return unplanned(self.gradient.wrt, name, APART)
 
     def restricted(self, results: tuple[Result, ...], place: int) -> Op:
         """The operator of some results alone."""
-        values = tuple(needed(self.op.values, [result.output.name for result in results]))
-        nodes = [node for value in values for node in walk(value.node)]
-        read = {node.name for node in nodes if isinstance(node, Load)}
-        suffix = "" if place == 0 else f"_{results[0].output.name}"
+        op = restricted(self.op, results, "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
-        return replace(
-            self.op,
-            name=f"{self.op.name}{suffix}",
-            inputs=tuple(self.ordered(t) if t.name in saved else t for t in self.op.inputs if t.name in read),
-            params=tuple(p for p in self.op.params if any(getattr(node, "name", "") == p.name for node in nodes)),
-            values=values,
-            results=results,
-        )
+        return replace(op, inputs=tuple(self.ordered(t) if t.name in saved else t for t in op.inputs))
 
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
@@ -171,7 +176,7 @@ class _Planner:
         op = replace(program.op, results=results)
         if space.split and space.row_axes == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
-        shapes, dtypes = self.unknown(op)
+        shapes, dtypes = unknown(self.gradient, op)
         return Part(replace(program, op=op), shapes, dtypes)
 
     def part_with_sums(self, program: SumsProgram, users: dict[str, list[str]]) -> Part:
@@ -184,7 +189,7 @@ class _Planner:
         if rows == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
         program = replace(program, op=op)
-        shapes, dtypes = self.unknown(op)
+        shapes, dtypes = unknown(self.gradient, op)
         reduced = statistics(program, f"{op.name}_rows")
         if reduced is None:
             return Part(program, shapes, dtypes)
@@ -202,22 +207,7 @@ class _Planner:
     def is_by_row(self, tensor: Input) -> bool:
         return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
 
-    def unknown(self, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Inputs of the forward whose shapes or dtypes are needed, though their values are not."""
-        axes = {axis for result in op.results for axis in result.axes}
-        for node in (node for value in op.values for node in walk(value.node)):
-            axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
-            axes |= {node.axis} if isinstance(node, Index) else set()
-        axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
-        shapes: dict[str, None] = {}
-        for axis in sorted(axes - dict(op.sizes).keys()):
-            source = next(t for t in self.gradient.forward.inputs if axis in t.type.axes and t.default is None)
-            shapes[source.name] = None
-        known = {tensor.name for tensor in op.inputs} | dict(stand_ins(self.gradient, op)).keys()
-        leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
-        return tuple(shapes), tuple(dict.fromkeys(leaves))
-
-    def forward(self, parts: tuple[Part, ...]) -> Program:
+    def forward(self) -> Program:
         """The forward with what it saves among its results."""
         op = self.gradient.forward
         values, results, by_row = op.values, op.results, set()
@@ -234,6 +224,45 @@ class _Planner:
         return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))
 
 
+def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
+    """The operator of some of its results alone."""
+    values = tuple(needed(op.values, [result.output.name for result in results]))
+    nodes = [node for value in values for node in walk(value.node)]
+    read = {node.name for node in nodes if isinstance(node, Load)}
+    return replace(
+        op,
+        name=f"{op.name}{suffix}",
+        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
+        params=tuple(p for p in op.params if any(getattr(node, "name", "") == p.name for node in nodes)),
+        values=values,
+        results=results,
+    )
+
+
+def unknown(gradient: Gradient, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Inputs of the forward whose shapes or dtypes are needed, though their values are not."""
+    axes = {axis for result in op.results for axis in result.axes}
+    for node in (node for value in op.values for node in walk(value.node)):
+        axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
+        axes |= {node.axis} if isinstance(node, Index) else set()
+    axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
+    shapes: dict[str, None] = {}
+    for axis in sorted(axes - dict(op.sizes).keys()):
+        source = next(t for t in gradient.forward.inputs if axis in t.type.axes and t.default is None)
+        shapes[source.name] = None
+    known = {tensor.name for tensor in op.inputs} | dict(stand_ins(gradient, op)).keys()
+    known |= {leaf for result in op.results for leaf in result.dtype.of} - {t.name for t in gradient.forward.inputs}
+    leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
+    return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def unplanned(wrt: tuple[str, ...], name: str, what: str) -> Mistake:
+    """The gradient by an input, one of those asked for, is what no family plans."""
+    hint = "leave it out, or write a spec for each part"
+    place = ("grad", "wrt", str(wrt.index(name)))
+    return Mistake("TG604", f"the gradient by {name} {what}", place, 0, len(name), hint)
+
+
 def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:
     """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure."""
     found = []
@@ -243,7 +272,11 @@ def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:
         for name in (seeds.get(result.output.name, ""), result.output.name):
             if len(result.dtype.of) == 1 and name in names and name not in {t.name for t in gradient.forward.inputs}:
                 found.append((result.dtype.of[0], name))
-    return found
+    found += [(leaf, name) for leaf, name in gradient.alike if name in names]
+    types = {t.name: t.type.variable for t in gradient.forward.inputs}
+    shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
+    shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
+    return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]
 
 
 def _planned(op: Op) -> Program | SumsProgram | None:
@@ -277,7 +310,8 @@ class BackwardHost(Host):
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
-        lines: list[str] = []
+        own = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
         # Where no tensor has them at full length, leading axes are broadcast at the end.
         known = {BATCH} if self.whole is None and len(self.batch_inputs()) > 1 else set()
         for tensor in self.op.inputs:
@@ -348,13 +382,20 @@ class BackwardHost(Host):
         own = {tensor.name for tensor in self.op.inputs}
         alike = dict(stand_ins(self.gradient, self.op))
         parts = {
-            leaf: f"{leaf}.dtype" if leaf in own else f"{alike[leaf]}.dtype" if leaf in alike else f"{leaf}_dtype"
+            leaf: f"{leaf}.dtype"
+            if leaf in own
+            else f"{alike[leaf]}.dtype"
+            if leaf in alike
+            else f"{leaf}_dtype"
+            if f"{leaf}_dtype" in self.extra
+            else f"torch.{leaf}"
             for leaf in dtype.of
         }
         if len(set(parts.values())) == 1:
             return parts[dtype.of[0]]
+        optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
         for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
-            if self.forward.input(leaf).default is not None and leaf not in alike:
+            if leaf in optional and leaf not in alike:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
         return f"_promote({', '.join(dict.fromkeys(parts.values()))})"

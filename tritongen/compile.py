@@ -15,8 +15,9 @@ from .gradient import derive
 from .gradient_tests import gradient_view
 from .host import IS_FAKE
 from .launch import configs_view
-from .modules import Around, Module, kernel_module, sources
-from .product_module import Products
+from .modules import Around, Module, sources
+from .product_gradient import plan_product_backward
+from .product_module import module_of
 from .reference import reference_mistakes
 from .registration import registration_view
 from .resources import templates_dir
@@ -38,10 +39,10 @@ def check(spec: Spec) -> None:
 
 
 def backward_of(spec: Spec, program: Program) -> Backward | None:
-    if spec.grad and program.contraction:
-        hint = "leave [grad] out: the kernel can be built without it"
-        raise Mistakes(Mistake("TG604", "gradients of matrix products are not derived yet", ("grad",), hint=hint))
-    return plan_backward(derive(program.op, spec.grad), program) if spec.grad else None
+    if not spec.grad:
+        return None
+    gradient = derive(program.op, spec.grad)  # Refuses, of products too, what has no gradient at all.
+    return plan_product_backward(program, spec.grad) if program.contraction else plan_backward(gradient, program)
 
 
 def program_of(spec: Spec) -> Program:
@@ -88,7 +89,7 @@ def generate(spec: Spec) -> dict[str, str]:
     else:
         kernel = forward_module(program, spec)
     configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules, spec.register != "none")
-    tested = gradient_view(program.op, backward, parts, Shapes(spec, program))
+    tested = gradient_view(program, backward, parts, Shapes(spec, program))
     text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
     if missing := undefined_names(text):
         raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
@@ -108,10 +109,7 @@ def forward_module(program: Program, spec: Spec) -> Module:
     around = Around(program.op.name)
     if is_registered:
         around = Around(f"_{program.op.name}_forward", (IS_FAKE,), register=spec.register)
-    if program.contraction:
-        module = Products(program, around).module()
-    else:
-        module = kernel_module(program, spec.schedule.autotune, around)
+    module = module_of(program, spec.schedule.autotune, around)
     return registered(module, spec, program) if is_registered else module
 
 

@@ -100,6 +100,11 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
 
 
+def is_product(op: Op, node: Node) -> bool:
+    """Whether a node is a sum of products of two sides."""
+    return _sides(op, node, False) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Sides:
     """The factors of a sum of products: those of either side, those that lack all inner axes, and those

@@ -128,6 +128,7 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
     bfloat16 = any("bfloat16" in dtypes for dtypes in columns.values())
     return {
         "product": program.contraction is not None,
+        "error_factor": 4 if program.contraction else 2,
         "tiled": shapes.tiled(),
         "pair_got": "got" if len(program.op.results) > 1 else "[got]",
         "pair_want": "want" if len(program.op.results) > 1 else "[want]",

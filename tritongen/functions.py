@@ -119,7 +119,7 @@ _ACTIVATIONS = (
         "tl.maximum(x, 0, propagate_nan=tl.PropagateNan.ALL)",
         "x, but no less than 0.",
         accepts="number",
-        x="where(x <= 0, 0.0, g)",
+        x="where(y <= 0, 0.0, g)",
     ),
     activation(
         "relu6",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import keyword
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -47,7 +47,8 @@ class Gradient:
 
     `op` has the gradients of the results and what it reads of the forward as inputs, and a result
     for each of `wrt`, in order. `saved` are values that the forward keeps for it, under the names
-    of its inputs; `outputs` are results of the forward that it reads.
+    of its inputs; `outputs` are results of the forward that it reads. `alike` has inputs of the forward,
+    each with a tensor of ours that has its dtype.
     """
 
     forward: Op
@@ -56,22 +57,27 @@ class Gradient:
     seeds: tuple[tuple[str, str], ...]  # a result of the forward, and the name of its gradient
     saved: tuple[tuple[str, str], ...]  # a name of an input, and the value that it is
     outputs: tuple[str, ...]
+    alike: tuple[tuple[str, str], ...] = ()
 
 
-def derive(op: Op, grad: Grad) -> Gradient:
-    """The gradient. Raises `Mistakes` where there is none."""
-    return _Reverse(name_reductions(op), grad).gradient()
+def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> Gradient:
+    """The gradient. Raises `Mistakes` where there is none.
+
+    `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
+    """
+    return _Reverse(name_reductions(op), grad, given).gradient()
 
 
 class _Reverse:
-    def __init__(self, op: Op, grad: Grad) -> None:
-        self.op, self.grad = op, grad
+    def __init__(self, op: Op, grad: Grad, given: Mapping[str, Node] | None) -> None:
+        self.op, self.grad, self.given = op, grad, given or {}
         taken = {*(t.name for t in op.inputs), *(p.name for p in op.params), *(v.name for v in op.values)}
         self.taken = taken
         differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.floats(r.node)]
-        self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable}
+        self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable if not given}
         known = tuple(value for value in op.values if value.source and value.node.axes)
-        self.algebra = Algebra(op, known, frozenset(self.seeds.values()))
+        seeds = {n.name for node in self.given.values() for n in walk(node) if isinstance(n, Load)}
+        self.algebra = Algebra(op, known, frozenset(self.seeds.values()) | seeds)
         self.values = {value.name: value for value in op.values}
         self.active: dict[str, bool] = {}
         for value in op.values:
@@ -80,7 +86,7 @@ class _Reverse:
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
         self.line = ""
-        self.still = {name for name in self.values if only_shifts(op, name, tuple(self.seeds))}
+        self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
 
     def fresh(self, name: str) -> str:
         names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
@@ -122,8 +128,9 @@ class _Reverse:
         for result in self.op.results:
             name = result.output.name
             if name in self.seeds:
-                seed = Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],)))
-                self.flow(name, seed)
+                self.flow(name, Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],))))
+        for name, seed in self.given.items():
+            self.flow(name, seed)
         for value in reversed(self.op.values):
             if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
                 self.line = self.line_of(value)
@@ -138,11 +145,18 @@ class _Reverse:
             raise Mistakes(*self.mistakes)
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
-            node = self.algebra.add(*self.flowing[name])
+            node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
             found[name] = self.algebra.plain("neg", twin) if twin is not None else node
         return self.assembled(found)
+
+    def named(self, node: Node) -> Node:
+        """The node with the lines of the forward for what they define."""
+        node = rebuild(node, tuple(map(self.named, children(node))))
+        same = (value for value in self.op.values if value.source and value.node == node and isinstance(node, Call))
+        line = next(same, None)
+        return Ref(line.name, node.axes, node.dtype) if line else node
 
     def line_of(self, value: Value) -> str:
         after = self.op.values[self.op.values.index(value) :]

@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from .backward import Backward
-from .ir import Op
+from .emitted_tests import products_view
 from .modules import Module
 from .samples import Shapes
+from .structure import Program
 
 
-def gradient_view(op: Op, backward: Backward | None, parts: Sequence[Module], shapes: Shapes) -> dict[str, Any]:
+def gradient_view(
+    program: Program, backward: Backward | None, parts: Sequence[Module], shapes: Shapes
+) -> dict[str, Any]:
     if backward is None:
         return {"gradient": False, "modules": ()}
+    op = program.op
     inputs = [tensor.name for tensor in op.inputs]
     wrt = tuple(inputs.index(name) for name in backward.gradient.wrt)
     kinds = {kind for part in parts for kind in part.traffic.kinds}
     splits = any(part.view.get("partial") for part in parts)
+    tests = [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)]
+    if "pointers" in kinds:
+        tests += _products(products_view(program, shapes), "descriptors" in kinds)
     return {
         "gradient": True,
         "modules": ("configs_backward",) if parts else (),
@@ -26,8 +33,10 @@ def gradient_view(op: Op, backward: Backward | None, parts: Sequence[Module], sh
         "parts": bool(parts),
         "computed": next((inputs.index(name) for name in backward.gradient.wrt if _is_computed(backward, name)), None),
         "tiny": shapes.tiny(),
-        "gradcheck": all(set(r.dtype.of) <= set(inputs) for r in op.results if r.dtype.kind == "float"),
-        "backward_configs": [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)],
+        # It subtracts results, which bools have not.
+        "gradcheck": all(r.dtype.kind != "bool" for r in op.results)
+        and all(set(r.dtype.of) <= set(inputs) for r in op.results if r.dtype.kind == "float"),
+        "backward_configs": tests,
     }
 
 
@@ -52,6 +61,7 @@ def _configs(kind: str, lines: list[str], inputs: str, small: str = SMALL) -> di
     """A test of every configuration of a table, and of a small one."""
     return {
         "kind": kind,
+        "mark": "",
         "argument": '"config"',
         "choices": f"[*configs_backward.{kind.upper()}, triton.Config({small})]",
         "ids": ", ids=label",
@@ -81,6 +91,7 @@ def _registers(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [
         {
             "kind": "register",
+            "mark": "",
             "argument": '("elements", "num_warps")',
             "choices": "[config[1:] for config in configs_backward.REGISTERS]",
             "ids": "",
@@ -123,6 +134,7 @@ def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [
         {
             "kind": "whole",
+            "mark": "",
             "argument": '("elements", "num_warps", "stages")',
             "choices": "[config[1:] for config in configs_backward.WHOLE]",
             "ids": "",
@@ -149,6 +161,7 @@ def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [
         {
             "kind": "shared",
+            "mark": "",
             "argument": '"members"',
             "choices": "[1, 2, 8]",
             "ids": "",
@@ -162,6 +175,29 @@ def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
 def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     lines = [_unless_missing("is_whole"), _set("choose_sums", "config"), _set("choose_programs", "3")]
     return [_configs("sums", lines, f"make({shapes.wide()})")]
+
+
+def _products(view: dict[str, Any], descriptors: bool) -> list[dict[str, Any]]:
+    """Of matrix products, whose small tile is that of the tests of the forward."""
+    shape = view["tiled"][1]
+    half, single = f"make({shape}{view['half']})", f"make({shape}{view['single']})"
+    by_pointers = [_set("use_descriptors", "False")] * descriptors
+    pointed = [*by_pointers, _set("choose_pointers", "config"), _set("choose_parts", "1")]
+    usual = _configs("pointers", pointed, half)
+    tests = [usual | {"kind": "pointer", "choices": "[*configs_backward.POINTERS, SMALL]"}]
+    tests.append(usual | {"kind": "wide_pointer", "choices": "configs_backward.POINTERS_WIDE", "inputs": single})
+    lines = [*by_pointers, _set("choose_pointers", "SMALL"), _set("choose_parts", "n_parts")]
+    counted = {"argument": '"n_parts"', "choices": "[2, 3]", "ids": "", "signature": "n_parts: int"}
+    tests.append(usual | counted | {"kind": "parts", "lines": lines})
+    described = [_set("use_descriptors", "True"), _set("choose_descriptors", "config")]
+    return tests + [usual | _DESCRIPTORS | {"lines": described}] * descriptors
+
+
+_DESCRIPTORS = {
+    "kind": "descriptor",
+    "mark": "@described",
+    "choices": "[*configs_backward.DESCRIPTORS, SMALL]",
+}
 
 
 _KINDS = {

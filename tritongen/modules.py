@@ -73,10 +73,10 @@ class Module:
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 
-def kernel_module(program: Program, autotune: bool = False, around: Around | None = None) -> Module:
-    """The module of a program's kernels; with `autotune`, launches search their configurations."""
+def kernel_module(program: Program, autotune: bool, around: Around) -> Module:
+    """The module of a program without matrix products."""
     family = _Rows if program.over else _Map
-    return family(program, autotune, around or Around(program.op.name)).module()
+    return family(program, autotune, around).module()
 
 
 @dataclass(frozen=True, slots=True)

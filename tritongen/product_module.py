@@ -12,7 +12,7 @@ from .families.places import COUNTS, Operand
 from .host import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
-from .modules import Around, Common, Module, length_text
+from .modules import Around, Common, Module, kernel_module, length_text
 from .space import Space
 from .spec import BATCH
 from .structure import Program
@@ -23,22 +23,31 @@ GROUP_TILES = TILES.replace("kwargs", 'kwargs | {"BLOCK_K": block_k}')
 
 
 class Products(Common):
-    """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes."""
+    """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
-    def __init__(self, program: Program, around: Around | None = None) -> None:
+    With the name of a function that multiplies plain matrices, `calls`, it has no kernels of its own.
+    """
+
+    def __init__(self, program: Program, around: Around, calls: str = "") -> None:
+        self.calls = calls
         assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
         self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
-        super().__init__(program, False, Space((), ()), plan.compute, kernels, around or Around(program.op.name))
+        kernels = [] if calls else kernels
+        super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
 
     def module(self) -> Module:
+        if self.calls:
+            return Module("kernel.py.jinja", self.view(self.calling()), Traffic(frozenset()))
         plan = self.plan
         names = [product.name for product in self.contraction.products]
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands[0].name}.dtype"
         extra: dict[str, Any] = {
+            "macros": "products.jinja",
+            "calls": [],
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
             "sums": names,
@@ -57,7 +66,7 @@ class Products(Common):
             "fold": [],
             "dtypes": self.dtypes(dot),
             "dot": "dot" if plan.dot else dot,
-            "allocate": [f"{r.output.name} = {self.empty(r)}" for r in self.op.results],
+            "allocate": self.allocate(),
             "result": ", ".join(self.returned(result) for result in self.op.results),
             "workspaces": self.workspaces(names),
         }
@@ -78,7 +87,23 @@ class Products(Common):
             bytes=plan.multiplies_bytes,
             twice=bool(plan.group_size) or plan.float8,
         )
-        return Module("contraction.py.jinja", self.view(extra), traffic)
+        return Module("kernel.py.jinja", self.view(extra), traffic)
+
+    def calling(self) -> dict[str, Any]:
+        """What the template sees of a function that leaves the product to another."""
+        (result,) = self.op.results
+        name, merge = result.output.name, self.merge()
+        sides = ", ".join(map(self.inner_last, sorted(self.plan.operands, key=lambda operand: operand.side)))
+        call, returned = f"_{self.calls}({sides})", self.returned(result)
+        lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
+        roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
+        return {
+            "macros": "products.jinja",
+            "calls": [*(self.counts(roles) if roles else []), *merge, *lines],
+            # What it has no use for would count as reading the axes.
+            **dict.fromkeys(("fields", "results", "allocate"), ()),
+            **dict.fromkeys(("result", "index"), ""),
+        }
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
@@ -99,7 +124,7 @@ class Products(Common):
         if kernel is None:
             return {"descriptors": None}
         vectors = [line.text for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
-        grid = f"(min(tiles, configs.resident_programs({self.first()}.device)),)"
+        grid = f"(min(tiles, {self.configs}.resident_programs({self.first()}.device)),)"
         return {
             "descriptors": self.kernel_view(kernel),
             # Whether a side has more than whole blocks, which descriptors copy.
@@ -110,7 +135,7 @@ class Products(Common):
         }
 
     def specialised_loop(self) -> str:
-        return f"WARP_SPECIALIZE=configs.warps_specialize({self.first()}.device), " if self.specialises else ""
+        return f"WARP_SPECIALIZE={self.configs}.warps_specialize({self.first()}.device), " if self.specialises else ""
 
     @property
     def specialises(self) -> bool:
@@ -140,8 +165,8 @@ class Products(Common):
     def present(self, roles: tuple[str, ...]) -> list[str]:
         return [role for role in roles if self.contraction.axes(role)]
 
-    def counts(self) -> list[str]:
-        roles = self.present(("batch", "rows", "cols", "inner"))
+    def counts(self, roles: tuple[str, ...] = ("batch", "rows", "cols", "inner")) -> list[str]:
+        roles = tuple(self.present(roles))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
         lines = [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
         if self.plan.group_size:
@@ -191,13 +216,20 @@ class Products(Common):
         return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
 
     def places(self, axes: tuple[str, ...], wanted: list[str]) -> str:
-        """The positions of some axes, where leading ones are any number."""
-        if BATCH not in axes:
-            return ", ".join(str(axes.index(axis)) for axis in wanted)
-        behind = len(axes) - 1
+        """The positions of some axes, of which one may stand for any number: those behind it count from the end."""
+        many = axes.index(BATCH) if BATCH in axes else len(axes)
+        places = [axes.index(axis) if axes.index(axis) < many else axes.index(axis) - len(axes) for axis in wanted]
+        every = f"{many}, {many} + len(batch)" if many else "len(batch)"
         return ", ".join(
-            "*range(len(batch))" if axis == BATCH else str(axes.index(axis) - 1 - behind) for axis in wanted
+            f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, places, strict=True)
         )
+
+    def allocate(self) -> list[str]:
+        lines = [f"compute = {self.host.compute_value()}"] if self.host.allocates_wide() else []
+        for result in self.op.results:
+            otherwise = f" if {result.when} else None" if result.when else ""
+            lines.append(f"{result.output.name} = {self.empty(result)}{otherwise}")
+        return lines
 
     def empty(self, result: Result) -> str:
         roles = self.ordered(result.axes)
@@ -224,7 +256,7 @@ class Products(Common):
         for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
             if len(term.names) > 1:
                 text += f".flatten({position - len(term.names) + 1}, {position})"
-        return text
+        return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     # Launches
 
@@ -236,9 +268,10 @@ class Products(Common):
                 f"{operand.name}_desc, {self.flag(operand)} = _descriptor({self.inner_last(operand)}, {block}, block_k)"
             )
         names = [argument.spelling for argument in kernel.arguments]
-        for name in [r.output.name for r in self.op.results if f"{r.output.name}_desc" in names]:
-            width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
-            lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width})")
+        width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
+        for name, when in [(r.output.name, r.when) for r in self.op.results if f"{r.output.name}_desc" in names]:
+            otherwise = f" if {name} is not None else None" if when else ""
+            lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width}){otherwise}")
         return lines
 
     def flag(self, operand: Operand) -> str:
@@ -270,3 +303,11 @@ class Products(Common):
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
         launcher = self.around.launcher(kernel.name)
         return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles or self.tiles])})"]
+
+
+def module_of(program: Program, autotune: bool = False, around: Around | None = None, calls: str = "") -> Module:
+    """The module of a program of any family; with `autotune`, launches search their configurations."""
+    around = around or Around(program.op.name)
+    if program.contraction:
+        return Products(program, around, calls).module()
+    return kernel_module(program, autotune, around)

@@ -159,7 +159,9 @@ class Shapes:
                 yield axis, tuple(shape)
 
     def _is_valueless(self, axis: str) -> bool:
-        """Whether something would have no value if this axis were empty."""
+        """Whether something would have no value if this axis were empty; a sum of no products is 0."""
+        if self.program.contraction:
+            return False
         trees = (parse(statement.expression) for statement in self.spec.compute)
         calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
         return axis in self.program.over and any(map(_has_no_identity, calls))

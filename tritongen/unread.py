@@ -28,8 +28,8 @@ def without_unread(lines: list[str], rest: Iterable[str]) -> list[str]:
 
 def _unpacking(match: re.Match[str], others: list[str]) -> str:
     indent, targets, source = match.groups()
-    names = re.findall(r"\w+", targets)
-    unread = [name for name in names if name != "_" and not _is_read(name, others)]
+    names = [name for name in re.findall(r"\w+", targets) if name != "_"]
+    unread = [name for name in names if not _is_read(name, others)]
     if len(unread) == len(names):
         return ""
     for name in unread:

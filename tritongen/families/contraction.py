@@ -16,7 +16,7 @@ from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import param_arguments, param_casts, store_cast
 from ..contractions import Contraction, Product
 from ..factors import SHORTEST
-from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Value, walk
+from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..promotion import promote
 from ..spec import BATCH, FLOAT8S, FLOATS
@@ -291,7 +291,7 @@ class _Builder:
         zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.accumulator})"
         return [Line(f"{name} = {zeros}") for name in self.products]
 
-    def after(self, lines: _Lines, store: Callable[[str, Line], list[Line]]) -> None:
+    def after(self, lines: _Lines, store: Callable[[Result, Line], list[Line]]) -> None:
         """What happens to the sums: the rest of the math, and the stores."""
         lowering = self.lowering()
         outputs = [result.output.name for result in self.op.results]
@@ -305,7 +305,7 @@ class _Builder:
         for result in self.op.results:
             name = result.output.name
             target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
-            lines.end += store(name, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
+            lines.end += store(result, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
@@ -327,7 +327,7 @@ class _Builder:
     def pointers(self) -> Kernel:
         lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
-        self.after(lines, lambda _, line: [line])
+        self.after(lines, _stored)
         return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
 
     def parts(self) -> Kernel:
@@ -345,7 +345,7 @@ class _Builder:
             lines.loop.append(
                 Line(f"{name} += tl.load({self.places.part(name, 'split')}, mask=tile_mask, other={other})")
             )
-        self.after(lines, lambda _, line: [line])
+        self.after(lines, _stored)
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
 
     def descriptors(self) -> Kernel:
@@ -368,9 +368,10 @@ class _Builder:
         whole_rows = self.reduces_rows()
         full = self.full()
 
-        def store(name: str, line: Line) -> list[Line]:
+        def store(result: Result, line: Line) -> list[Line]:
+            name = result.output.name
             if name not in full:
-                return [line]
+                return _stored(result, line)
             batch = "matrix, " if self.contraction.batch else ""
             value = f"{name}.to({name}_ptr.dtype.element_ty)"
             if batch:
@@ -380,7 +381,7 @@ class _Builder:
             return [
                 Line(f"if {name}_desc is not None:"),
                 Line(f"    {name}_desc.store([{batch}first_row, {at}], {value})"),
-                Line("else:"),
+                Line(f"elif {name}_ptr is not None:" if result.when else "else:"),
                 Line(f"    {line.text}"),
             ]
 
@@ -417,9 +418,11 @@ class _Builder:
                 if mentions(every, f"{name}_{kind}")
             ]
         counts = ["n_rows", "n_cols"]
-        if suffix != "combine_kernel":
+        summing = suffix != "combine_kernel"
+        if summing:
             counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
-            counts += ["n_inner"] if not self.contraction.groups or mentions(every, "n_inner") else []
+        if mentions(every, "n_inner") or (summing and not self.contraction.groups):
+            counts.append("n_inner")
         if self.contraction.batch and (described or suffix in ("part_kernel", "combine_kernel")):
             counts.insert(0, "n_batch")
         counts += {"part_kernel": ["steps"], "combine_kernel": ["n_parts"]}.get(suffix, [])
@@ -428,6 +431,7 @@ class _Builder:
             if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
                 arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
+        optional |= {result.output.name for result in self.op.results if result.when}
         made = [r.output.name for r in self.op.results]
         for name, axes in tensors:
             roles = self.contraction.roles(axes)
@@ -471,6 +475,13 @@ def _multiplied(op: Op, dtype: Dtype) -> Dtype:
     if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
         return Dtype("float", ("float32",))
     return dtype
+
+
+def _stored(result: Result, line: Line) -> list[Line]:
+    """The store of a result, which may not be asked for."""
+    if not result.when:
+        return [line]
+    return [Line(f"if {result.output.name}_ptr is not None:"), Line(f"    {line.text}")]
 
 
 def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:
