@@ -110,13 +110,26 @@ def is_whole(n_cols: int) -> bool:
     return n_cols <= WHOLE[-1][0]
 
 
-def choose_whole(n_rows: int, n_cols: int) -> triton.Config:
-    """Whole rows beside sums over them: several short ones to a step."""
+@functools.lru_cache(16)
+def shared_memory(device: torch.device) -> int:
+    """The bytes of shared memory that a program can have."""
+    if device.type != "cuda":
+        return 2**16
+    return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
+
+
+def choose_whole(n_rows: int, n_cols: int, column_bytes: int, device: torch.device) -> triton.Config:
+    """Whole rows beside sums over them: several short ones to a step. So many steps are in flight as there
+    is shared memory for, beside 16 bytes a column with which sums are made.
+    """
     block_n = _power_of_two(n_cols)
     _, elements, num_warps, stages = next(
         (config for config in WHOLE if block_n <= config[0]), WHOLE[-1]
     )
-    tile = {"STAGES": stages, "BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}
+    rows = max(1, elements // block_n)
+    ahead = (shared_memory(device) - 16 * rows * block_n) // (column_bytes * rows * block_n)
+    stages = max(1, min(stages, 1 + ahead))
+    tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
     return triton.Config(tile, num_warps=num_warps)
 
 

@@ -34,7 +34,7 @@ def _one_by_one(
     for place in range(info.batch_size):
         pairs = zip(args, in_dims, strict=True)
         each.append(
-            call(*(arg if dim is None else arg.select(dim, place) for arg, dim in pairs))
+            call(*(arg.select(dim, place) if isinstance(dim, int) else arg for arg, dim in pairs))
         )
     if not isinstance(each[0], tuple):
         return torch.stack(each), 0

@@ -221,7 +221,7 @@ def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
         products = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
         products += [described] if known[-1] and half and target in ("sm_90", "sm_100") else []
 
-    def whole_step(n_rows: int, n_cols: int) -> triton.Config:
+    def whole_step(n_rows: int, n_cols: int, *_: Any) -> triton.Config:
         return triton.Config({"STAGES": 3, **whole_row(n_rows, n_cols, True).kwargs}, num_warps=4)
 
     def shared(_: int) -> triton.Config:

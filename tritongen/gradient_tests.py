@@ -121,25 +121,16 @@ def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
 
 
 def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
-    choose = [
-        "",
-        "def choose(n_rows: int, n_cols: int) -> triton.Config:",
-        "    block_n = triton.next_power_of_2(n_cols)",
-        '    tile = {"STAGES": stages, "BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}',
-        "    return triton.Config(tile, num_warps)",
-        "",
-        'monkeypatch.setattr(configs_backward, "choose_whole", choose)',
-        _set("choose_whole_programs", "2"),
-    ]
+    table = 'monkeypatch.setattr(configs_backward, "WHOLE", ((2**20, *config),))'
     return [
         {
             "kind": "whole",
             "mark": "",
-            "argument": '("elements", "num_warps", "stages")',
+            "argument": '"config"',
             "choices": "[config[1:] for config in configs_backward.WHOLE]",
             "ids": "",
-            "signature": "elements: int, num_warps: int, stages: int",
-            "lines": choose,
+            "signature": "config: tuple[int, int, int]",
+            "lines": [table, _set("choose_whole_programs", "2")],
             "inputs": f"make({shapes.wide()})",
         }
     ]

@@ -40,6 +40,7 @@ class SumsModule(Common):
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "whole": self.one(plan.whole) if plan.whole else None,
             "shared": None,
+            "column_bytes": self.column_bytes(),
             "tiles": self.one(plan.tiles),
             "statistics": self.statistics(),
             "workspaces": [
@@ -66,6 +67,17 @@ class SumsModule(Common):
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
         return view_of(kernel.kernel, self.space) | parts
+
+    def column_bytes(self) -> str:
+        """The bytes that are read for a column of a row."""
+        read = [t for t in self.op.inputs if set(t.type.axes) & set(self.program.over)]
+        sizes = [
+            f"({t.name}.element_size() if {t.name} is not None else 0)"
+            if t.default is not None
+            else f"{t.name}.element_size()"
+            for t in read
+        ]
+        return " + ".join(sizes)
 
     def shared(self, shared: SharedKernel) -> dict[str, Any]:
         """The view of programs that share rows, whose launch has to see that all of them run at once."""

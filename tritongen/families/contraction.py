@@ -121,9 +121,15 @@ class _Builder:
         return self.dtypes <= {"int8", *FLOAT8S}
 
     def is_described(self) -> bool:
-        """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks."""
+        """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
+
+        Tiles of float64 results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
+        """
         narrow = self.multiplies_bytes or self.dtypes & {"float16", "bfloat16"}
-        return bool(narrow) and not (self.group_size().isdigit() and int(self.group_size()) % SHORTEST)
+        wide = any(result.dtype.of == ("float64",) for result in self.op.results)
+        size = self.group_size()
+        grouped = bool(size) and (len(self.products) > 1 or (size.isdigit() and int(size) % SHORTEST > 0))
+        return bool(narrow) and not wide and not grouped
 
     def group_size(self) -> str:
         """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
