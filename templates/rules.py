@@ -119,16 +119,16 @@ def shared_memory(device: torch.device) -> int:
 
 
 def choose_whole(n_rows: int, n_cols: int, column_bytes: int, device: torch.device) -> triton.Config:
-    """Whole rows beside sums over them: several short ones to a step. So many steps are in flight as there
-    is shared memory for, beside 16 bytes a column with which sums are made.
+    """Whole rows beside sums over them: several short ones to a step, and as many steps in flight as shared
+    memory has room for, with so many bytes a column.
     """
     block_n = _power_of_two(n_cols)
     _, elements, num_warps, stages = next(
         (config for config in WHOLE if block_n <= config[0]), WHOLE[-1]
     )
     rows = max(1, elements // block_n)
-    ahead = (shared_memory(device) - 16 * rows * block_n) // (column_bytes * rows * block_n)
-    stages = max(1, min(stages, 1 + ahead))
+    ahead = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
+    stages = min(stages, 1 + ahead)
     tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
     return triton.Config(tile, num_warps=num_warps)
 

@@ -16,7 +16,7 @@ def gradient_view(
     program: Program, backward: Backward | None, parts: Sequence[Module], shapes: Shapes
 ) -> dict[str, Any]:
     if backward is None:
-        return {"gradient": False, "modules": ()}
+        return {"gradient": False, "modules": (), "backward_descriptors": False}
     op = program.op
     inputs = [tensor.name for tensor in op.inputs]
     wrt = tuple(inputs.index(name) for name in backward.gradient.wrt)
@@ -37,6 +37,7 @@ def gradient_view(
         "gradcheck": all(r.dtype.kind != "bool" for r in op.results)
         and all(set(r.dtype.of) <= set(inputs) for r in op.results if r.dtype.kind == "float"),
         "backward_configs": tests,
+        "backward_descriptors": "descriptors" in kinds,
     }
 
 

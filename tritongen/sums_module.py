@@ -40,7 +40,7 @@ class SumsModule(Common):
             "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
             "whole": self.one(plan.whole) if plan.whole else None,
             "shared": None,
-            "column_bytes": self.column_bytes(),
+            "column_bytes": self.column_bytes(plan.whole) if plan.whole else "",
             "tiles": self.one(plan.tiles),
             "statistics": self.statistics(),
             "workspaces": [
@@ -68,16 +68,16 @@ class SumsModule(Common):
         parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
         return view_of(kernel.kernel, self.space) | parts
 
-    def column_bytes(self) -> str:
-        """The bytes that are read for a column of a row."""
-        read = [t for t in self.op.inputs if set(t.type.axes) & set(self.program.over)]
-        sizes = [
-            f"({t.name}.element_size() if {t.name} is not None else 0)"
-            if t.default is not None
-            else f"{t.name}.element_size()"
-            for t in read
-        ]
-        return " + ".join(sizes)
+    def column_bytes(self, whole: SumsKernel) -> str:
+        """The bytes that a step reads of a column."""
+        terms = []
+        for tensor in self.op.inputs:
+            size = f"{tensor.name}.element_size()"
+            if tensor.default is not None:
+                size = f"({size} if {tensor.name} is not None else 0)"
+            times = whole.reads.count(tensor.name)
+            terms += [size if times == 1 else f"{times} * {size}"] if times else []
+        return " + ".join(terms)
 
     def shared(self, shared: SharedKernel) -> dict[str, Any]:
         """The view of programs that share rows, whose launch has to see that all of them run at once."""

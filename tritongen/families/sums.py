@@ -14,6 +14,7 @@ from ..assemble import param_casts
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering
 from ..space import Space
+from ..spec import Input
 from ..structure import Program, references
 from ..tile import loads, needed
 from ..views import Argument, Kernel
@@ -39,12 +40,16 @@ class SumsProgram:
 
 @dataclass(frozen=True, slots=True)
 class SumsKernel:
-    """A kernel with what stands before its loop over rows, in it and after it."""
+    """A kernel with what stands before its loop over rows, in it and after it.
+
+    `reads` are the inputs that each step reads along the columns, those that it reads twice twice.
+    """
 
     kernel: Kernel
     before: tuple[Line, ...]
     inside: tuple[Line, ...]
     after: tuple[Line, ...]
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +159,13 @@ class _Sums:
 
     def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
         """The loads of some values that step along rows or do not, and along columns or not."""
+        return [line for tensor in self.read(values, rows, cols) for line in self.tile.load_lines(tensor, policy)]
+
+    def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
+        """The inputs that some values are of and that step along rows or do not, and along columns or not."""
         names = {load.name for load in loads(value.node for value in values)}
         tensors = (tensor for tensor in self.op.inputs if tensor.name in names)
-        wanted = (t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols))
-        return [line for tensor in wanted for line in self.tile.load_lines(tensor, policy)]
+        return [t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols)]
 
     def finish(self, known: set[str]) -> list[Line]:
         """What is mapped and what is added to the sums, where some values are known."""
@@ -267,7 +275,9 @@ def _whole(program: SumsProgram) -> SumsKernel:
     doc = "Whole rows in a step, and each program's share of the sums."
     kernel = parts.kernel("kernel", doc, [*before, *inside, *after])
     before = [*parts.casts(kernel), *parts.cols(), *before]
-    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after))
+    reads = [*parts.read(first, True, True), *parts.read(values, False, True), *parts.read(rest, True, True)]
+    names = tuple(tensor.name for tensor in reads)
+    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after), names)
 
 
 def _shared(program: SumsProgram) -> SharedKernel | None:
