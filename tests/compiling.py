@@ -145,18 +145,23 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
         for choices in ways(configs, launches.driver.target, dtypes is not WIDE):
             vars(configs).update(choices)
             results = getattr(module, spec.name)(*arguments, **params)
-        if backward is None:
+        if backward is None or (hasattr(backward, "POINTERS") and launches.driver.target not in gradient_targets(spec)):
             continue
         # What a product saves is in kernels of their own.
         first = 0 if hasattr(configs, "POINTERS") else -1
         pairs = [ways(one, launches.driver.target, dtypes is not WIDE) for one in (configs, backward)]
-        for choices, backward_choices in itertools.product(pairs[0][first:], pairs[1]):
+        for choices, backward_choices in itertools.zip_longest(pairs[0][first:], pairs[1], fillvalue={}):
             vars(configs).update(choices)
             vars(backward).update(backward_choices)
             results = getattr(module, spec.name)(*map(leaf, spec.inputs, itertools.repeat(spec), arguments), **params)
             results = results if isinstance(results, tuple) else (results,)
             smooth = [result for result in results if result.requires_grad]
             torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
+
+
+def gradient_targets(spec: Spec) -> tuple[str, ...]:
+    """For what the gradients of a product are compiled: many kernels of the same few templates take minutes."""
+    return tuple(TARGETS) if spec.name == "linear_gelu" else ("sm_90",)
 
 
 def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:

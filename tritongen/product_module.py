@@ -110,13 +110,14 @@ class Products(Common):
         size = self.plan.group_size
         if not size:
             return {"group_size": "", "block_end": "n_inner", "whole_blocks": "", "fit_whole": "", "fit": ""}
+        described = self.plan.descriptors is not None
         holds = f"max({SHORTEST}, _power_of_two({size}))"
         holds = str(1 << (int(size) - 1).bit_length()) if size.isdigit() else holds
         return {
             "group_size": size,
             "block_end": f"(group + 1) * {size}",
             "whole_blocks": "" if size.isdigit() else f" and {size} % {SHORTEST} == 0",
-            "fit_whole": f"block_k = math.gcd(block_k, {size})  # Groups are whole blocks.",
+            "fit_whole": f"block_k = math.gcd(block_k, {size})  # Groups are whole blocks." if described else "",
             "fit": f"block_k = min(block_k, {holds})",
         }
 
