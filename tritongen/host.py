@@ -425,15 +425,18 @@ class Host:
             start = f"*{name}_{group}, " if steps else "*(0,) * " + str(len(free)) + ", " if folds else ""
             text = f"({start}{', '.join(own)}{',' if len(own) == 1 and not start else ''})"
             if optional:
-                text = f"{text} if {name} is not None else (0,) * {len(dims)}"
+                text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")
         return lines
 
     def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
         if not optional:
             return text
-        count = f"len(batch) + {len(axes) - 1}" if BATCH in axes else str(len(axes))
-        return f"{text} if {name} is not None else (0,) * ({count})"
+        zeros = tuple_text(["0"] * len(axes))
+        if BATCH in axes:
+            more = len(axes) - 1
+            zeros = f"(0,) * (len(batch) + {more})" if more else "(0,) * len(batch)"
+        return f"{text} if {name} is not None else {zeros}"
 
     def compute_value(self) -> str:
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
