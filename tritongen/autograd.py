@@ -11,10 +11,10 @@ from .autograd_class import class_view, is_saved
 from .backward import Backward, BackwardHost, Part
 from .diagnostics import listed
 from .families.sums import SumsProgram
-from .host import IS_FAKE
+from .family_module import module_of
+from .host_checks import IS_FAKE
 from .launch import Traffic
 from .modules import Around, Module, sources
-from .product_module import module_of
 from .registration import Registered, registration_view, typed
 from .spec import Spec
 from .structure import Program

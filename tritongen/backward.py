@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from .diagnostics import Mistake, Mistakes
 from .families.sums import SumsProgram, recognise_sums, statistics
 from .gradient import Gradient, grouping
-from .host import Host, tuple_text
+from .host import Host
+from .host_checks import tuple_text
 from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
 from .space import map_space, row_space
 from .spec import BATCH, Input, Output, TensorType, plain_shape

@@ -11,13 +11,13 @@ from .backward import Backward, plan_backward
 from .diagnostics import Mistake, Mistakes
 from .emitted_bench import bench_view
 from .emitted_tests import tests_view
+from .family_module import module_of
 from .gradient import derive
 from .gradient_tests import gradient_view
-from .host import IS_FAKE
+from .host_checks import IS_FAKE
 from .launch import configs_view
 from .modules import Around, Module, sources
 from .product_gradient import plan_product_backward
-from .product_module import module_of
 from .reference import reference_mistakes
 from .registration import registration_view
 from .resources import templates_dir

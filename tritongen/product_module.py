@@ -9,10 +9,10 @@ from typing import Any
 from .factors import SHORTEST
 from .families.contraction import SLICERS, ContractionKernels, plan_contraction
 from .families.places import COUNTS, Operand
-from .host import tuple_text
+from .host_checks import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
-from .modules import Around, Common, Module, kernel_module, length_text
+from .modules import Around, Common, Module, length_text
 from .space import Space
 from .spec import BATCH
 from .structure import Program
@@ -304,11 +304,3 @@ class Products(Common):
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
         launcher = self.around.launcher(kernel.name)
         return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles or self.tiles])})"]
-
-
-def module_of(program: Program, autotune: bool = False, around: Around | None = None, calls: str = "") -> Module:
-    """The module of a program of any family; with `autotune`, launches search their configurations."""
-    around = around or Around(program.op.name)
-    if program.contraction:
-        return Products(program, around, calls).module()
-    return kernel_module(program, autotune, around)

@@ -15,7 +15,7 @@ from .diagnostics import did_you_mean
 from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan
 
 if TYPE_CHECKING:
-    from .typecheck import _Typer
+    from .expressions import Expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
 class _Call(NamedTuple):
     """A reduction applied: the typer at work, its argument, its axes, its keyword's value."""
 
-    typer: _Typer
+    typer: Expressions
     tree: ast.Call
     arg: Node
     over: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Call(NamedTuple):
         return self.typer.call(function, list(args), self.tree)
 
 
-def build_reduction(typer: _Typer, name: str, tree: ast.Call) -> Node:
+def build_reduction(typer: Expressions, name: str, tree: ast.Call) -> Node:
     """The nodes of `name(expression, axes…, keyword=…)`."""
     row = REDUCTIONS[name]
     if not tree.args:
@@ -89,7 +89,7 @@ def build_reduction(typer: _Typer, name: str, tree: ast.Call) -> Node:
     return _BUILD.get(name, _primitive(name))(_Call(typer, tree, arg, over, option))
 
 
-def _axes(typer: _Typer, tree: ast.Call, arg: Node) -> tuple[str, ...]:
+def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
     """The axes that a reduction names; all of them where it names none."""
     named: list[str] = []
     for at in tree.args[1:]:
@@ -107,7 +107,7 @@ def _axes(typer: _Typer, tree: ast.Call, arg: Node) -> tuple[str, ...]:
     return typer.natural_order(tuple(named)) or arg.axes
 
 
-def _keyword(typer: _Typer, row: Reduction, tree: ast.Call) -> float:
+def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float:
     allowed = dict(row.keywords)
     option = next(iter(allowed.values()), 0)
     for keyword in tree.keywords:

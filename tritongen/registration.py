@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .host import IS_FAKE, kind_check
+from .host_checks import IS_FAKE, kind_check
 from .ir import Op, Reduce, Size, walk
 from .spec import BATCH, FLOATS, Input, Param, Spec
 from .structure import Program

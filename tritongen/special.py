@@ -13,23 +13,23 @@ from .spec import DTYPE_CLASSES, FLOAT8S
 from .types_grammar import ALIASES, ALL_DTYPES
 
 if TYPE_CHECKING:
-    from .typecheck import _Typer
+    from .expressions import Expressions
 
 
-def _index(typer: _Typer, tree: ast.Call) -> Node:
+def _index(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 1 or tree.keywords:
         raise typer.fail("TG205", "index takes one axis", tree, "index(N)")
     axis = typer.one_axis(tree.args[0], "index")
     return Index(axis, (axis,))
 
 
-def _size(typer: _Typer, tree: ast.Call) -> Node:
+def _size(typer: Expressions, tree: ast.Call) -> Node:
     if not tree.args or tree.keywords:
         raise typer.fail("TG205", "size takes one axis or more", tree, "size(N)")
     return Size(tuple(typer.axis(arg) for arg in tree.args))
 
 
-def _take(typer: _Typer, tree: ast.Call) -> Node:
+def _take(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 3 or tree.keywords:
         message = "take needs a tensor, an index and an axis"
         raise typer.fail("TG205", message, tree, "take(x, i, N)")
@@ -45,7 +45,7 @@ def _take(typer: _Typer, tree: ast.Call) -> Node:
     return _substitute(typer, source, axis, index, tree)
 
 
-def _substitute(typer: _Typer, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
+def _substitute(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
     """The node with the position along an axis replaced, down to the loads."""
     if axis not in node.axes:
         return node
@@ -83,7 +83,7 @@ def _substitute(typer: _Typer, node: Node, axis: str, index: Node, tree: ast.AST
             raise typer.fail("TG603", message, tree, "take from the inputs, then reduce")
 
 
-def _cast(typer: _Typer, tree: ast.Call) -> Node:
+def _cast(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
@@ -112,7 +112,7 @@ def _cast(typer: _Typer, tree: ast.Call) -> Node:
     return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
 
 
-SPECIAL: dict[str, Callable[[_Typer, ast.Call], Node]] = {
+SPECIAL: dict[str, Callable[[Expressions, ast.Call], Node]] = {
     "index": _index,
     "size": _size,
     "take": _take,
