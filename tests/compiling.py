@@ -145,7 +145,10 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
         for choices in ways(configs, launches.driver.target, dtypes is not WIDE):
             vars(configs).update(choices)
             results = getattr(module, spec.name)(*arguments, **params)
-        if backward is None or (hasattr(backward, "POINTERS") and launches.driver.target not in gradient_targets(spec)):
+        many = hasattr(backward, "POINTERS") and spec.name != "linear_gelu"
+        usual = launches.driver.target == "sm_90" and not other
+        # Gradients of products are many kernels of the same few templates, and take minutes: one spec's are for all.
+        if backward is None or (many and not usual):
             continue
         # What a product saves is in kernels of their own.
         first = 0 if hasattr(configs, "POINTERS") else -1
@@ -157,11 +160,6 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
             results = results if isinstance(results, tuple) else (results,)
             smooth = [result for result in results if result.requires_grad]
             torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
-
-
-def gradient_targets(spec: Spec) -> tuple[str, ...]:
-    """For what the gradients of a product are compiled: many kernels of the same few templates take minutes."""
-    return tuple(TARGETS) if spec.name == "linear_gelu" else ("sm_90",)
 
 
 def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
