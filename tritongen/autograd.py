@@ -12,7 +12,7 @@ from .backward import Backward, BackwardHost, Part
 from .diagnostics import listed
 from .families.sums import SumsProgram
 from .family_module import module_of
-from .host_checks import IS_FAKE
+from .host_checks import IS_FAKE, returned_types
 from .launch import Traffic
 from .modules import Around, Module, sources
 from .registration import Registered, registration_view, typed
@@ -36,12 +36,12 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     own = class_view(backward, is_registered)
     view = dict(forward.view)
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
-    view["returns"] = _returns(len(view["results"]), 0)
+    view["returns"] = returned_types(len(view["results"]))
     view["config_modules"] = "configs, configs_backward" if parts else "configs"
     view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
     signature = [*typed(op), *([f"{name}: bool" for name in extra])]
     saved = len(op.results) - len(view["results"])
-    returns = _returns(len(op.results), 0) if is_registered else _returns(len(view["results"]), saved)
+    returns = returned_types(len(op.results)) if is_registered else returned_types(len(view["results"]), saved)
     says = "The forward, with what the backward needs if it saves that" if saves else "The forward"
     if is_registered:
         others = [_registered_part(part, optional) for part in backward.parts]
@@ -136,12 +136,12 @@ def _function(part: Part, is_registered: bool, optional: frozenset[str]) -> dict
     """The head of a part's function."""
     op = part.op
     extra = [f"{name}: {_kind(name, optional)}" for name in (*_extra(part), *([IS_FAKE] if is_registered else []))]
-    one = "torch.Tensor | None" if op.results[0].when and not is_registered else "torch.Tensor"
-    several = len(op.results) > 1
+    count = len(op.results)
+    perhaps = count if op.results[0].when and not is_registered else 0
     return {
         "function": f"_{op.name}",
         "signature": ", ".join([*typed(op), *extra]),
-        "returns": f"tuple[{', '.join([one] * len(op.results))}]" if several else one,
+        "returns": returned_types(count - perhaps, perhaps),
         "summary": _summary(part),
         "formula": _wrapped(part),
     }
@@ -154,8 +154,3 @@ def _wrapped(part: Part) -> tuple[str, ...]:
         if value.source:
             lines += textwrap.wrap(f"{value.name} = {value.source}", 100, subsequent_indent="    ")
     return tuple(lines)
-
-
-def _returns(own: int, saved: int) -> str:
-    parts = ["torch.Tensor"] * own + ["torch.Tensor | None"] * saved
-    return parts[0] if len(parts) == 1 else f"tuple[{', '.join(parts)}]"

@@ -50,17 +50,7 @@ _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.
 @cache
 def template_names() -> frozenset[str]:
     """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
-    texts = [
-        Path(templates_dir(), name).read_text(encoding="utf-8")
-        for name in (
-            "test.py.jinja",
-            "test_gradient.jinja",
-            "test_vmap.jinja",
-            "test_registered.jinja",
-            "bench.py.jinja",
-            "bench_products.py.jinja",
-        )
-    ]
+    texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
     return frozenset(name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
 
 

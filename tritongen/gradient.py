@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
 
 from .algebra import ZERO, Algebra, position
 from .diagnostics import Mistake, Mistakes
@@ -32,6 +31,7 @@ from .ir import (
     rebuild,
     walk,
 )
+from .kept import Kept
 from .sharing import named_parts
 from .shifts import only_shifts
 from .spec import FLOATS, AxisTerm, Grad, Input, Output, TensorType
@@ -345,12 +345,12 @@ class _Reverse:
 
     def assembled(self, found: dict[str, Node]) -> Gradient:
         names = {name: self.fresh(f"d{name}") for name in found}
-        kept, outputs = self.kept(found.values())
-        if self.mistakes:
-            raise Mistakes(*self.mistakes)
+        choice = Kept(self.op, self.grad.save)
+        kept, outputs = choice.of(found.values())
         stand_ins = {name: self.saved_name(name) for name in kept}
         derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
-        recomputed = self.closure(chain.from_iterable(references(node) for _, node in derived), {*kept, *outputs})
+        roots = itertools.chain.from_iterable(references(node) for _, node in derived)
+        recomputed = choice.closure(roots, {*kept, *outputs})
         values = [value for value in self.op.values if value.name in recomputed]
         values += [Value(name, node, "") for name, node in derived]
         turned = tuple(replace(value, node=self.as_loads(value.node, stand_ins, outputs)) for value in values)
@@ -398,69 +398,6 @@ class _Reverse:
             axes = self.values[name].node.axes
             found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))
         return found
-
-    # What is saved, and what is computed again
-
-    def kept(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
-        """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
-
-        A number for each row costs next to nothing and is saved; of outputs those are read that
-        spare more than they cost; all else is computed again from the inputs.
-        """
-        nodes = list(nodes)
-        roots = {name for node in nodes for name in references(node)}
-        if self.grad.save:
-            found = self.closure(roots, set(self.grad.save), leaves=True)
-            self.mistakes += [self.unread(name) for name in self.grad.save if name not in found]
-            mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
-            return [name for name in self.grad.save if name not in mapped], mapped & set(self.grad.save)
-        summaries = {name for name in self.values if self.summarises(name)}
-        outputs = [r.output.name for r in self.op.results if self.is_exact(r) and r.output.name not in summaries]
-        outputs = [name for name in outputs if name in self.closure(roots, summaries)]
-        choices = [set(some) for n in range(len(outputs), -1, -1) for some in combinations(outputs, n)]
-        chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
-        read = self.closure(roots, summaries | chosen, leaves=True)
-        return [name for name in self.values if name in summaries & read], chosen & read
-
-    def unread(self, name: str) -> Mistake:
-        place = ("grad", "save", str(self.grad.save.index(name)))
-        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(name), "leave it out")
-
-    def is_exact(self, result: Result) -> bool:
-        """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""
-        return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
-
-    def summarises(self, name: str) -> bool:
-        """Whether a value is a number for each row: it comes of a reduction, and lacks what that was over."""
-        value = self.values[name]
-        below = self.closure({name}, set())
-        reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
-        over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
-        return self.floats(value.node) and bool(over) and not over & set(value.node.axes)
-
-    def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
-        """The values that some names need if others are known; with `leaves`, those of them too."""
-        found: set[str] = set()
-        left = [name for name in roots if name in self.values]
-        reached = set()
-        while left:
-            name = left.pop()
-            if name in known:
-                reached.add(name)
-            elif name not in found:
-                found.add(name)
-                left += references(self.values[name].node)
-        return found | reached if leaves else found
-
-    def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:
-        """How many large tensors are read, and how much is computed."""
-        again = self.closure(roots, known)
-        computed = [*nodes, *(self.values[name].node for name in again)]
-        read = {(part.name, part.axes) for node in computed for part in walk(node) if isinstance(part, Load)}
-        read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
-        most = max((len(axes) for _, axes in read), default=0)
-        large = sum(len(axes) == most for _, axes in read)
-        return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))
 
     def as_loads(self, node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
         """The node with what the forward gives read as inputs."""

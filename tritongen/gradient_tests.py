@@ -90,15 +90,12 @@ def _registers(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
         'monkeypatch.setattr(configs_backward, "choose_registers", choose)',
     ]
     return [
-        {
-            "kind": "register",
-            "mark": "",
+        _configs("register", choose, f"make({shapes.wide()})")
+        | {
             "argument": '("elements", "num_warps")',
             "choices": "[config[1:] for config in configs_backward.REGISTERS]",
             "ids": "",
             "signature": "elements: int, num_warps: int",
-            "lines": choose,
-            "inputs": f"make({shapes.wide()})",
         }
     ]
 
@@ -123,18 +120,9 @@ def _loop(shapes: Shapes, splits: bool) -> list[dict[str, Any]]:
 
 def _whole(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     table = 'monkeypatch.setattr(configs_backward, "WHOLE", ((2**20, *config),))'
-    return [
-        {
-            "kind": "whole",
-            "mark": "",
-            "argument": '"config"',
-            "choices": "[config[1:] for config in configs_backward.WHOLE]",
-            "ids": "",
-            "signature": "config: tuple[int, int, int]",
-            "lines": [table, _set("choose_whole_programs", "2")],
-            "inputs": f"make({shapes.wide()})",
-        }
-    ]
+    whole = _configs("whole", [table, _set("choose_whole_programs", "2")], f"make({shapes.wide()})")
+    choices = "[config[1:] for config in configs_backward.WHOLE]"
+    return [whole | {"choices": choices, "ids": "", "signature": "config: tuple[int, int, int]"}]
 
 
 def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
@@ -150,18 +138,8 @@ def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
         'monkeypatch.setattr(configs_backward, "choose_shared", choose)',
         _set("choose_groups", "2"),
     ]
-    return [
-        {
-            "kind": "shared",
-            "mark": "",
-            "argument": '"members"',
-            "choices": "[1, 2, 8]",
-            "ids": "",
-            "signature": "members: int",
-            "lines": choose,
-            "inputs": f"make({shapes.wide()})",
-        }
-    ]
+    counted = {"argument": '"members"', "choices": "[1, 2, 8]", "ids": "", "signature": "members: int"}
+    return [_configs("shared", choose, f"make({shapes.wide()})") | counted]
 
 
 def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:

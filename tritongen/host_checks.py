@@ -279,6 +279,12 @@ def kind_check(op: Op, param: Param) -> list[str]:
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
 
 
+def returned_types(count: int, perhaps: int = 0) -> str:
+    """The annotation of so many tensors, and of those that may be None."""
+    parts = ["torch.Tensor"] * count + ["torch.Tensor | None"] * perhaps
+    return parts[0] if len(parts) == 1 else f"tuple[{', '.join(parts)}]"
+
+
 def tuple_text(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 

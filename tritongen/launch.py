@@ -70,12 +70,7 @@ REGISTERS_SHARED = (
     Config(16, block_n=16384, block=32768),
 )
 # Exponentials of a longer row are summed along it, as fast as memory is.
-REGISTERS_ONLINE = (
-    Config(1, block_n=1024, block=1024),
-    Config(2, block_n=2048, block=2048),
-    Config(4, block_n=4096, block=4096),
-    Config(8, block_n=8192, block=8192),
-)
+REGISTERS_ONLINE = REGISTERS_REDUCING[:4]
 # Whole rows beside the sums over them; and tiles of rows that are longer.
 WHOLE = (
     Config(2, block_n=256, block=1024, stages=4),
@@ -105,20 +100,12 @@ LOOP_STREAMS = (
     Config(16, block_m=1, block_n=8192),
     Config(8, block_m=64, block_n=64),
 )
-LOOP_ONLINE = (
-    Config(4, block_m=32, block_n=256),
-    Config(8, block_m=1, block_n=2048),
-    Config(8, block_m=64, block_n=64),
-)
+# Running exponentials are fastest in short steps, however long the row.
+LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 # Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
 LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
 # Flags come as bytes, and their instructions count: shorter steps.
-LOOP_FLAGS = (
-    Config(4, block_m=32, block_n=256),
-    Config(4, block_m=1, block_n=1024),
-    Config(16, block_m=1, block_n=8192),
-    Config(8, block_m=64, block_n=64),
-)
+LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 # Of matrices in half precision, through descriptors.
 DESCRIPTORS = (
     Config(8, block_m=128, block_n=256, block_k=64, stages=3),

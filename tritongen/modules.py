@@ -10,7 +10,7 @@ from typing import Any
 
 from .extract import extract, mentioned
 from .host import Host
-from .host_checks import IS_FAKE, constants
+from .host_checks import IS_FAKE, constants, returned_types
 from .ir import Op
 from .launch import Traffic
 from .layout import wrapped
@@ -115,7 +115,6 @@ class Common:
         results = host.result_fields()
         tensors = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()]
         params = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()]
-        returns = "torch.Tensor" if len(results) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
         params_signature = ["*", *params] if params else []
         view: dict[str, Any] = {
             "name": op.name,
@@ -124,7 +123,7 @@ class Common:
             "formula": [line for v in op.values if v.source for line in wrapped(f"{v.name} = {v.source}")],
             "derived": (),
             "signature": ", ".join([*tensors, *params_signature]),
-            "returns": returns,
+            "returns": returned_types(len(results)),
             "fields": fields,
             "results": results,
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),

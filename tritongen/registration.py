@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .host_checks import IS_FAKE, kind_check
+from .host_checks import IS_FAKE, kind_check, returned_types
 from .ir import Op, Reduce, Size, walk
 from .spec import BATCH, FLOATS, Input, Param, Spec
 from .structure import Program
@@ -50,7 +50,7 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
         "checks": _checks(op),
         "inner": f"_{op.name}_forward",
         "inner_signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
-        "inner_returns": _returns(n_results),
+        "inner_returns": returned_types(n_results),
         "lowers": any("_LIBRARY" in line for line in cast),
     }
 
@@ -64,7 +64,7 @@ def _op_view(
         "inner": inner,
         "signature": ", ".join(one.signature),
         "passed": ", ".join(one.passed),
-        "returns": _returns(one.n_results),
+        "returns": returned_types(one.n_results),
         "says": one.says,
         "rules": [
             f"_{one.name}_op.register_fake(functools.partial({inner}, {IS_FAKE}=True))",
@@ -77,10 +77,6 @@ def _op_view(
 def _extra_results(spec: Spec, op: Op) -> str:
     extra = [result.output.name for result in op.results[len(spec.outputs) :]]
     return f", with what the backward needs: {', '.join(extra)}" if extra else ""
-
-
-def _returns(count: int) -> str:
-    return "torch.Tensor" if count == 1 else f"tuple[{', '.join(['torch.Tensor'] * count)}]"
 
 
 def typed(op: Op) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .families.sums import SharedKernel, SumsKernel, SumsKernels, SumsProgram, plan_sums
+from .families.sums import SumsKernel, SumsKernels, SumsProgram, plan_sums
 from .ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from .launch import Traffic
 from .modules import Around, Common, Module, length_text, view_of
@@ -65,7 +65,7 @@ class SumsModule(Common):
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
-        parts = {"before": kernel.before, "inside": kernel.inside, "after": kernel.after}
+        parts = {name: getattr(kernel, name) for name in ("before", "ahead", "inside", "after")}
         return view_of(kernel.kernel, self.space) | parts
 
     def column_bytes(self, whole: SumsKernel) -> str:
@@ -79,15 +79,14 @@ class SumsModule(Common):
             terms += [size if times == 1 else f"{times} * {size}"] if times else []
         return " + ".join(terms)
 
-    def shared(self, shared: SharedKernel) -> dict[str, Any]:
+    def shared(self, shared: SumsKernel) -> dict[str, Any]:
         """The view of programs that share rows, whose launch has to see that all of them run at once."""
         may = f"{self.configs}.use_shared(n_cols, {self.first()}.device)"
         names = ", ".join(f"{name}_slots" for name in shared.slots)
         shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"
         tiles = "**config.kwargs, num_warps=config.num_warps, maxnreg=config.maxnreg, launch_cooperative_grid=True"
         return {
-            "shared": view_of(shared.kernel, self.space)
-            | {"before": shared.before, "ahead": shared.ahead, "inside": shared.inside, "after": shared.after},
+            "shared": self.one(shared),
             "may_share": f"compute == tl.float32 and {may}" if self.compute.constexpr else may,
             "slots": [
                 'members = config.kwargs["MEMBERS"]',

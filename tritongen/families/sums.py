@@ -7,6 +7,7 @@ So everything is read once, and the order of the additions is always the same.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..accumulate import lane
@@ -42,29 +43,18 @@ class SumsProgram:
 class SumsKernel:
     """A kernel with what stands before its loop over rows, in it and after it.
 
-    `reads` are the inputs that each step reads along the columns, those that it reads twice twice.
+    Where programs share rows, `ahead` reduces a program's part of the next rows before `inside` finishes rows, and
+    `slots` are the numbers that programs tell one another. `reads` are the inputs that each step reads along the
+    columns, those that it reads twice twice.
     """
 
     kernel: Kernel
     before: tuple[Line, ...]
     inside: tuple[Line, ...]
     after: tuple[Line, ...]
+    ahead: tuple[Line, ...] = ()
+    slots: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SharedKernel:
-    """A kernel whose programs share rows: `ahead` reduces a program's part of the next rows, `inside` finishes rows.
-
-    `slots` are the numbers that programs tell one another.
-    """
-
-    kernel: Kernel
-    slots: tuple[str, ...]
-    before: tuple[Line, ...]
-    ahead: tuple[Line, ...]
-    inside: tuple[Line, ...]
-    after: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +64,7 @@ class SumsKernels:
     space: Space
     compute: Compute
     whole: SumsKernel | None
-    shared: SharedKernel | None
+    shared: SumsKernel | None
     tiles: SumsKernel
 
 
@@ -224,26 +214,40 @@ class _Sums:
             ]
         return lines
 
-    def kernel(self, suffix: str, doc: str, lines: list[Line]) -> Kernel:
+    def kernel(
+        self,
+        suffix: str,
+        doc: str,
+        before: list[Line],
+        inside: list[Line],
+        after: list[Line],
+        ahead: Sequence[Line] = (),
+        slots: tuple[str, ...] = (),
+        reads: tuple[str, ...] = (),
+    ) -> SumsKernel:
+        """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
+        lines = [*before, *ahead, *inside, *after]
         setup = self.assembler.bases(self.op.results)
         kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
-        pointers = tuple(a for a in kernel.arguments if a.spelling.endswith("_ptr"))
-        rest = tuple(a for a in kernel.arguments if a not in pointers)
+        pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        rest = [a for a in kernel.arguments if a not in pointers]
         if not any(a.spelling == "n_rows" for a in rest):
-            rest = (Argument("n_rows", "n_rows"), *rest)
-        parts = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums)
-        return replace(kernel, arguments=(*pointers, *parts, *rest))
-
-    def casts(self, kernel: Kernel) -> tuple[Line, ...]:
-        """What stands before the loop over rows: params as they are computed with."""
-        return tuple(line for line in param_casts(self.op, self.builder.compute, self.lowering) if line in kernel.setup)
-
-    def cols(self) -> tuple[Line, ...]:
-        return () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
-
-    def decode(self, kernel: Kernel) -> tuple[Line, ...]:
-        casts = self.casts(kernel)
-        return tuple(line for line in kernel.setup if line not in casts)
+            rest.insert(0, Argument("n_rows", "n_rows"))
+        told = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
+        parts = [Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums]
+        kernel = replace(kernel, arguments=(*told, *pointers, *parts, *rest))
+        casts = [line for line in param_casts(self.op, self.builder.compute, self.lowering) if line in kernel.setup]
+        decode = [line for line in kernel.setup if line not in casts]
+        cols = () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
+        return SumsKernel(
+            kernel,
+            (*casts, *cols, *before),
+            (*decode, *inside),
+            tuple(after),
+            (*decode, *ahead) if ahead else (),
+            slots,
+            reads,
+        )
 
 
 def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
@@ -251,11 +255,8 @@ def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
     values = list(parts.op.values)
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(values, True, True), *parts.finish(set())]
-    after = parts.shares("tl.program_id(0)")
     doc = "Tiles of rows by columns, and each program's share of the sums."
-    kernel = parts.kernel("tiles_kernel", doc, [*before, *inside, *after])
-    before = [*parts.casts(kernel), *parts.cols(), *before]
-    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after))
+    return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
 
 
 def _whole(program: SumsProgram) -> SumsKernel:
@@ -271,16 +272,13 @@ def _whole(program: SumsProgram) -> SumsKernel:
     again = parts.reads(rest, True, True, "evict_first")
     comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
     inside += [replace(again[0], comment=comment), *again[1:], *parts.finish(known)]
-    after = parts.shares("tl.program_id(0)")
     doc = "Whole rows in a step, and each program's share of the sums."
-    kernel = parts.kernel("kernel", doc, [*before, *inside, *after])
-    before = [*parts.casts(kernel), *parts.cols(), *before]
     reads = [*parts.read(first, True, True), *parts.read(values, False, True), *parts.read(rest, True, True)]
     names = tuple(tensor.name for tensor in reads)
-    return SumsKernel(kernel, tuple(before), (*parts.decode(kernel), *inside), tuple(after), names)
+    return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
 
 
-def _shared(program: SumsProgram) -> SharedKernel | None:
+def _shared(program: SumsProgram) -> SumsKernel | None:
     """Programs that have a part of the columns each; None where the rows' numbers are not plain sums."""
     parts = _Sums(program, program.op)
     reductions = [value for value in parts.op.values if value in program.reductions]
@@ -288,27 +286,20 @@ def _shared(program: SumsProgram) -> SharedKernel | None:
         return None
     values = list(parts.op.values)
     names = {value.name for value in reductions}
+    told = tuple(sorted(names))
     first = needed(parts.op.values, names)
     rest = [value for value in values if value.name not in names]
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     ahead = [*parts.reads(first, True, False), *parts.reads(first, True, True), *parts.reduced(first, whole=False)]
     inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
-    for name in sorted(names):
+    for name in told:
         slots = f"{name}_slots_ptr + rows * MEMBERS"
         ahead.append(Line(f"_tell({slots} + member, {name}, row_mask)"))
         inside.append(Line(f"{name} = _hear({slots} + tl.arange(0, MEMBERS)[None, :], row_mask)"))
         inside.append(Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)"))
     inside += [*parts.means(reductions), *parts.finish(names)]
-    after = parts.shares("group")
     doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
-    kernel = parts.kernel("shared_kernel", doc, [*before, *ahead, *inside, *after])
-    pointers = tuple(Argument(f"{name}_slots_ptr", f"{name}_slots") for name in sorted(names))
-    kernel = replace(kernel, arguments=(*pointers, *kernel.arguments))
-    before = [*parts.casts(kernel), *parts.cols(), *before]
-    decode = parts.decode(kernel)
-    return SharedKernel(
-        kernel, tuple(sorted(names)), tuple(before), (*decode, *ahead), (*decode, *inside), tuple(after)
-    )
+    return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, told)
 
 
 def _is_sum(value: Value) -> bool:
