@@ -38,12 +38,37 @@ def _tell(slots, number, mask):
 
 
 @triton.jit
+def _tell_pair(slots, one, other, mask):
+    """Give two float32 to other programs, in one word. It is 0 until then: bits are flipped, and no NaN has all."""
+    one = tl.where(one == one, one, float("nan")).to(tl.uint32, bitcast=True).to(tl.int64)
+    word = (one << 32) | other.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(slots, ~word, mask=mask, sem="relaxed")
+
+
+@triton.jit
 def _hear(slots, mask):
-    """Wait until all slots have been filled, and take their numbers."""
-    words = tl.load(slots, mask=mask, other=0x100000000, volatile=True)
-    while tl.min(tl.min(words, axis=1), axis=0) == 0:
-        words = tl.load(slots, mask=mask, other=0x100000000, volatile=True)
-    return words.to(tl.uint32).to(tl.float32, bitcast=True)
+    """Wait until all slots have been filled, and take the words in them."""
+    words = tl.load(slots, mask=mask, other=1, volatile=True)
+    while tl.max(tl.max((words == 0).to(tl.int32), axis=1), axis=0) == 1:
+        words = tl.load(slots, mask=mask, other=1, volatile=True)
+    return words
+
+
+@triton.jit
+def _heard(slots, mask):
+    """The sum along the slots of what `_tell` gave."""
+    number = _hear(slots, mask).to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.sum(tl.where(mask, number, 0.0), axis=1, keep_dims=True)
+
+
+@triton.jit
+def _heard_pair(slots, mask):
+    """The two sums along the slots of what `_tell_pair` gave."""
+    words = ~_hear(slots, mask)
+    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    one = tl.sum(tl.where(mask, one, 0.0), axis=1, keep_dims=True)
+    return one, tl.sum(tl.where(mask, other, 0.0), axis=1, keep_dims=True)
 
 
 @triton.jit

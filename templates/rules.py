@@ -162,16 +162,19 @@ def use_shared(n_cols: int, device: torch.device) -> bool:
     )
 
 
-def choose_shared(n_cols: int) -> triton.Config:
-    """The configuration for rows that programs share: 2048 columns each."""
-    members = _power_of_two(_cdiv(n_cols, 2048))
-    return triton.Config({"MEMBERS": members, "BLOCK_M": 1, "BLOCK_N": 2048}, num_warps=4, maxnreg=128)
+def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
+    """The configuration for rows that programs share: 2048 columns each, three of them in registers at once, which take
+    fewer where they have so few bytes.
+    """
+    tile = {"MEMBERS": _cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
+    return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
-    """How many groups of programs take rows: four programs on each multiprocessor, as their registers allow."""
+    """How many groups of programs take rows: as many programs as the registers of all multiprocessors allow."""
     members: int = config.kwargs["MEMBERS"]
-    return min(n_rows, 4 * resident_programs(device) // members)
+    together = 65536 // (32 * config.num_warps * config.maxnreg)
+    return min(n_rows, together * resident_programs(device) // members)
 
 
 def use_descriptors(

@@ -227,7 +227,7 @@ def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
     def whole_step(n_rows: int, n_cols: int, *_: Any) -> triton.Config:
         return triton.Config({"STAGES": 3, **whole_row(n_rows, n_cols, True).kwargs}, num_warps=4)
 
-    def shared(_: int) -> triton.Config:
+    def shared(*_: int) -> triton.Config:
         return triton.Config({"MEMBERS": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": whole_step, "choose_shared": shared}

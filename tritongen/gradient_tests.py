@@ -129,7 +129,7 @@ def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     """Programs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
     choose = [
         "",
-        "def choose(n_cols: int) -> triton.Config:",
+        "def choose(n_cols: int, _: int) -> triton.Config:",
         "    block_n = triton.next_power_of_2(-(-n_cols // members))",
         '    return triton.Config({"MEMBERS": members, "BLOCK_M": 1, "BLOCK_N": block_n}, 4)',
         "",
@@ -138,7 +138,7 @@ def _shared(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
         'monkeypatch.setattr(configs_backward, "choose_shared", choose)',
         _set("choose_groups", "2"),
     ]
-    counted = {"argument": '"members"', "choices": "[1, 2, 8]", "ids": "", "signature": "members: int"}
+    counted = {"argument": '"members"', "choices": "[1, 3, 8]", "ids": "", "signature": "members: int"}
     return [_configs("shared", choose, f"make({shapes.wide()})") | counted]
 
 

@@ -41,6 +41,7 @@ class SumsModule(Common):
             "whole": self.one(plan.whole) if plan.whole else None,
             "shared": None,
             "column_bytes": self.column_bytes(plan.whole) if plan.whole else "",
+            "shared_bytes": self.column_bytes(plan.shared) if plan.shared else "",
             "tiles": self.one(plan.tiles),
             "statistics": self.statistics(),
             "workspaces": [
@@ -65,17 +66,17 @@ class SumsModule(Common):
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
-        parts = {name: getattr(kernel, name) for name in ("before", "ahead", "inside", "after")}
+        parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
         return view_of(kernel.kernel, self.space) | parts
 
-    def column_bytes(self, whole: SumsKernel) -> str:
+    def column_bytes(self, kernel: SumsKernel) -> str:
         """The bytes that a step reads of a column."""
         terms = []
         for tensor in self.op.inputs:
             size = f"{tensor.name}.element_size()"
             if tensor.default is not None:
                 size = f"({size} if {tensor.name} is not None else 0)"
-            times = whole.reads.count(tensor.name)
+            times = kernel.reads.count(tensor.name)
             terms += [size if times == 1 else f"{times} * {size}"] if times else []
         return " + ".join(terms)
 

@@ -94,7 +94,8 @@ class Tile:
 
     # Reading and writing
 
-    def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
+    def raw(self, tensor: Input, name: str, policy: str = "") -> Line:
+        """Reads an input as it is."""
         mine = self.tensor(tensor)
         mask = self.mask(mine.axes)
         arguments = [self.address(mine)]
@@ -103,7 +104,11 @@ class Tile:
             arguments += [f"other={self.fill(tensor)}"]
         if policy and mask:
             arguments += [f'eviction_policy="{policy}"']
-        text = f"tl.load({', '.join(arguments)}){self.widen(tensor)}"
+        return Line(f"{name} = tl.load({', '.join(arguments)})")
+
+    def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
+        mine = self.tensor(tensor)
+        text = self.raw(tensor, tensor.name, policy).text.removeprefix(f"{tensor.name} = ") + self.widen(tensor)
         if mine.optional:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]

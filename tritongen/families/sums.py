@@ -17,7 +17,7 @@ from ..lower import Compute, Line, Lowering
 from ..space import Space
 from ..spec import Input
 from ..structure import Program, references
-from ..tile import loads, needed
+from ..tile import loads, mentions, needed
 from ..views import Argument, Kernel
 from .rows import _Builder
 
@@ -43,9 +43,9 @@ class SumsProgram:
 class SumsKernel:
     """A kernel with what stands before its loop over rows, in it and after it.
 
-    Where programs share rows, `ahead` reduces a program's part of the next rows before `inside` finishes rows, and
-    `slots` are the numbers that programs tell one another. `reads` are the inputs that each step reads along the
-    columns, those that it reads twice twice.
+    Where programs share rows, `ahead` reads those after the next, `next` reduces a program's part of the next, `inside`
+    finishes rows, and `slots` are where programs tell one another numbers. `reads` are the inputs that each step reads
+    along the columns, those that it reads twice twice.
     """
 
     kernel: Kernel
@@ -53,6 +53,7 @@ class SumsKernel:
     inside: tuple[Line, ...]
     after: tuple[Line, ...]
     ahead: tuple[Line, ...] = ()
+    next: tuple[Line, ...] = ()
     slots: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
 
@@ -157,6 +158,15 @@ class _Sums:
         tensors = (tensor for tensor in self.op.inputs if tensor.name in names)
         return [t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols)]
 
+    def empty(self, tensors: list[Input]) -> list[Line]:
+        """The next rows before any is read."""
+        pointers = ((tensor.name, self.tile.tensor(tensor).pointer) for tensor in tensors)
+        return [Line(f"{name}_next = tl.zeros([BLOCK_M, BLOCK_N], {at}.dtype.element_ty)") for name, at in pointers]
+
+    def held(self, values: list[Value]) -> list[Line]:
+        """The next rows that some values are of, in the dtype of the computation."""
+        return [Line(f"{t.name} = {t.name}_next{self.tile.widen(t)}") for t in self.read(values, True, True)]
+
     def finish(self, known: set[str]) -> list[Line]:
         """What is mapped and what is added to the sums, where some values are known."""
         lines: list[Line] = []
@@ -222,11 +232,12 @@ class _Sums:
         inside: list[Line],
         after: list[Line],
         ahead: Sequence[Line] = (),
+        following: Sequence[Line] = (),
         slots: tuple[str, ...] = (),
         reads: tuple[str, ...] = (),
     ) -> SumsKernel:
         """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
-        lines = [*before, *ahead, *inside, *after]
+        lines = [*before, *ahead, *following, *inside, *after]
         setup = self.assembler.bases(self.op.results)
         kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
         pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
@@ -242,9 +253,10 @@ class _Sums:
         return SumsKernel(
             kernel,
             (*casts, *cols, *before),
-            (*decode, *inside),
+            _located(decode, inside),
             tuple(after),
-            (*decode, *ahead) if ahead else (),
+            _located(decode, ahead),
+            _located(decode, following),
             slots,
             reads,
         )
@@ -279,27 +291,42 @@ def _whole(program: SumsProgram) -> SumsKernel:
 
 
 def _shared(program: SumsProgram) -> SumsKernel | None:
-    """Programs that have a part of the columns each; None where the rows' numbers are not plain sums."""
+    """Programs that have a part of the columns each; None where the rows' numbers are not plain sums, or where what is
+    read of the rows may be absent.
+    """
     parts = _Sums(program, program.op)
     reductions = [value for value in parts.op.values if value in program.reductions]
-    if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)):
-        return None
-    values = list(parts.op.values)
-    names = {value.name for value in reductions}
-    told = tuple(sorted(names))
+    values, names = list(parts.op.values), {value.name for value in reductions}
     first = needed(parts.op.values, names)
+    whole = parts.read(first, True, True)
+    if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default for t in whole):
+        return None
     rest = [value for value in values if value.name not in names]
-    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
-    ahead = [*parts.reads(first, True, False), *parts.reads(first, True, True), *parts.reduced(first, whole=False)]
+    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.empty(whole), *parts.zeros()]
+    ahead = [parts.tile.raw(tensor, f"{tensor.name}_ahead") for tensor in whole]
+    following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
     inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
-    for name in told:
-        slots = f"{name}_slots_ptr + rows * MEMBERS"
-        ahead.append(Line(f"_tell({slots} + member, {name}, row_mask)"))
-        inside.append(Line(f"{name} = _hear({slots} + tl.arange(0, MEMBERS)[None, :], row_mask)"))
-        inside.append(Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)"))
+    told = sorted(names)
+    pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
+    for pair in pairs:
+        slots, suffix = f"{pair[0]}_slots_ptr + rows * MEMBERS", "_pair" if len(pair) == 2 else ""
+        following.append(Line(f"_tell{suffix}({slots} + member, {', '.join(pair)}, row_mask)"))
+        heard = f"_heard{suffix}({slots} + members, row_mask & (members < MEMBERS))"
+        inside.append(Line(f"{', '.join(pair)} = {heard}"))
     inside += [*parts.means(reductions), *parts.finish(names)]
+    inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
-    return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, told)
+    slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
+    return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads)
+
+
+def _located(decode: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Some lines after those that find what they read or write in memory."""
+    found = list(lines)
+    for line in reversed(decode):
+        if mentions(found, line.text.split(" = ")[0]):
+            found.insert(0, line)
+    return tuple(found)
 
 
 def _is_sum(value: Value) -> bool:

@@ -1,0 +1,155 @@
+"""One ragged case for each kind of kernel that templates/ gives, to be run under compute-sanitizer:
+
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck python bench/ragged.py
+
+No size is a multiple of what a program takes, so that every mask is needed. Each case runs twice, the second time with
+rows that do not follow one another. Without torch's cache, each tensor is an
+allocation of its own, and what lies beside it is none. Ends with the kernels of these operators that no case launched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton.runtime.jit import JITFunction
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+Shapes = tuple[tuple[int, ...], ...]
+
+# By operator, the shapes of its inputs: for each a call, and a backward where the operator has gradients.
+CASES: dict[str, tuple[Shapes, ...]] = {
+    "gelu": (((1001,),), ((37, 131),)),
+    "add_bias": (((37, 131), (131,)), ((3, 70001), (70001,)), ((270001, 5), (5,))),
+    "tril": (((3, 67, 131),),),
+    "softmax": (((5, 1001),), ((3, 70001),)),
+    "layer_norm": (
+        ((37, 1001), (1001,), (1001,)),
+        ((37, 9001), (9001,), (9001,)),
+        ((37, 70001), (70001,), (70001,)),
+        ((3, 270001), (270001,), (270001,)),
+    ),
+    "rms_norm": (((37, 1001), (1001,)), ((37, 20001), (20001,)), ((5, 270001), (270001,))),
+    "cross_entropy": (((37, 1001), (37,)), ((37, 70001), (37,)), ((3, 270001), (3,)), ((301, 40001), (301,))),
+    "argmax": (((5, 1001),), ((5, 70001),), ((3, 270001),), ((301, 40001),)),
+    "sum": (((5, 1001),), ((3, 270001),)),
+    "matvec": (((37, 1001), (1001,)), ((3, 270001), (270001,))),
+    "outer": (((1001,), (131,)), ((5,), (270001,)), ((270001,), (5,))),
+    "matmul": (
+        ((129, 67), (67, 131)),
+        ((4100, 1032), (1032, 4104)),
+        ((4095, 1029), (1029, 4097)),
+        ((17, 4099), (4099, 1031)),
+        ((1, 4099), (4099, 1031)),
+        ((17, 131), (131, 8209)),
+    ),
+    "batched_matmul": (
+        ((3, 129, 67), (3, 67, 131)),
+        ((3, 17, 8209), (3, 8209, 67)),
+        ((3, 17, 67), (3, 67, 8209)),
+        ((4, 2052, 1032), (4, 1032, 2056)),
+    ),
+    "linear_gelu": (
+        ((129, 67), (131, 67), (131,)),
+        ((4100, 1032), (4104, 1032), (4104,)),
+        ((17, 4099), (1031, 4099), (1031,)),
+        ((17, 131), (8209, 131), (8209,)),
+    ),
+    "linear_silu_mul": (
+        ((129, 67), (131, 67), (131, 67)),
+        ((4100, 1032), (4104, 1032), (4104, 1032)),
+        ((17, 8209), (131, 8209), (131, 8209)),
+        ((17, 131), (8209, 131), (8209, 131)),
+        ((8209, 17), (131, 17), (131, 17)),
+    ),
+    "router": (
+        ((129, 67), (64, 67)),
+        ((65540, 4104), (64, 4104)),
+        ((17, 8209), (64, 8209)),
+        ((8209, 17), (64, 17)),
+    ),
+    "tril_matmul": (
+        ((3, 129, 131), (3, 131, 67)),
+        ((3, 17, 8209), (3, 8209, 67)),
+        ((3, 17, 67), (3, 67, 8209)),
+        ((4, 2052, 1032), (4, 1032, 2056)),
+    ),
+    "int8_matmul_dequant": (
+        ((129, 67), (131, 67), (129,), (131,)),
+        ((17, 8209), (131, 8209), (17,), (131,)),
+        ((4100, 1040), (4112, 1040), (4100,), (4112,)),
+    ),
+    "fp8_matmul_scaled": (
+        ((1029, 67), (1031, 67), (1029,), (1031,)),
+        ((129, 1040), (131, 1040), (129,), (131,)),
+        ((4100, 1040), (4112, 1040), (4100,), (4112,)),
+    ),
+    "fp8_matmul_blocks": (
+        ((129, 128), (256, 128), (129, 1), (2, 1)),
+        ((17, 8192), (256, 8192), (17, 64), (2, 64)),
+        ((4100, 1152), (4224, 1152), (4100, 9), (33, 9)),
+    ),
+}
+# What only float64 takes: rows beside sums that do not fit in registers and are not shared by programs.
+FLOAT64: dict[str, tuple[Shapes, ...]] = {
+    "layer_norm": (((37, 20001), (20001,), (20001,)), ((3, 270001), (270001,), (270001,))),
+    "rms_norm": (((37, 20001), (20001,)), ((3, 270001), (270001,))),
+}
+
+
+def inputs(op: str, shapes: Shapes, dtype: torch.dtype, apart: bool) -> list[torch.Tensor]:
+    def draw(index: int, shape: tuple[int, ...]) -> torch.Tensor:
+        if op == "cross_entropy" and index == 1:
+            return torch.randint(shapes[0][1], shape, device="cuda")
+        if op.startswith("fp8"):
+            values = torch.randn(shape, device="cuda")
+            return values.to(torch.float8_e4m3fn) if index < 2 else values
+        if op.startswith("int8"):
+            values = torch.randint(-128, 128, shape, device="cuda")
+            return values.to(torch.int8) if index < 2 else values.float()
+        values = torch.randn((*shape[:-1], shape[-1] + 3 * apart), dtype=dtype, device="cuda")
+        return values[..., 3 * apart :].requires_grad_()
+
+    return [draw(index, shape) for index, shape in enumerate(shapes)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="the operators whose name has this in it")
+    options = parser.parse_args()
+    launched: set[str] = set()
+    run = JITFunction.run
+
+    def noting(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        launched.add(kernel.__name__)
+        return run(kernel, *args, **kwargs)
+
+    JITFunction.run = noting
+    there: set[str] = set()
+    cases = [
+        (op, shapes, dtype, apart)
+        for dtype, table in ((torch.bfloat16, CASES), (torch.float64, FLOAT64))
+        for op, several in table.items()
+        for shapes in several
+        for apart in (False, True)
+        if options.only in op
+    ]
+    for op, shapes, dtype, apart in cases:
+        module = importlib.import_module(f"generated.{op}.kernel")
+        there |= {name for name in vars(module) if name.endswith("_kernel")}
+        arguments = inputs(op, shapes, dtype, apart)
+        results = getattr(module, op)(*arguments)
+        results = [result for result in torch.utils._pytree.tree_leaves(results) if result.requires_grad]
+        torch.autograd.backward(results, [torch.randn_like(result) for result in results])
+        torch.cuda.synchronize()
+        print(op, *("x".join(map(str, shape)) for shape in shapes), "with rows apart" if apart else "", flush=True)
+    print(f"{len(there & launched)} of {len(there)} kernels launched; not: {', '.join(sorted(there - launched))}")
+
+
+if __name__ == "__main__":
+    main()
