@@ -173,7 +173,7 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
     """How many groups of programs take rows: as many programs as the registers of all multiprocessors allow."""
     members: int = config.kwargs["MEMBERS"]
-    together = 65536 // (32 * config.num_warps * config.maxnreg)
+    together: int = 65536 // (32 * config.num_warps * config.maxnreg)
     return min(n_rows, together * resident_programs(device) // members)
 
 

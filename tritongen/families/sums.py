@@ -302,16 +302,21 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default for t in whole):
         return None
     rest = [value for value in values if value.name not in names]
-    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.empty(whole), *parts.zeros()]
+    before = [
+        *parts.reads(values, False, False),
+        *parts.reads(values, False, True),
+        *parts.empty(whole),
+        *parts.zeros(),
+    ]
     ahead = [parts.tile.raw(tensor, f"{tensor.name}_ahead") for tensor in whole]
     following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
     inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
     told = sorted(names)
     pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
     for pair in pairs:
-        slots, suffix = f"{pair[0]}_slots_ptr + rows * MEMBERS", "_pair" if len(pair) == 2 else ""
-        following.append(Line(f"_tell{suffix}({slots} + member, {', '.join(pair)}, row_mask)"))
-        heard = f"_heard{suffix}({slots} + members, row_mask & (members < MEMBERS))"
+        words, suffix = f"{pair[0]}_slots_ptr + rows * MEMBERS", "_pair" if len(pair) == 2 else ""
+        following.append(Line(f"_tell{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
+        heard = f"_heard{suffix}({words} + members, row_mask & (members < MEMBERS))"
         inside.append(Line(f"{', '.join(pair)} = {heard}"))
     inside += [*parts.means(reductions), *parts.finish(names)]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
