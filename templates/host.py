@@ -152,6 +152,61 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
+class _Launches:
+    """The launches of calls seen before. Triton works out anew for every launch what its arguments are compiled to,
+    which takes longer than the launch.
+    """
+
+    known: dict[tuple[object, ...], Callable[..., None]] = {}
+
+
+def _call_key(
+    function: str, tensors: tuple[Any, ...], *others: object
+) -> tuple[object, ...] | None:
+    """All of a call that a launch depends on but the values of tensors; None while torch is tracing."""
+    if torch.compiler.is_compiling():
+        return None
+    layouts = [
+        (t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16)
+        if isinstance(t, torch.Tensor)
+        else t is None
+        for t in tensors
+    ]
+    return (function, *others, *layouts)
+
+
+def _known_launch(call_key: tuple[object, ...] | None) -> Callable[..., None] | None:
+    """The launch of a call like this one."""
+    if call_key is None:
+        return None
+    try:
+        return _Launches.known.get(call_key)
+    except TypeError:  # An argument that is no key is refused later.
+        return None
+
+
+def _launch(
+    call_key: tuple[object, ...] | None,
+    kernel: Any,
+    grid: tuple[int, ...],
+    tensors: tuple[torch.Tensor | None, ...],
+    integers: tuple[int, ...],
+    params: tuple[Any, ...],
+    **options: Any,
+) -> None:
+    """Launch a kernel, and know the launch for calls like this one."""
+    compiled = kernel[grid](*tensors, *integers, *params, **options)
+    if call_key is None or compiled is None or torch.version.hip is not None:
+        return  # Triton's interpreter compiles nothing, and for AMD what it compiles depends on sizes in bytes too.
+    run = compiled[(*grid, 1, 1)[:3]]
+    constants = [options[name] for name in kernel.arg_names if name in options]
+    if len(_Launches.known) >= 1024:
+        _Launches.known.clear()
+    _Launches.known[call_key] = lambda tensors, params: run(
+        *tensors, *integers, *params, *constants
+    )
+
+
 def _cdiv(count: int, size: int) -> int:
     """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
     return -(-count // size)

@@ -59,10 +59,13 @@ def tests_view(
 ) -> dict[str, Any]:
     op = program.op
     shapes = Shapes(spec, program)
+    knows_launches = any("_Launches" in source for source in kernel.view["host_sources"])
+    inside = ["kernel"] if configs["search"] or knows_launches else []
     return {
         **oracle_view(spec, op),
         **gradient,
-        "imports": imports(op, "configs", *gradient["modules"], *(["kernel"] if configs["search"] else [])),
+        "imports": imports(op, "configs", *gradient["modules"], *inside),
+        "knows_launches": knows_launches,
         "search": configs["search"],
         "registers_searched": bool(configs["registers"] and configs["search"]),
         "registers_chosen": bool(configs["registers"] and not configs["search"]),

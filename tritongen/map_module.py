@@ -31,7 +31,7 @@ class MapModule(Common):
         }
         if extra["one_axis"]:
             return self.line(extra)
-        extra["strided"] = self.kernel_view(strided)
+        extra |= {"strided": self.kernel_view(strided), **self.known(strided)}
         if plan.space.split:
             extra["fold"] = [
                 *host.fold("rows", self.space.rows),
@@ -44,7 +44,7 @@ class MapModule(Common):
         choice = [f"config = {self.configs}.choose_tile(n_rows, n_cols, {self.cols_contiguous()})"]
         extra["launch_strided"] = [
             *([] if self.autotune else choice),
-            *self.launch(strided, f"({grid})"),
+            *self.known_launch(strided, f"({grid})"),
         ]
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
@@ -56,8 +56,8 @@ class MapModule(Common):
         strided = replace(self.plan.strided, arguments=tuple(map(self.unfolded, self.plan.strided.arguments)))
         strided = self.searched(strided, "FLAT") or strided
         choice = [] if self.autotune else [f"config = {self.configs}.choose_flat(n)"]
-        launch = [*choice, *self.launch(strided, '(_cdiv(n, config.kwargs["BLOCK"]),)')]
-        extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch}
+        launch = [*choice, *self.known_launch(strided, '(_cdiv(n, config.kwargs["BLOCK"]),)')]
+        extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch, **self.known(strided)}
         if self.plan.flat is not None and self.plan.body is not None:
             extra |= self.flat(self.plan.body, self.plan.flat)
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset({"flat"})))
@@ -141,13 +141,16 @@ class MapModule(Common):
         signature = ", ".join([*inner, "offsets", "tile_mask", *(f"{name}: tl.constexpr" for name in constexprs)])
         arguments = ", ".join(inner)
         rest = "".join(f", {name}" for name in constexprs)
-        flat = replace(flat, arguments=(*flat.arguments, Argument("n", "n")))
+        names = {param.name for param in self.op.params}
+        params = [argument for argument in flat.arguments if argument.value in names]
+        pointers = [argument for argument in flat.arguments if argument not in params]
+        flat = replace(flat, arguments=(*pointers, Argument("n", "n"), *params))
         runtime = self.searched(flat, "FLAT") or flat
         return {
             "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {
                 **self.kernel_view(runtime),
-                "launch": self.launch(runtime, '(_cdiv(n, config.kwargs["BLOCK"]),)'),
+                "launch": self.known_launch(runtime, '(_cdiv(n, config.kwargs["BLOCK"]),)'),
                 "choice": "" if self.autotune else f"config = {self.configs}.choose_flat(n)",
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",

@@ -10,7 +10,7 @@ from typing import Any
 
 from .extract import extract, mentioned
 from .host import Host
-from .host_checks import IS_FAKE, constants, returned_types
+from .host_checks import IS_FAKE, constants, returned_types, tuple_text
 from .ir import Op
 from .launch import Traffic
 from .layout import wrapped
@@ -110,7 +110,11 @@ class Common:
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
-        checks = [*host.checks(), *host.shapes()]
+        refusals = host.checks()
+        if extra.get("find"):  # A call like this one has passed them.
+            guarded = ["if launch is None:", *(f"    {line}" for line in refusals)] if refusals else []
+            refusals = [*extra["find"], *guarded]
+        checks = [*refusals, *host.shapes()]
         fields = [*host.tensor_fields(), *host.param_fields()]
         results = host.result_fields()
         tensors = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()]
@@ -181,6 +185,54 @@ class Common:
         passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
         launcher = self.around.launcher(kernel.name)
         return [f"{name} = {grid}", f"{launcher}[{name}]({', '.join(filter(None, passed))})"]
+
+    @property
+    def knows(self) -> bool:
+        """Whether calls know the launches of calls like them: torch sees those of what is registered, and a search
+        launches several.
+        """
+        return self.around.register == "none" and not self.autotune
+
+    def known_launch(self, kernel: Kernel, grid: str) -> list[str]:
+        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
+        if not self.knows:
+            return self.launch(kernel, grid)
+        tensors, integers, params = self.arguments(kernel)
+        texts = ", ".join(
+            tuple_text(_starred(group, self.space).split(", ") if group else [])
+            for group in (tensors, integers, params)
+        )
+        options = f"{self.specialised(kernel)}, {CHOSEN}"
+        return [f"grid = {grid}", f"_launch(call_key, {kernel.name}, grid, {texts}, {options})"]
+
+    def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """What is passed to a kernel: tensors, integers and params, in this order."""
+        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
+        tensors = tuple(name for name in kernel.passed if name in names)
+        params = tuple(name for name in kernel.passed if name in {param.name for param in self.op.params})
+        integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
+        assert (*tensors, *integers, *params) == kernel.passed
+        return tensors, integers, params
+
+    def known(self, kernel: Kernel) -> dict[str, list[str]]:
+        """The lines that find the launch of a call like this one, and launch it where results are allocated."""
+        if not self.knows:
+            return {"find": [], "known": []}
+        tensors, _, params = map(list, self.arguments(kernel))
+        settings = [text for param in self.op.params for text in _setting(param)]
+        function, inputs = f'"{self.around.function}"', tuple_text([tensor.name for tensor in self.op.inputs])
+        return {
+            "find": [
+                f"call_key = _call_key({', '.join([function, inputs, *settings, *self.around.extra])})",
+                "launch = _known_launch(call_key)",
+            ],
+            "known": [
+                "if launch is not None:",
+                f"    with _on({self.first()}.device):",
+                f"        launch({tuple_text(tensors)}, {tuple_text(params)})",
+                f"    return {self.host.result()}",
+            ],
+        }
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -264,6 +316,11 @@ def _sentence(op: Op) -> str:
     text = " ".join(op.summary.split()) or f"The operator {op.name}"
     text = text.replace("\\", "\\\\").replace('"""', "'''")
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _setting(param: Any) -> list[str]:
+    """What of a param a launch depends on: its type alone, where each number does."""
+    return [f"type({param.name})"] + ([param.name] if param.kind != "float" or _limited(param) else [])
 
 
 def _limited(param: Any) -> bool:

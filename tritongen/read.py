@@ -35,7 +35,7 @@ MODULES = frozenset(
 )
 LOCALS = frozenset(
     "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
-    " config contiguous flat folded grid index is_fake meta n n_cols n_rows n_splits offsets row_mask"
+    " call_key config contiguous flat folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask"
     " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
 )
 # Names that a launch of Triton's has for itself, so that no argument of a kernel can have them.

@@ -38,12 +38,16 @@ class RowsModule(Common):
         extra["loop"] = self.kernel_view(loop)
         extra["choose"] = not self.autotune or plan.partial is not None
         row_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
-        extra["launch_loop"] = self.launch(loop, row_grid)
+        extra["launch_loop"] = self.known_launch(loop, row_grid)
+        extra |= self.known(loop)
         if plan.registers is not None:
             registers = self.searched(plan.registers, "WARPS") or plan.registers
             extra["registers"] = self.kernel_view(registers)
             tiles = "**config.kwargs" if self.autotune else CHOSEN
-            extra["launch_registers"] = self.launch(registers, row_grid, tiles)
+            launch = (
+                self.launch(registers, row_grid, tiles) if self.autotune else self.known_launch(registers, row_grid)
+            )
+            extra["launch_registers"] = launch
         if plan.partial is not None and plan.combine is not None:
             extra |= {
                 "partial": self.kernel_view(plan.partial),

@@ -1,0 +1,124 @@
+"""What calls like earlier calls launch: a stand-in for a compiled kernel says what it was launched with."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from tritongen.resources import templates_dir
+
+
+@pytest.fixture
+def host() -> ModuleType:
+    """The functions that modules carry, with no launches known yet."""
+    spec = importlib.util.spec_from_file_location("host_of_modules", Path(templates_dir(), "host.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Kernel:
+    """A kernel that counts how often Triton would look it up, and remembers the arguments of its launches."""
+
+    arg_names = ("x_ptr", "n", "eps", "WIDE", "BLOCK")
+
+    def __init__(self) -> None:
+        self.looked_up = 0
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*args: Any, **options: Any) -> Any:
+            self.looked_up += 1
+            return Compiled(self)
+
+        return launch
+
+
+class Compiled:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *args: self.kernel.launches.append((grid, *args))
+
+
+def call(host: ModuleType, kernel: Kernel, x: torch.Tensor, eps: float = 1e-6, *others: object) -> None:
+    """As a generated module calls a kernel."""
+    key = host._call_key("scale", (x,), type(eps), *others)
+    launch = host._known_launch(key)
+    if launch is not None:
+        launch((x,), (eps,))
+        return
+    options = {"BLOCK": 64, "WIDE": False, "num_warps": 4}
+    host._launch(key, kernel, (x.numel(),), (x,), (x.numel(),), (eps,), **options)
+
+
+def test_a_call_like_one_before_is_launched_with_its_own_values(host: ModuleType) -> None:
+    kernel, x, other = Kernel(), torch.zeros(3, 4), torch.ones(3, 4)
+    call(host, kernel, x)
+    call(host, kernel, other, 1e-5)
+    assert kernel.looked_up == 1
+    # The constants last, in the order of the kernel's arguments.
+    assert kernel.launches == [((12, 1, 1), other, 12, 1e-5, False, 64)]
+    assert kernel.launches[0][1] is other
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        torch.zeros(4, 3),
+        torch.zeros(4, 3).T,
+        torch.zeros(3, 4, dtype=torch.float64),
+        torch.zeros(13)[1:].view(3, 4),
+        torch.zeros(3, 4, device="meta"),
+    ],
+    ids=["shape", "strides", "dtype", "alignment", "device"],
+)
+def test_another_layout_is_another_call(host: ModuleType, other: torch.Tensor) -> None:
+    if other.device.type == "meta":  # The CPU and it have no index; a GPU does.
+        other.get_device = lambda: 1  # type: ignore[method-assign]
+    kernel = Kernel()
+    call(host, kernel, torch.zeros(3, 4))
+    call(host, kernel, other)
+    assert kernel.looked_up == 2
+
+
+def test_other_params_are_another_call(host: ModuleType) -> None:
+    kernel, x = Kernel(), torch.zeros(3, 4)
+    call(host, kernel, x, 1e-6, int, 1)
+    call(host, kernel, x, 1e-6, int, 2)
+    call(host, kernel, x, 1e-6, bool, True)
+    call(host, kernel, x, 1, int, 1)
+    assert kernel.looked_up == 4
+
+
+def test_what_is_no_key_is_left_to_the_checks(host: ModuleType) -> None:
+    key = host._call_key("scale", (None, [1]), list, [2])
+    assert host._known_launch(key) is None
+
+
+def test_launches_are_forgotten_before_they_are_too_many(host: ModuleType) -> None:
+    kernel = Kernel()
+    for size in range(1, 1100):
+        call(host, kernel, torch.zeros(size))
+    assert len(host._Launches.known) < 1024
+
+
+def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interpreted(Kernel):
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *args, **options: None
+
+    call(host, Interpreted(), torch.zeros(3, 4))
+    assert not host._Launches.known
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert host._call_key("scale", (torch.zeros(3),)) is None
+    call(host, Kernel(), torch.zeros(3, 4))
+    assert not host._Launches.known
