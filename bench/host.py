@@ -4,8 +4,8 @@
 
 bfloat16 [64, 1024], which the GPU is through with sooner than the host. Calls come in runs of 20, and the queue is
 empty before each, so that no call waits for the device; the median of the runs of a round, and the least of five
-rounds, in which all take turns, since a processor that is shared is slow at times. With --stub, kernels are not launched
-and tensors are on the CPU: what is left of ours is Python and torch, and torch's own are left out.
+rounds, in which all take turns, since a processor that is shared is slow at times. With --stub, kernels are not
+launched and tensors are on the CPU: what is left of ours is Python and torch, and torch's own are left out.
 """
 
 from __future__ import annotations

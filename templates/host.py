@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton.language as tl
@@ -157,7 +157,7 @@ class _Launches:
     which takes longer than the launch.
     """
 
-    known: dict[tuple[object, ...], Callable[..., None]] = {}
+    known: ClassVar[dict[tuple[object, ...], Callable[..., None]]] = {}
 
 
 def _call_key(

@@ -264,7 +264,8 @@ def imports(texts: Iterable[str]) -> tuple[str, ...]:
     standard = [f"import {name}" for name in names if re.search(rf"\b{name}\.", text)]
     abstract = ", ".join(name for name in ("Callable", "Sequence") if f"{name}[" in text)
     standard += [f"from collections.abc import {abstract}"] if abstract else []
-    standard += ["from typing import Any"] if re.search(r"\bAny\b", text) else []
+    typing = ", ".join(name for name in ("Any", "ClassVar") if re.search(rf"\b{name}\b", text))
+    standard += [f"from typing import {typing}"] if typing else []
     return (
         *standard,
         *([""] if standard else []),
