@@ -32,9 +32,10 @@ OTHERS = (
 ).split()
 
 
-def compile_all(pairs: list[tuple[Path, Path]]) -> str:
+def compile_all(pairs: list[tuple[Path, Path]], *options: str) -> str:
     """Compile the kernels of specs and their folders; what the program prints."""
-    command = [sys.executable, str(ROOT / "tests" / "compiling.py"), *(str(path) for pair in pairs for path in pair)]
+    paths = [str(path) for pair in pairs for path in pair]
+    command = [sys.executable, str(ROOT / "tests" / "compiling.py"), *options, *paths]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -54,6 +55,12 @@ def test_the_gallery(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, len(OTHERS), 8))
 def test_other_specs(first: int, tmp_path: Path) -> None:
     compile_all(generated(OTHERS[first : first + 8], tmp_path))
+
+
+def test_the_largest_tiles_have_the_memory_that_they_take(tmp_path: Path) -> None:
+    """Of kernels that sum one, two and three products at once, and of one whose tiles hold whole rows."""
+    pairs = generated(["gradient_product_three"], tmp_path)
+    compile_all([*pairs, (ROOT / "specs" / "router.toml", ROOT / "generated" / "router")], "--largest")
 
 
 def test_scales_leave_float8_to_tensor_cores(tmp_path: Path) -> None:
