@@ -113,7 +113,8 @@ def main() -> None:
         module = imported(Path(folder))
         launches.configs = module.configs
         for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
-            if target == "sm_80" and any(one.type.dtypes == ("float8_e4m3fn",) for one in spec.inputs):
+            dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
+            if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
             launches.driver.target = target
             call(launches, spec, module, OLD if target == "sm_80" else NARROW)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
-from ..assemble import param_arguments, param_casts, store_cast
+from ..assemble import converted, param_arguments, param_casts, stored
 from ..contractions import Contraction, Product
 from ..factors import SHORTEST
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -311,7 +311,7 @@ class _Builder:
         for result in self.op.results:
             name = result.output.name
             target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
-            lines.end += store(result, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
+            lines.end += store(result, Line(f"tl.store({target}, {stored(self.op, result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
@@ -379,7 +379,7 @@ class _Builder:
             if name not in full:
                 return _stored(result, line)
             batch = "matrix, " if self.contraction.batch else ""
-            value = f"{name}.to({name}_ptr.dtype.element_ty)"
+            value = converted(self.op, result)
             if batch:
                 width = "BLOCK_N" if whole_rows else f"BLOCK_N // {self.slices}"
                 value += f".reshape(1, BLOCK_M, {width})"
