@@ -74,7 +74,6 @@ class Launches:
             set()
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.refused = 0
-        self.configs: Any = None
         self.largest = False
         driver.set_active(self.driver)
         JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
@@ -108,17 +107,18 @@ def main() -> None:
     launches = Launches()
     launches.largest = sys.argv[1] == "--largest"
     paths = sys.argv[1 + launches.largest :]
-    for path, folder in zip(paths[::2], paths[1::2], strict=True):
-        spec = read_spec(path, Path(path).read_text())
-        module = imported(Path(folder))
-        launches.configs = module.configs
-        for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
+    specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
+    modules = [imported(Path(folder)) for folder in paths[1::2]]
+    # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
+    for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
+        launches.driver.target = target
+        for spec, module in zip(specs, modules, strict=True):
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
-            launches.driver.target = target
             call(launches, spec, module, OLD if target == "sm_80" else NARROW)
-        launches.driver.target = "sm_90"
+    launches.driver.target = "sm_90"
+    for spec, module in zip(specs, modules, strict=True):
         if not launches.largest:
             module._index_dtype = lambda *_: tl.int64
             call(launches, spec, module, WIDE, other=True)
