@@ -223,10 +223,14 @@ def tiles(configs: Any, name: str, place: int) -> Any:
     return lambda *args: (table[args[-1]] if isinstance(table, dict) else table)[place]
 
 
+def by_pointers(configs: Any, place: int) -> Any:
+    tables = {wide: tiles(configs, f"POINTERS{wide}", place) for wide in ("", "_WIDE")}
+    return lambda n_rows, n_cols, dtype, *kernels: tables["_WIDE" if dtype.itemsize > 2 else ""](*kernels)
+
+
 def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
     """What to put in place of a module's choices, so that each of its kernels runs in one of its tiles."""
     target, place = launches.driver.target, 0 if launches.largest else -1
-    pointers = "POINTERS" if half else "POINTERS_WIDE"
 
     def always(result: Any) -> Any:
         return lambda *_: result
@@ -236,9 +240,11 @@ def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
 
     products: list[dict[str, Any]] = [{}]
     if hasattr(configs, "POINTERS"):
-        described = {"use_descriptors": always(True), "choose_descriptors": tiles(configs, "DESCRIPTORS", place)}
+        # Descriptors copy nothing that is wider than half precision.
+        described = {"use_descriptors": lambda device, dtype, *_: dtype.itemsize <= 2}
+        described |= {"choose_descriptors": tiles(configs, "DESCRIPTORS", place)}
         described["warps_specialize"] = always(target == "sm_90")
-        pointed = {"use_descriptors": always(False), "choose_pointers": tiles(configs, pointers, place)}
+        pointed = {"use_descriptors": always(False), "choose_pointers": by_pointers(configs, place)}
         products = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
         has_descriptors = hasattr(configs, "DESCRIPTORS") and half and target in ("sm_90", "sm_100")
         products += [described] if has_descriptors else []

@@ -164,6 +164,12 @@ class Products(Common):
 
     def dtypes(self, dot: str) -> list[str]:
         lines = [f"dot = {dot}"] if self.plan.dot else []
+        if names := self.plan.widened:
+            widened = f"{', '.join(names)} = {', '.join(f'{name}.to(dot)' for name in names)}"
+            lines += [
+                "if dot == torch.float64:  # Triton 3.6 multiplies that by nothing that was narrower.",
+                f"    {widened}",
+            ]
         if "ACC" in self.plan.pointers.constexprs:
             lines.append(
                 f"accumulator = tl.float64 if {'dot' if self.plan.dot else dot} == torch.float64 else tl.float32"
