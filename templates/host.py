@@ -117,13 +117,13 @@ def _broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Siz
     return torch.Size(sizes)
 
 
-def _check_float8(name: str, tensor: torch.Tensor) -> None:
-    """Refuse a float8 that Triton cannot read on an older GPU."""
+def _check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse a float8 that Triton does not have on an older GPU."""
     if (
-        tensor.dtype == torch.float8_e4m3fn
-        and tensor.device.type == "cuda"
+        dtype == torch.float8_e4m3fn
+        and device.type == "cuda"
         and torch.version.hip is None
-        and torch.cuda.get_device_capability(tensor.device) < (8, 9)
+        and torch.cuda.get_device_capability(device) < (8, 9)
     ):
         raise TypeError(
             f"{name} is float8_e4m3fn, for which a GPU of compute capability 8.9 or later is needed"

@@ -1,10 +1,11 @@
 """Compiles every kernel of generated folders for GPUs that are not there.
 
-    python tests/compiling.py SPEC FOLDER [SPEC FOLDER ...]
+    python tests/compiling.py [--largest] SPEC FOLDER [SPEC FOLDER ...]
 
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
 launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
-kernels it took. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+kernels it took; with --largest, those of matrix products in their largest tiles and not in the smallest,
+for two GPUs. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ TARGETS = {
 SHARED, LONGEST = 100, 15_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
+# Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
+MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 
 
@@ -71,7 +74,7 @@ class Launches:
             set()
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.refused = 0
-        self.configs: Any = None
+        self.largest = False
         driver.set_active(self.driver)
         JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
 
@@ -80,6 +83,9 @@ class Launches:
         try:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
+            most = MEMORY.get(self.driver.target, result.metadata.shared)
+            if result.metadata.shared > most:
+                self.refuse(f"{kernel.__name__} for {self.driver.target} takes {result.metadata.shared} bytes: {named}")
             ptx = result.asm.get("ptx", "")
             self.multiplied |= {
                 (kernel.__name__, found) for found in re.findall(r"wgmma\.mma_async\S*\.(\w+\.\w+) ", ptx)
@@ -99,18 +105,23 @@ class Launches:
 
 def main() -> None:
     launches = Launches()
-    for path, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        spec = read_spec(path, Path(path).read_text())
-        module = imported(Path(folder))
-        launches.configs = module.configs
-        for target in TARGETS:
-            if target == "sm_80" and any(one.type.dtypes == ("float8_e4m3fn",) for one in spec.inputs):
+    launches.largest = sys.argv[1] == "--largest"
+    paths = sys.argv[1 + launches.largest :]
+    specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
+    modules = [imported(Path(folder)) for folder in paths[1::2]]
+    # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
+    for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
+        launches.driver.target = target
+        for spec, module in zip(specs, modules, strict=True):
+            dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
+            if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
-            launches.driver.target = target
             call(launches, spec, module, OLD if target == "sm_80" else NARROW)
-        launches.driver.target = "sm_90"
-        module._index_dtype = lambda *_: tl.int64
-        call(launches, spec, module, WIDE, other=True)
+    launches.driver.target = "sm_90"
+    for spec, module in zip(specs, modules, strict=True):
+        if not launches.largest:
+            module._index_dtype = lambda *_: tl.int64
+            call(launches, spec, module, WIDE, other=True)
         for name in kernels(module) - launches.launched:
             launches.refuse(f"{name} was not launched")
     for kernel, dtypes in sorted(launches.multiplied):
@@ -142,7 +153,7 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
         tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
-        for choices in ways(configs, launches.driver.target, dtypes is not WIDE):
+        for choices in ways(configs, launches, dtypes is not WIDE):
             vars(configs).update(choices)
             results = getattr(module, spec.name)(*arguments, **params)
         many = hasattr(backward, "POINTERS") and spec.name != "linear_gelu"
@@ -152,7 +163,7 @@ def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], o
             continue
         # What a product saves is in kernels of their own.
         first = 0 if hasattr(configs, "POINTERS") else -1
-        pairs = [ways(one, launches.driver.target, dtypes is not WIDE) for one in (configs, backward)]
+        pairs = [ways(one, launches, dtypes is not WIDE) for one in (configs, backward)]
         for choices, backward_choices in itertools.zip_longest(pairs[0][first:], pairs[1], fillvalue={}):
             vars(configs).update(choices)
             vars(backward).update(backward_choices)
@@ -206,8 +217,20 @@ def axes(spec: Spec) -> Iterator[str]:
     yield from dict.fromkeys(name for term in terms for name in reversed(term.names))
 
 
-def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
-    """What to put in place of a module's choices, so that each of its kernels runs in its smallest tile."""
+def tiles(configs: Any, name: str, place: int) -> Any:
+    """A choice of the first or the last of a table, or of that of some kernels."""
+    table = getattr(configs, name, ())
+    return lambda *args: (table[args[-1]] if isinstance(table, dict) else table)[place]
+
+
+def by_pointers(configs: Any, place: int) -> Any:
+    tables = {wide: tiles(configs, f"POINTERS{wide}", place) for wide in ("", "_WIDE")}
+    return lambda n_rows, n_cols, dtype, *kernels: tables["_WIDE" if dtype.itemsize > 2 else ""](*kernels)
+
+
+def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
+    """What to put in place of a module's choices, so that each of its kernels runs in one of its tiles."""
+    target, place = launches.driver.target, 0 if launches.largest else -1
 
     def always(result: Any) -> Any:
         return lambda *_: result
@@ -217,12 +240,14 @@ def ways(configs: Any, target: str, half: bool) -> list[dict[str, Any]]:
 
     products: list[dict[str, Any]] = [{}]
     if hasattr(configs, "POINTERS"):
-        known = getattr(configs, "DESCRIPTORS", (None,))
-        described = {"use_descriptors": always(True), "choose_descriptors": always(known[-1])}
+        # Descriptors copy nothing that is wider than half precision.
+        described = {"use_descriptors": lambda device, dtype, *_: dtype.itemsize <= 2}
+        described |= {"choose_descriptors": tiles(configs, "DESCRIPTORS", place)}
         described["warps_specialize"] = always(target == "sm_90")
-        pointed = {"use_descriptors": always(False), "choose_pointers": always(configs.POINTERS[-1])}
+        pointed = {"use_descriptors": always(False), "choose_pointers": by_pointers(configs, place)}
         products = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
-        products += [described] if known[-1] and half and target in ("sm_90", "sm_100") else []
+        has_descriptors = hasattr(configs, "DESCRIPTORS") and half and target in ("sm_90", "sm_100")
+        products += [described] if has_descriptors else []
 
     def whole_step(n_rows: int, n_cols: int, *_: Any) -> triton.Config:
         return triton.Config({"STAGES": 3, **whole_row(n_rows, n_cols, True).kwargs}, num_warps=4)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .accumulate import functions_in
 from .ir import Op, Result, Value
 from .lower import Compute, Line, Lowering
+from .promotion import is_float8
 from .tile import Tile, loads, mentions
 from .views import Argument, Kernel, Pass
 
@@ -45,7 +46,7 @@ class Assembler:
         return [line for result in results for line in self.store(result)]
 
     def store(self, result: Result) -> list[Line]:
-        return self.tile.store_lines(result, result.output.name, store_cast(result))
+        return self.tile.store_lines(result, stored(self.tile.op, result))
 
     def kernel(
         self,
@@ -152,12 +153,18 @@ class Assembler:
         return found
 
 
-def store_cast(result: Result) -> str:
-    """What turns a result into the dtype that it is stored in, where the store itself does not."""
+def stored(op: Op, result: Result) -> str:
+    """A result in the dtype that it is stored in, where the store itself does not see to that."""
     kinds = (result.dtype.kind, result.node.dtype.kind)
-    if kinds == ("bool", "bool") or not (kinds[0] in ("any", "bool") or kinds[1] == "bool"):
-        return ""
-    return f".to({result.output.name}_ptr.dtype.element_ty)"
+    bools = kinds != ("bool", "bool") and (kinds[0] in ("any", "bool") or kinds[1] == "bool")
+    return converted(op, result) if bools or is_float8(op, result.dtype) else result.output.name
+
+
+def converted(op: Op, result: Result) -> str:
+    """A result in the dtype that it is stored in."""
+    name = result.output.name
+    dtype = f"{name}_ptr.dtype.element_ty"
+    return f"_to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
 
 
 def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:

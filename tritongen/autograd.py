@@ -15,8 +15,9 @@ from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
 from .launch import Traffic
 from .modules import Around, Module, sources
+from .product_tables import Tables, by_kernel, tables_of
 from .registration import Registered, registration_view, typed
-from .spec import Spec
+from .spec import Schedule, Spec
 from .structure import Program
 from .sums_module import SumsModule
 
@@ -31,7 +32,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = module_of(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
     each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part, register), part)))
-    parts = tuple(_part_module(backward, part, register) for part in each)
+    parts = _with_tables(tuple(_part_module(backward, part, register) for part in each))
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     own = class_view(backward, is_registered)
     view = dict(forward.view)
@@ -66,7 +67,7 @@ def _always_saving(program: Program) -> Program:
 
 
 def traffic_of(parts: tuple[Module, ...]) -> Traffic:
-    """What the launches of all parts have together."""
+    """What the launches of all parts have together, but for matrix products."""
     traffic = [part.traffic for part in parts]
     rows = [one for one in traffic if "loop" in one.kinds]
     return Traffic(
@@ -77,10 +78,29 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
         all(one.reducing for one in rows),
         any(one.online for one in rows),
         max(one.sums for one in traffic),
-        max(one.products for one in traffic),
-        any(one.bytes for one in traffic),
-        any(one.twice for one in traffic),
     )
+
+
+def tables_by_kernel(parts: tuple[Module, ...]) -> dict[str, Tables]:
+    """The tables of parts that multiply matrices, each under the names of those that have it."""
+    named = {part.view["name"].partition("_backward_")[2]: part.traffic.summing for part in parts}
+    return by_kernel({name: summing for name, summing in named.items() if summing}, Schedule())
+
+
+def _with_tables(parts: tuple[Module, ...]) -> tuple[Module, ...]:
+    """The parts, where their tables differ told which is whose."""
+    tables = tables_by_kernel(parts)
+    if len(tables) < 2:
+        return parts
+    names = {table: name for name, table in tables.items()}
+
+    def told(part: Module) -> Module:
+        if part.traffic.summing is None:
+            return part
+        whose = names[tables_of(part.traffic.summing, Schedule())]
+        return replace(part, view=part.view | {"whose": f', "{whose}"'})
+
+    return tuple(map(told, parts))
 
 
 def _part_module(backward: Backward, part: Part, register: str) -> Module:

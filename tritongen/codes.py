@@ -348,9 +348,9 @@ _SCHEDULE = (
         "TG406",
         "what float8 cannot be",
         """
-        float8_e4m3fn and float8_e5m2 (`float8` for both) are dtypes of inputs. Their values are exact
-        in float32, in which they are computed; beside a float of another input they take its dtype.
-        They promote to nothing by themselves, and nothing is cast to them.
+        float8_e4m3fn and float8_e5m2 (`float8` for both) are dtypes of inputs and of results. Their values
+        are exact in float32, in which they are computed; beside a float of another input they take its
+        dtype. They promote to nothing by themselves, and nothing but a result is rounded to them.
 
             w = "float8|float16[N, K]"  # wrong
             w = "float8[N, K]"
@@ -358,6 +358,7 @@ _SCHEDULE = (
             [outputs]
             y = "auto"                  # wrong where all floats of the math are float8
             y = "bfloat16"
+            y = "float8_e4m3fn"
         """,
     ),
     row(

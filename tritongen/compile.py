@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .autograd import autograd_module, traffic_of
+from .autograd import autograd_module, tables_by_kernel, traffic_of
 from .backward import Backward, plan_backward
 from .diagnostics import Mistake, Mistakes
 from .emitted_bench import bench_view
@@ -18,6 +18,7 @@ from .host_checks import IS_FAKE
 from .launch import configs_view
 from .modules import Around, Module, sources
 from .product_gradient import plan_product_backward
+from .product_tables import tables_of
 from .reference import reference_mistakes
 from .registration import registration_view
 from .resources import templates_dir
@@ -83,12 +84,15 @@ def generate(spec: Spec) -> dict[str, str]:
         kernel, parts = autograd_module(backward, spec)
         if parts:
             rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
-            view = configs_view(spec.name, traffic_of(parts), Schedule(), rules, spec.register != "none")
+            tables = tables_by_kernel(parts)
+            view = configs_view(spec.name, traffic_of(parts), tables, Schedule(), rules, spec.register != "none")
             view["how"] = "backward, and the rule that picks one."
             files["configs_backward.py"] = render("configs.py.jinja", view)
     else:
         kernel = forward_module(program, spec)
-    configs = configs_view(spec.name, kernel.traffic, spec.schedule, kernel.rules, spec.register != "none")
+    summing = kernel.traffic.summing
+    tables = {spec.name: tables_of(summing, spec.schedule)} if summing else {}
+    configs = configs_view(spec.name, kernel.traffic, tables, spec.schedule, kernel.rules, spec.register != "none")
     tested = gradient_view(program, backward, parts, Shapes(spec, program))
     text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
     if missing := undefined_names(text):

@@ -13,6 +13,7 @@ from typing import Any
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
+from .promotion import is_float8
 from .registration import LOWER, autocast_rule
 from .resources import templates_dir
 from .samples import (
@@ -197,6 +198,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
     typed = f"{argument}: {'tuple[torch.dtype, ...]' if several else 'torch.dtype'}"
     floats = common_floats(op)
     float_results = all(result.dtype.kind == "float" for result in op.results)
+    float8 = any(is_float8(op, result.dtype) for result in op.results)
     cases = dtype_cases(columns) if columns else []
     usual = next((case for case in cases if set(case) == {"float32"}), cases[0] if cases else ())
     return {
@@ -210,7 +212,8 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "floats": [torch_dtypes((dtype,) * len(columns)) for dtype in floats],
         "float64": torch_dtypes(("float64",) * len(columns)) if "float64" in floats else "",
         "expected": [(local(result.output.name), result_dtype(op, result)) for result in op.results],
-        "compares_errors": bool(floats) and float_results and len(op.results) == 1,
+        "compares_errors": bool(floats) and float_results and len(op.results) == 1 and not float8,
+        "float8_results": float8,
     }
 
 

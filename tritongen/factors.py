@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .ir import Call, Cast, Load, Node, Op, Ref, walk
-from .spec import FLOAT8S
+from .ir import Call, Cast, Dtype, Load, Node, Op, Ref, children, walk
+from .spec import FLOAT8S, FLOATS
 
 SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
 
@@ -85,6 +85,26 @@ def scales_by_group(
     if not scales or not within or shared or not whole or 0 < math.prod(within) < SHORTEST:
         return set(), ()
     return scales, groups
+
+
+def multiplied(op: Op, dtype: Dtype) -> Dtype:
+    """What is multiplied where products have this dtype: float32 where no float decides."""
+    tensors = {tensor.name: tensor for tensor in op.inputs}
+    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
+    if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
+        return Dtype("float", ("float32",))
+    return dtype
+
+
+def not_as_floats(op: Op, nodes: list[Node]) -> set[str]:
+    """The inputs that some nodes, or the lines that they refer to, compute with as anything but floats."""
+    found: set[str] = set()
+    for part in (part for node in nodes for part in walk(node)):
+        if isinstance(part, Ref):
+            found |= not_as_floats(op, [op.value(part.name).node])
+        elif part.dtype.kind != "float":
+            found |= {node.name for node in children(part) if isinstance(node, Load)}
+    return found
 
 
 def _names(op: Op, nodes: set[Node] | list[Node]) -> set[str]:

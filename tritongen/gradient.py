@@ -32,6 +32,7 @@ from .ir import (
     walk,
 )
 from .kept import Kept
+from .promotion import is_float8
 from .sharing import named_parts
 from .shifts import only_shifts
 from .spec import FLOATS, AxisTerm, Grad, Input, Output, TensorType
@@ -127,6 +128,10 @@ class _Reverse:
     def gradient(self) -> Gradient:
         for result in self.op.results:
             name = result.output.name
+            if is_float8(self.op, result.dtype):
+                hint = "leave [grad] out, or give it another dtype"
+                message = f"{name} is float8, which has no gradient: what is rounded to it does not change smoothly"
+                self.mistakes.append(Mistake("TG604", message, ("outputs", name), hint=hint))
             if name in self.seeds:
                 self.flow(name, Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],))))
         for name, seed in self.given.items():

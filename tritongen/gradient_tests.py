@@ -24,7 +24,8 @@ def gradient_view(
     splits = any(part.view.get("partial") for part in parts)
     tests = [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)]
     if "pointers" in kinds:
-        tests += _products(products_view(program, shapes), "descriptors" in kinds)
+        by_kernel = any(part.view.get("whose") for part in parts)
+        tests += _products(products_view(program, shapes), "descriptors" in kinds, by_kernel)
     return {
         "gradient": True,
         "modules": ("configs_backward",) if parts else (),
@@ -147,27 +148,43 @@ def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [_configs("sums", lines, f"make({shapes.wide()})")]
 
 
-def _products(view: dict[str, Any], descriptors: bool) -> list[dict[str, Any]]:
+def _products(view: dict[str, Any], descriptors: bool, by_kernel: bool) -> list[dict[str, Any]]:
     """Of matrix products, whose small tile is that of the tests of the forward."""
     shape = view["tiled"][1]
     half, single = f"make({shape}{view['half']})", f"make({shape}{view['single']})"
     by_pointers = [_set("use_descriptors", "False")] * descriptors
-    pointed = [*by_pointers, _set("choose_pointers", "config"), _set("choose_parts", "1")]
-    usual = _configs("pointers", pointed, half)
-    tests = [usual | {"kind": "pointer", "choices": "[*configs_backward.POINTERS, SMALL]"}]
-    tests.append(usual | {"kind": "wide_pointer", "choices": "configs_backward.POINTERS_WIDE", "inputs": single})
+    pointed = [*by_pointers, *_chosen("choose_pointers", by_kernel), _set("choose_parts", "1")]
+    usual = _configs("pointers", pointed, half) | {"kind": "pointer"}
+    tests = [usual | _of_table("POINTERS", by_kernel)]
+    tests.append(usual | _of_table("POINTERS_WIDE", by_kernel) | {"kind": "wide_pointer", "inputs": single})
     lines = [*by_pointers, _set("choose_pointers", "SMALL"), _set("choose_parts", "n_parts")]
     counted = {"argument": '"n_parts"', "choices": "[2, 3]", "ids": "", "signature": "n_parts: int"}
     tests.append(usual | counted | {"kind": "parts", "lines": lines})
-    described = [_set("use_descriptors", "True"), _set("choose_descriptors", "config")]
-    return tests + [usual | _DESCRIPTORS | {"lines": described}] * descriptors
+    described = [_set("use_descriptors", "True"), *_chosen("choose_descriptors", by_kernel)]
+    one = usual | {"kind": "descriptor", "mark": "@described", "lines": described}
+    return tests + [one | _of_table("DESCRIPTORS", by_kernel)] * descriptors
 
 
-_DESCRIPTORS = {
-    "kind": "descriptor",
-    "mark": "@described",
-    "choices": "[*configs_backward.DESCRIPTORS, SMALL]",
-}
+def _of_table(table: str, by_kernel: bool) -> dict[str, str]:
+    """What a test of each configuration is given; the small one is tested with either of half precision."""
+    name = f"configs_backward.{table}"
+    if not by_kernel:
+        return {"choices": name if table == "POINTERS_WIDE" else f"[*{name}, SMALL]"}
+    choices = f"[(kernels, config) for kernels, own in {name}.items() for config in own]"
+    return {
+        "argument": '("kernels", "config")',
+        "choices": choices,
+        "ids": ", ids=lambda one: one if isinstance(one, str) else label(one)",
+        "signature": "kernels: str, config: triton.Config",
+    }
+
+
+def _chosen(rule: str, by_kernel: bool) -> list[str]:
+    """Lines that have some kernels take a configuration, and others, which may have no room for it, a small one."""
+    if not by_kernel:
+        return [_set(rule, "config")]
+    choice = "config if args[-1] == kernels else SMALL"
+    return [f'monkeypatch.setattr(configs_backward, "{rule}", lambda *args: {choice})']
 
 
 _KINDS = {

@@ -21,10 +21,13 @@ IS_FAKE = "is_fake"  # the argument of a registered function that asks for resul
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A module constant: a tuple of the dtypes that some input may have."""
+    """A module constant: a tuple of the dtypes that some input may have, say."""
 
     name: str
     value: str
+
+
+INTERPRETED = Constant("_INTERPRETED", "tl.constexpr(triton.knobs.runtime.interpret)")
 
 
 def constants(op: Op) -> tuple[Constant, ...]:
@@ -69,7 +72,7 @@ class Checks:
         for tensor in self.op.inputs:
             block = [self.check(tensor)]
             if "float8_e4m3fn" in tensor.type.dtypes:
-                block.append(f'_check_float8("{self.op.name}: {tensor.name}", {tensor.name})')
+                block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
             if first is not None and tensor is not first:
                 block += [
                     f"if {tensor.name}.device != {first.name}.device:",
@@ -83,9 +86,16 @@ class Checks:
                         f'{first.name}, {{{first.name}.dtype}}, not {{{tensor.name}.dtype}}")',
                     ]
             lines += self.guarded(tensor, block)
+        for result in self.op.results:
+            if result.dtype.of == ("float8_e4m3fn",):
+                lines.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
         for param in self.op.params:
             lines += self.param_checks(param)
         return lines
+
+    def float8_check(self, name: str, dtype: str) -> str:
+        first = self.first()
+        return f'_check_float8("{self.op.name}: {name}", {dtype}, {first.name if first else name}.device)'
 
     def guarded(self, tensor: Input, block: list[str]) -> list[str]:
         if tensor.default is None or not block:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from .extract import extract
+from .product_tables import Summing, Tables
 from .resources import templates_dir
 from .spec import Schedule
 
@@ -21,7 +23,6 @@ class Config:
     block: int = 0
     block_m: int = 0
     block_n: int = 0
-    block_k: int = 0
     stages: int = 0
 
 
@@ -37,10 +38,7 @@ class Traffic:
     reducing: bool = False  # whether a row gives numbers alone
     online: bool = False  # whether exponentials are summed along rows
     sums: int = 0  # over the rows, beside what is computed for each
-    products: int = 0  # the matrix products that a kernel sums at once
-    bytes: bool = False  # whether these multiply bytes
-    twice: bool = False  # whether they sum each block by itself, beside the sum of all
-    width: int = 0  # the columns that a tile must have, where it has to hold whole rows
+    summing: Summing | None = None  # of matrix products
 
 
 # Measured: see docs/performance.md.
@@ -106,35 +104,17 @@ LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
-# Of matrices in half precision, through descriptors.
-DESCRIPTORS = (
-    Config(8, block_m=128, block_n=256, block_k=64, stages=3),
-    Config(8, block_m=128, block_n=128, block_k=64, stages=4),
-    Config(4, block_m=64, block_n=128, block_k=64, stages=4),
-)
-# The same by pointers, of few rows above all; stages fit in the shared memory of smaller devices.
-POINTERS = (
-    Config(8, block_m=128, block_n=128, block_k=64, stages=3),
-    Config(4, block_m=64, block_n=128, block_k=64, stages=4),
-    Config(4, block_m=64, block_n=64, block_k=64, stages=4),
-    Config(4, block_m=32, block_n=64, block_k=128, stages=3),
-    Config(4, block_m=16, block_n=128, block_k=64, stages=4),
-    Config(4, block_m=16, block_n=64, block_k=128, stages=4),
-    Config(4, block_m=16, block_n=32, block_k=256, stages=4),
-)
-# Of float32 and float64, which tensor cores do not multiply as they are.
-POINTERS_WIDE = (
-    Config(8, block_m=128, block_n=64, block_k=16, stages=3),
-    Config(4, block_m=64, block_n=64, block_k=16, stages=3),
-    Config(4, block_m=16, block_n=64, block_k=32, stages=3),
-    Config(4, block_m=16, block_n=32, block_k=64, stages=3),
-)
 
 
 def configs_view(
-    name: str, traffic: Traffic, schedule: Schedule, rules: tuple[str, ...], is_registered: bool = False
+    name: str,
+    traffic: Traffic,
+    tables: Mapping[str, Tables],
+    schedule: Schedule,
+    rules: tuple[str, ...],
+    is_registered: bool,
 ) -> dict[str, Any]:
-    """What the template of configs.py sees."""
+    """What the template of configs.py sees; `tables` are those of kernels of matrix products."""
     kinds = traffic.kinds
     known = {
         "flat": FLAT,
@@ -144,14 +124,15 @@ def configs_view(
         "sums": SUMS,
         "loop": loop(traffic),
     }
-    view: dict[str, Any] = {"name": name, **products(traffic, schedule)}
+    view: dict[str, Any] = {"name": name, **products(tables)}
     for kind, configs in known.items():
         view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
     view["warps"] = schedule.num_warps or (4, 8, 16, 32) if "registers" in kinds and schedule.autotune else None
     view["search"] = schedule.autotune
     rule = "and the rule that picks one. There is no search at run time."
     view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule
-    view["rules"] = extract([Path(templates_dir(), "rules.py")], rules, forgetful=is_registered)
+    sources = ("rules.py", "rules_by_kernel.py") if view["several"] else ("rules.py",)
+    view["rules"] = extract([Path(templates_dir(), source) for source in sources], rules, forgetful=is_registered)
     text = "".join(view["rules"])
     view["imports"] = (
         *(("import functools",) if "functools." in text else ()),
@@ -164,32 +145,14 @@ def configs_view(
     return view
 
 
-def products(traffic: Traffic, schedule: Schedule) -> dict[str, tuple[Config, ...]]:
-    """The candidates of matrix products, by table."""
-    tables = {"descriptors": DESCRIPTORS, "pointers": POINTERS, "pointers_wide": POINTERS_WIDE}
-    return {
-        name: tuple(dict.fromkeys(tiles(table, traffic, schedule))) if name.split("_")[0] in traffic.kinds else ()
-        for name, table in tables.items()
+def products(tables: Mapping[str, Tables]) -> dict[str, Any]:
+    """The candidates of matrix products: one table for all kernels, or one for each that `tables` names."""
+    kinds = ("descriptors", "pointers", "pointers_wide")
+    view = {kind: {names: getattr(one, kind) for names, one in tables.items() if getattr(one, kind)} for kind in kinds}
+    several = len(tables) > 1
+    return {"several": several} | {
+        kind: found if several else next(iter(found.values()), ()) for kind, found in view.items()
     }
-
-
-def tiles(table: tuple[Config, ...], traffic: Traffic, schedule: Schedule) -> list[Config]:
-    """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
-    if schedule.block_m or schedule.block_n or schedule.num_warps or schedule.num_stages:
-        first = table[0]
-        lists = (schedule.block_m, schedule.block_n, schedule.num_warps, schedule.num_stages)
-        usual = ((first.block_m,), (first.block_n,), (first.warps,), (first.stages,))
-        every = product(*(given or default for given, default in zip(lists, usual, strict=True)))
-        table = tuple(Config(w, block_m=m, block_n=n, block_k=first.block_k, stages=s) for m, n, w, s in every)
-    if traffic.twice:  # Twice the registers.
-        table = tuple(config for config in table if config.block_m * config.block_n <= 64 * 32 * config.warps)
-    if traffic.bytes:  # As long in memory as blocks of half precision.
-        table = tuple(replace(config, block_k=min(256, 2 * config.block_k)) for config in table)
-    if traffic.width:
-        return [replace(config, block_n=traffic.width) for config in table]
-    if traffic.products > 1 and not schedule.block_n:
-        return [replace(config, block_n=max(32, config.block_n // 2)) for config in table]
-    return list(table)
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .extract import extract, mentioned
 from .host import Host
-from .host_checks import IS_FAKE, constants, returned_types, tuple_text
+from .host_checks import INTERPRETED, IS_FAKE, constants, returned_types, tuple_text
 from .ir import Op
 from .launch import Traffic
 from .layout import wrapped
@@ -21,7 +21,7 @@ from .structure import Program
 from .unread import without_unread
 from .views import Kernel
 
-DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py")
+DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py", "float8.py")
 HOST_SOURCES = ("host.py", "torch_library.py")
 RULES = (
     "choose_flat",
@@ -152,6 +152,8 @@ class Common:
         view["checks"] = without_unread(checks, _strings([code, fold]))
         view["fold"] = without_unread(fold, _strings(code))
         view["devices"] = frozenset(name for kernel in self.kernels for name in kernel.devices)
+        if "_to_float8" in view["devices"]:
+            view["constants"] = (*view["constants"], INTERPRETED)
         view["cdiv"] = "_cdiv(" in "".join(_strings(extra)) or bool(extra.get("flat") or extra.get("pointers"))
         return view | sources(view)
 

@@ -13,6 +13,7 @@ from .host_checks import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
 from .modules import Around, Common, Module, length_text
+from .product_tables import Summing
 from .space import Space
 from .spec import BATCH
 from .structure import Program
@@ -69,6 +70,7 @@ class Products(Common):
             "allocate": self.allocate(),
             "result": ", ".join(self.returned(result) for result in self.op.results),
             "workspaces": self.workspaces(names),
+            "whose": "",
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
@@ -78,16 +80,16 @@ class Products(Common):
             *self.call(plan.parts, "(tiles, n_parts)"),
             *self.call(plan.combine, "(tiles,)", combined),
         ]
-        width = self.width() if plan.whole_rows else 0
-        kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
-        traffic = Traffic(
-            frozenset(kinds),
-            products=len(names),
-            width=width,
-            bytes=plan.multiplies_bytes,
+        summing = Summing(
+            len(names),
+            self.sides(),
+            plan.descriptors is not None,
+            plan.multiplies_bytes,
             twice=bool(plan.group_size) or plan.float8,
+            width=self.width() if plan.whole_rows else 0,
         )
-        return Module("kernel.py.jinja", self.view(extra), traffic)
+        kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
+        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), summing=summing))
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that leaves the product to another."""
@@ -104,6 +106,11 @@ class Products(Common):
             **dict.fromkeys(("fields", "results", "allocate"), ()),
             **dict.fromkeys(("result", "index"), ""),
         }
+
+    def sides(self) -> tuple[int, int]:
+        """How many matrices are read of the left side, and of the right."""
+        left = sum(operand.side == 0 for operand in self.plan.operands)
+        return left, len(self.plan.operands) - left
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
@@ -157,6 +164,12 @@ class Products(Common):
 
     def dtypes(self, dot: str) -> list[str]:
         lines = [f"dot = {dot}"] if self.plan.dot else []
+        if names := self.plan.widened:
+            widened = f"{', '.join(names)} = {', '.join(f'{name}.to(dot)' for name in names)}"
+            lines += [
+                "if dot == torch.float64:  # Triton 3.6 multiplies that by nothing that was narrower.",
+                f"    {widened}",
+            ]
         if "ACC" in self.plan.pointers.constexprs:
             lines.append(
                 f"accumulator = tl.float64 if {'dot' if self.plan.dot else dot} == torch.float64 else tl.float32"

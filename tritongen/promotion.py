@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 
-from .ir import INT64, Constant, Dtype, Kind, Node
+from .ir import INT64, Constant, Dtype, Kind, Node, Op
 from .spec import BOOLS, FLOAT8S, FLOATS, INTS
 
 _RANK: dict[Kind, int] = {"bool": 0, "int": 1, "any": 2, "float": 3}
@@ -36,6 +36,12 @@ def promote(*dtypes: Dtype) -> Dtype:
     if of and number == "int" and kind == "any" and not rule:
         rule = "int"  # It may be a boolean.
     return Dtype(kind, of, rule)  # type: ignore[arg-type]
+
+
+def is_float8(op: Op, dtype: Dtype) -> bool:
+    """Whether a result's dtype is a float8."""
+    known = {tensor.name: tensor.type.dtypes for tensor in op.inputs}
+    return bool(dtype.of) and all(set(known.get(leaf, (leaf,))) <= set(FLOAT8S) for leaf in dtype.of)
 
 
 def as_float(dtype: Dtype) -> Dtype:

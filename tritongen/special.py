@@ -15,6 +15,8 @@ from .types_grammar import ALIASES, ALL_DTYPES
 if TYPE_CHECKING:
     from .expressions import Expressions
 
+_FLOAT8_HINT = "a result may be float8: say so in [outputs]"
+
 
 def _index(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 1 or tree.keywords:
@@ -94,10 +96,10 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
     if isinstance(to, ast.Name) and to.id in typer.inputs:
         typer.used.add(to.id)
         if typer.is_float8(to.id):
-            raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, "float8 is only read")
+            raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, _FLOAT8_HINT)
         return Cast(node, typer.dtype_of(to.id), node.axes)
     if isinstance(to, ast.Name) and to.id in (*FLOAT8S, "float8"):
-        raise typer.fail("TG406", f"nothing is cast to {to.id}", to, "float8 is only read")
+        raise typer.fail("TG406", f"nothing is cast to {to.id}", to, _FLOAT8_HINT)
     if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
         text = ast.unparse(to)
         hint = f"name an input or one of {listed(ALL_DTYPES)}"

@@ -181,14 +181,14 @@ class Tile:
         size = dict(self.op.sizes).get(axis)
         return bool(size and inside(integers.bounds(node), (0, size - 1)))
 
-    def store_lines(self, result: Result, value: str, cast: str = "", policy: str = "") -> list[Line]:
+    def store_lines(self, result: Result, value: str) -> list[Line]:
         mine = self.result(result)
         axes = mine.axes
         address = self.address(mine) if axes else f"{mine.pointer} + rows"
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
         mask = self.mask(axes) or "row_mask"
-        store = f"tl.store({address}, {value}{cast}, mask={mask}{policy})"
+        store = f"tl.store({address}, {value}, mask={mask})"
         if not mine.optional:
             return [Line(store)]
         return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]

@@ -96,10 +96,6 @@ class _Typer(Expressions):
                 default = {"bool": "bool", "int": "int64"}.get(dtype.kind, "float32")
                 dtype = Dtype(kind_of((default,)), (default,))
         elif output.dtype in self.inputs:
-            if self.is_float8(output.dtype):
-                hint = f'spell another dtype, as in {output.name} = "bfloat16"'
-                self.report("TG406", f"{output.name} cannot have the float8 of {output.dtype}", None, hint=hint)
-                return None
             dtype = Dtype(kind_of(self.inputs[output.dtype].type.dtypes), (output.dtype,))
         else:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))

@@ -79,9 +79,7 @@ def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tu
     """`auto`, the name of an input or a dtype; axes in brackets may follow."""
     parser = _Parser(text, key)
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
-    if word.text in (*FLOAT8S, "float8") and word.text not in inputs:
-        parser.fail("TG406", f"no result is {word.text}", word, "float8 is only read: spell another dtype")
-    known = ("auto", *inputs, *ALL_DTYPES)
+    known = ("auto", *inputs, *READ_DTYPES)
     if word.text not in known:
         hint = did_you_mean(word.text, (*known, *ALIASES), "write 'auto', the name of an input or a dtype")
         if word.text in DTYPE_CLASSES:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
-from ..assemble import param_arguments, param_casts, store_cast
+from ..assemble import converted, param_arguments, param_casts, stored
 from ..contractions import Contraction, Product
-from ..factors import SHORTEST
+from ..factors import SHORTEST, multiplied, not_as_floats
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..promotion import promote
@@ -36,6 +36,7 @@ class ContractionKernels:
     compute: Compute
     operands: tuple[Operand, ...]
     dot: Dtype | None
+    widened: tuple[str, ...]  # what is multiplied as float64, where anything is
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
     group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
@@ -56,6 +57,7 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.compute,
         builder.operands,
         builder.dot if builder.converts else None,
+        builder.widened(),
         builder.accumulator,
         builder.reduces_rows(),
         builder.group_size(),
@@ -84,7 +86,7 @@ class _Builder:
     def __init__(self, program: Program, contraction: Contraction) -> None:
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
-        self.dot = _multiplied(self.op, promote(*(side.dtype for side in contraction.products[0].sides)))
+        self.dot = multiplied(self.op, promote(*(side.dtype for side in contraction.products[0].sides)))
         self.compute = compute_of(self.op)
         if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
@@ -125,11 +127,24 @@ class _Builder:
 
         Tiles of float64 results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
         """
-        narrow = self.multiplies_bytes or self.dtypes & {"float16", "bfloat16"}
+        floats = [known for known in map(set, map(self.dtypes_of, self.dot.of)) if known & set(FLOATS)]
+        narrow = self.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
         wide = any(result.dtype.of == ("float64",) for result in self.op.results)
         size = self.group_size()
         grouped = bool(size) and (len(self.products) > 1 or (size.isdigit() and int(size) % SHORTEST > 0))
         return bool(narrow) and not wide and not grouped
+
+    def widened(self) -> tuple[str, ...]:
+        """The inputs that a wrapper widens where float64 is multiplied: all that sides read, if they may differ.
+
+        Triton 3.6 lays a side out by what it was before it became float64, which its tensor cores do not take.
+        """
+        tensors = [self.op.input(name) for name in self.inside]
+        if not self.converts or "float64" not in self.dtypes or len({one.type.variable or one for one in tensors}) < 2:
+            return ()
+        others = not_as_floats(self.op, [side for product in self.products.values() for side in product.sides])
+        narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
+        return tuple(one.name for one in narrow if one.name not in others)
 
     def group_size(self) -> str:
         """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
@@ -311,7 +326,7 @@ class _Builder:
         for result in self.op.results:
             name = result.output.name
             target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
-            lines.end += store(result, Line(f"tl.store({target}, {name}{store_cast(result)}, mask={mask})"))
+            lines.end += store(result, Line(f"tl.store({target}, {stored(self.op, result)}, mask={mask})"))
         lines.devices |= lowering.devices
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
@@ -379,7 +394,7 @@ class _Builder:
             if name not in full:
                 return _stored(result, line)
             batch = "matrix, " if self.contraction.batch else ""
-            value = f"{name}.to({name}_ptr.dtype.element_ty)"
+            value = converted(self.op, result)
             if batch:
                 width = "BLOCK_N" if whole_rows else f"BLOCK_N // {self.slices}"
                 value += f".reshape(1, BLOCK_M, {width})"
@@ -472,15 +487,6 @@ class _Builder:
                 tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}
             ),
         )
-
-
-def _multiplied(op: Op, dtype: Dtype) -> Dtype:
-    """What is multiplied where products have this dtype: float32 where no float decides."""
-    tensors = {tensor.name: tensor for tensor in op.inputs}
-    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
-    if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
-        return Dtype("float", ("float32",))
-    return dtype
 
 
 def _stored(result: Result, line: Line) -> list[Line]:

@@ -1,0 +1,45 @@
+"""Which tiles kernels of matrix products may take, by what each of them sums."""
+
+from __future__ import annotations
+
+from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
+from tritongen.spec import Schedule
+
+ONE = Summing(1, (1, 1), described=True)
+
+
+def test_one_product_has_what_was_measured() -> None:
+    assert tables_of(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_WIDE)
+
+
+def test_sums_fit_in_registers() -> None:
+    """128 numbers of float32 in each thread leave room for the rest."""
+    for products in (1, 2, 3, 4):
+        tables = tables_of(Summing(products, (1, products), described=True), Schedule())
+        for tiles in (*tables.descriptors, *tables.pointers):
+            assert products * tiles.block_m * tiles.block_n <= 128 * 32 * tiles.warps
+
+
+def test_what_is_read_fits_in_shared_memory() -> None:
+    for products in (1, 2, 3, 4, 8):
+        tables = tables_of(Summing(products, (products, products), described=True), Schedule())
+        for tiles in tables.descriptors:
+            stage = 2 * products * (tiles.block_m + tiles.block_n) * tiles.block_k
+            assert 2 * stage <= tiles.stages * stage <= 227 * 1024
+        for tiles in tables.pointers:
+            stage = 2 * products * (tiles.block_m + tiles.block_n) * tiles.block_k
+            assert stage <= (tiles.stages - 1) * stage <= 99 * 1024
+
+
+def test_kernels_with_the_same_tables_share_them() -> None:
+    two = Summing(2, (2, 2), described=True)
+    found = by_kernel({"dx": two, "dgate": ONE, "dup": ONE}, Schedule())
+    assert list(found) == ["dx", "dgate and dup"]
+    assert found["dgate and dup"] == tables_of(ONE, Schedule())
+
+
+def test_a_schedule_is_followed() -> None:
+    """Whoever asks for tiles gets them, though they may not fit."""
+    schedule = Schedule(block_m=(128,), block_n=(256,), num_stages=(5,))
+    (tiles,) = tables_of(Summing(2, (2, 2), described=True), schedule).descriptors
+    assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
