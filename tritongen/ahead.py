@@ -185,6 +185,9 @@ class AheadHost(Host):
     def shapes(self) -> list[str]:
         return self.plain.shapes()
 
+    def empty_errors(self) -> list[str]:
+        return self.plain.empty_errors()
+
     def empty(self, result: Result) -> str:
         text = super().empty(result)
         if not result.over:

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from .ahead import IN_PLACE, scaling_of
-from .autograd_class import constant, unpacked
+from .autograd_class import constant_lines, unpacked
 from .backward import Backward
 from .registration import over_batch
 
@@ -49,7 +49,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "own_results": ", ".join(own),
         "saved": ", ".join(grads),
         "unpacked": f"({grads[0]},)" if len(grads) == 1 else ", ".join(grads),
-        "kept": [f"ctx.save_for_backward({', '.join(grads)})", *constant(flat)],
+        "kept": [f"ctx.save_for_backward({', '.join(grads)})", *constant_lines(flat)],
         "keeps_nothing": False,
         "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(outgoing[result] for result in own),
@@ -58,7 +58,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "setup": [
             *unpacked([*own, *grads], {*grads, *flat}, "output"),
             f"ctx.save_for_backward({', '.join(grads)})",
-            *constant([*flat, *grads]),
+            *constant_lines([*flat, *grads]),
         ],
         "all_seeds": ", ".join(outgoing.values()),
         "needs_apart": bool(flags),

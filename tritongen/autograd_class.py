@@ -36,7 +36,7 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
         *unpacked([*inputs, *params], read_by_context, "inputs"),
         *unpacked(results, {*saved, *constant}, "output"),
         *kept,
-        *constant(constant),
+        *constant_lines(constant),
     ]
     function, _, first = over_batch(op, f"{name if is_registered else f'{name}Transformed'}.apply").partition(", ")
     return {
@@ -50,7 +50,7 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
         "own_results": ", ".join(own),
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
-        "kept": [*kept, *constant(flat)],
+        "kept": [*kept, *constant_lines(flat)],
         "keeps_nothing": not kept and not flat and not saves,
         "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(grads[name] for name in own),
@@ -92,7 +92,7 @@ def _kept(saved: list[str], attributes: list[tuple[str, str]]) -> list[str]:
     return [*lines, *(f"ctx.{name} = {value}" for name, value in attributes)]
 
 
-def constant(names: list[str]) -> list[str]:
+def constant_lines(names: list[str]) -> list[str]:
     return [f"ctx.mark_non_differentiable({', '.join(names)})"] if names else []
 
 

@@ -304,9 +304,7 @@ class BackwardHost(Host):
     fills: bool = False  # whether each result is a tensor, though one may not be asked for
 
     def regrouped(self, result: Result) -> str:
-        text, name = super().regrouped(result), result.output.name
-        if result.when and text != name:
-            text = f"{text} if {name} is not None else None"
+        text = super().regrouped(result)
         first = self.first()
         assert first is not None
         return f"_filled({text}, {first.name})" if self.fills and result.when else text
