@@ -53,39 +53,52 @@ def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) 
 
 
 def _refused(gradient: Gradient, program: Program, grad: Grad, register: str) -> Iterator[Mistake]:
-    op, over = program.op, program.over
-    at = ("grad", "write")
-    hint = 'leave it out: the backward writes gradients of any kind'
     if register != "none":
-        message = "a registered operator returns what it keeps, so every call would compute the gradient"
-        yield Mistake("TG608", message, at, 0, len(grad.write), "leave [torch] register out")
+        message = "a registered operator returns what it keeps, so that every call would compute the gradient"
+        yield _mistake(grad, message, "leave [torch] register out")
     if grad.save:
-        yield Mistake("TG608", "nothing is kept but the gradient, which is written ahead", ("grad", "save"), hint="leave it out")
-    if program.contraction or not over:
-        what = "multiplies matrices" if program.contraction else "reduces no rows"
-        yield Mistake("TG608", f"the operator {what}: what is ahead is for rows", at, 0, len(grad.write), hint)
-        return
-    smooth = [result for result in op.results if result.output.name in dict(gradient.seeds)]
+        message = "nothing is kept beside a gradient that is written ahead"
+        yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
+    if unfit := _unfit(gradient, program):
+        message = f"{unfit}, and a gradient is written ahead of one result with one number for each row"
+        yield _mistake(grad, message, "leave it out: the backward writes gradients of any kind")
+    else:
+        yield from _unfit_inputs(program, grad)
+
+
+def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
+    return Mistake("TG608", message, ("grad", "write"), 0, len(grad.write), hint)
+
+
+def _unfit(gradient: Gradient, program: Program) -> str:
+    """Why the results are not what a gradient is written ahead of; "" where they are."""
+    if program.contraction:
+        return "this operator multiplies matrices"
+    if not program.over:
+        return "this operator reduces no rows"
+    seeds = dict(gradient.seeds)
+    smooth = [result for result in program.op.results if result.output.name in seeds]
     if len(smooth) > 1:
         names = listed(result.output.name for result in smooth).replace(" or ", " and ")
-        yield Mistake("TG608", f"{names} have gradients, by one of which it could be multiplied", at, 0, len(grad.write), hint)
-    for result in smooth:
-        along = [axis for axis in result.axes if axis in over]
-        if along:
-            message = f"{result.output.name} has {', '.join(along)}, so it is no number of a row that the gradient could be multiplied by"
-            yield Mistake("TG608", message, at, 0, len(grad.write), hint)
-        elif not result.axes:
-            message = f"{result.output.name} is one number for all: a single program would walk along all of it"
-            yield Mistake("TG608", message, at, 0, len(grad.write), hint)
+        return f"{names} have gradients"
+    name, axes = smooth[0].output.name, smooth[0].axes
+    along = [axis for axis in axes if axis in program.over]
+    # A single program would walk along all of the inputs.
+    return f"{name} has the axis {', '.join(along)}" if along else "" if axes else f"{name} is one number for all"
+
+
+def _unfit_inputs(program: Program, grad: Grad) -> Iterator[Mistake]:
+    op, over = program.op, program.over
     rows = row_space(op, over, tuple(value.node for value in op.values)).row_axes
     for place, name in enumerate(grad.wrt):
         tensor = op.input(name)
         key = ("grad", "wrt", str(place))
         lacks = [axis for axis in (*rows, *over) if axis not in tensor.type.axes]
         if tensor.default is not None:
-            yield Mistake("TG608", f"{name} is optional, and its gradient is written ahead", key, 0, len(name), "leave it out")
+            message = f"{name} is optional, and what is written ahead is there whenever it is asked for"
+            yield Mistake("TG608", message, key, 0, len(name), "leave it out, or let the backward write")
         elif lacks:
-            message = f"{name} lacks {', '.join(lacks)}, along which its gradient is a sum that needs those of the result"
+            message = f"{name} lacks {', '.join(lacks)}, along which its gradient sums up those of the result"
             yield Mistake("TG608", message, key, 0, len(name), "leave it out, or let the backward write")
         elif grad.write == IN_PLACE and (line := _crossing(op, name, over)):
             message = f"{line} takes {name} from other columns, which may be overwritten by then"

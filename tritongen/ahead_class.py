@@ -70,7 +70,9 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
 def _once(name: str, grads: list[str], optional: bool) -> list[str]:
     """The lines that see to it that what the forward kept is multiplied once."""
-    copies = [f"{own} = None if {own} is None else {own}.clone()" if optional else f"{own} = {own}.clone()" for own in grads]
+    copies = [
+        f"{own} = None if {own} is None else {own}.clone()" if optional else f"{own} = {own}.clone()" for own in grads
+    ]
     return [
         "if torch.compiler.is_compiling():",
         *(f"    {line}" for line in copies),

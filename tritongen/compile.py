@@ -42,8 +42,10 @@ def check(spec: Spec) -> None:
 def backward_of(spec: Spec, program: Program) -> Backward | None:
     if not spec.grad:
         return None
-    gradient = derive(program.op, spec.grad)  # Refuses, of products too, what has no gradient at all.
-    if spec.grad.write != "backward":
+    is_ahead = spec.grad.write != "backward"
+    # Refuses, of products too, what has no gradient at all.
+    gradient = derive(program.op, replace(spec.grad, save=()) if is_ahead else spec.grad)
+    if is_ahead:
         return plan_ahead(gradient, program, spec.grad, spec.register)
     return plan_product_backward(program, spec.grad) if program.contraction else plan_backward(gradient, program)
 
