@@ -64,7 +64,8 @@ def test_formulas() -> None:
         "counted_where = where(label_smoothing > 0, dsmooth, 0.0)",
         "dmissed = (1 - label_smoothing) * dsmooth",
         "dlogits = where(index(V) == where(counted, target, 0), -dmissed, 0.0)"
-        " + (label_smoothing * counted_where + dmissed) * exp(logits - lse) - label_smoothing / size(V) * counted_where",
+        " + (label_smoothing * counted_where + dmissed) * exp(logits - lse)"
+        " - label_smoothing / size(V) * counted_where",
     ]
     assert [f"{value.name} = {value.source}" for value in scaled.values] == ["dlogits = dlogits * dloss"]
     assert backward.forward.op.results == program_of(LOSS).op.results
