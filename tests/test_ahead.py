@@ -171,3 +171,15 @@ def test_what_is_written_can_be_said() -> None:
     assert "RuntimeError: for a second backward, or to write over a leaf that requires grad." in text
     plain = generate(PAIR)["kernel.py"]
     assert "Under autograd this writes dx and dother, as for a gradient of 1 of loss, into new" in plain
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 0.0])
+def test_rows_that_do_not_count(tmp_path: Path, number: float) -> None:
+    """They have no gradient, whatever comes in, as where the backward writes."""
+    ahead = imported(LOSS, tmp_path)
+    logits = torch.randn(4, 9, device=DEVICE)
+    target = torch.tensor([1, -100, 8, -100], device=DEVICE)
+    given = (logits.clone().requires_grad_() * 1).requires_grad_()
+    (got,) = torch.autograd.grad(ahead(given, target), given, torch.full((4,), number, device=DEVICE))
+    assert not got[target == -100].any()
+    assert got[target != -100].isfinite().all() == (number == 0)
