@@ -68,8 +68,8 @@ def _taken_over(
     )
     if _overlaps(tensor) or any(shared):
         return torch.empty_like(tensor)
-    base = tensor._base if tensor._base is not None else tensor
-    if base.is_leaf and base.requires_grad:
+    ours = (tensor, tensor if tensor._base is None else tensor._base)
+    if any(one.is_leaf and one.requires_grad for one in ours):
         raise RuntimeError(
             f"{name} is a leaf that requires grad, or a view of one: its gradient cannot be written over it"
         )

@@ -163,6 +163,13 @@ def test_a_later_change_of_the_memory_is_told(tmp_path: Path) -> None:
         loss.backward()
 
 
+def test_a_leaf_within_a_buffer_is_not_overwritten(tmp_path: Path) -> None:
+    loss_of = imported(LOSS, tmp_path)
+    leaf = torch.randn(2, 4, 9, device=DEVICE)[0].requires_grad_()
+    with pytest.raises(RuntimeError, match="is a leaf that requires grad"):
+        loss_of(leaf, torch.zeros(4, dtype=torch.int64, device=DEVICE))
+
+
 def test_what_is_written_can_be_said() -> None:
     assert Grad(("x",)).write == "backward"
     assert LOSS.grad == Grad(("logits",), (), "in_place")
