@@ -68,8 +68,9 @@ def _taken_over(
     )
     if _overlaps(tensor) or any(shared):
         return torch.empty_like(tensor)
-    ours = (tensor, tensor if tensor._base is None else tensor._base)
-    if any(one.is_leaf and one.requires_grad for one in ours):
+    base = tensor._base
+    source = tensor if base is None or not base.requires_grad else base
+    if source.is_leaf and source.requires_grad:
         raise RuntimeError(
             f"{name} is a leaf that requires grad, or a view of one: its gradient cannot be written over it"
         )
