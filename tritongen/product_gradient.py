@@ -14,7 +14,6 @@ from .algebra import factors
 from .backward import APART, Backward, Part, Planner, restricted, unknown, unplanned
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
-from .families.sums import SumsProgram
 from .gradient import Gradient, derive, grouping
 from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, walk
 from .promotion import promote
