@@ -5,7 +5,8 @@ rms_norm and swiglu are the gallery's. The other two have specs of their own in 
 - `rotary` takes heads as the projections leave them (positions before heads), so that no layout is copied on the way
   back, and the angles of every sequence in the batch.
 - `token_loss` gives float32 losses of bfloat16 logits, where the gallery's cross_entropy gives the logits' dtype as
-  torch does. Transformers makes a float32 copy of all logits for that.
+  torch does. Transformers makes a float32 copy of all logits for that. Under autograd it writes their gradient over the
+  logits, times one over the number of tokens: so the losses are summed, and the backward has nothing left to do.
 """
 
 from __future__ import annotations
@@ -67,13 +68,16 @@ def next_token_loss(
     shift_labels: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """transformers' ForCausalLMLoss: the mean over counted tokens of each one's loss given those before it."""
+    """transformers' ForCausalLMLoss: the mean over counted tokens of each one's loss given those before it.
+
+    In training nothing is left of the logits: their gradient takes their memory.
+    """
     if shift_labels is None:
         shift_labels = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     target = shift_labels.reshape(-1).to(logits.device)
-    losses = token_loss(logits.view(-1, vocab_size), target, ignore_index=ignore_index)
     if num_items_in_batch is None:
-        return losses.sum() / (target != ignore_index).sum()
-    if isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(losses.device)
-    return losses.sum() / num_items_in_batch
+        num_items_in_batch = (target != ignore_index).sum()
+    elif isinstance(num_items_in_batch, torch.Tensor):
+        num_items_in_batch = num_items_in_batch.to(logits.device)
+    scale = torch.ones((), device=logits.device) / num_items_in_batch
+    return token_loss(logits.view(-1, vocab_size), target, scale, ignore_index=ignore_index).sum()

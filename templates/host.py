@@ -43,6 +43,51 @@ def _needs_gradient(*tensors: torch.Tensor | None) -> bool:
     return False
 
 
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor may share memory, as those of an expanded one do."""
+    reached = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if step <= reached:
+                return True
+            reached += (size - 1) * step
+    return False
+
+
+def _taken_over(
+    name: str, tensor: torch.Tensor, *others: torch.Tensor | None
+) -> torch.Tensor:
+    """The memory of a tensor that is overwritten, of which autograd is told.
+
+    It is new memory where elements share theirs, or where others of the inputs may be in it.
+    """
+    storage = tensor.untyped_storage().data_ptr()
+    shared = (
+        other is not None and other.untyped_storage().data_ptr() == storage
+        for other in others
+    )
+    if _overlaps(tensor) or any(shared):
+        return torch.empty_like(tensor)
+    base = tensor._base
+    source = tensor if base is None or not base.requires_grad else base
+    if source.is_leaf and source.requires_grad:
+        raise RuntimeError(
+            f"{name} is a leaf that requires grad, or a view of one: its gradient cannot be written over it"
+        )
+    torch.autograd.graph.increment_version(tensor)
+    return tensor.detach()
+
+
+def _spend(name: str, ctx: Any) -> None:
+    """Refuse a second backward: the first gives on the memory in which the gradient was kept."""
+    if getattr(ctx, "is_spent", False):
+        raise RuntimeError(
+            f"{name}: trying to backward through the graph a second time, "
+            "but its gradient was kept for one: call it again for another"
+        )
+    ctx.is_spent = True
+
+
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     """functools.lru_cache, but for torch.compile, which traces what the function does."""
     remembered = functools.lru_cache(1024)(function)

@@ -177,7 +177,21 @@ def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | 
     """A tensor that requires a gradient, if the operator has one by it."""
     if tensor is None or spec.grad is None or one.name not in spec.grad.wrt:
         return tensor
-    return tensor.detach().requires_grad_(tensor.is_floating_point())
+    found = tensor.detach().requires_grad_(tensor.is_floating_point())
+    made: Any = Made
+    return made.apply(found) if spec.grad.write == "in_place" else found
+
+
+class Made(torch.autograd.Function):
+    """A tensor that is no leaf, and so may be overwritten, as it is laid out."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 def value(param: Param, other: bool) -> Any:

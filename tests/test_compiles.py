@@ -23,8 +23,9 @@ ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts embedding float8 float8_outputs gradient_product_pair"
-    " gradient_product_prologue gradient_product_quantised gradient_registered group_pair heads integer_math"
+    "arg_two_axes bool_and_numbers casts embedding float8 float8_outputs gradient_ahead_pair gradient_in_place_kl_div"
+    " gradient_in_place_margin gradient_product_pair gradient_product_prologue gradient_product_quantised"
+    " gradient_registered group_pair heads integer_math"
     " integer_reductions integers_beside_floats many_reductions mixed_dtypes optional_in_functions"
     " optional_in_rows optional_inputs permute_six pixel_shuffle powers product_float64_mixed"
     " product_float8_result product_float8_weights product_many_axes product_prologue product_quantised"

@@ -7,9 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from .ahead import AheadHost
+from .ahead_class import ahead_view, notes, raises
 from .autograd_class import class_view, is_saved
 from .backward import Backward, BackwardHost, Part
 from .diagnostics import listed
+from .families.scaled import ScaledProgram
 from .families.sums import SumsProgram
 from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
@@ -17,6 +20,7 @@ from .launch import Traffic
 from .modules import Around, Module, sources
 from .product_tables import Tables, by_kernel, tables_of
 from .registration import Registered, registration_view, typed
+from .scaled_module import ScaledModule
 from .spec import Schedule, Spec
 from .structure import Program
 from .sums_module import SumsModule
@@ -34,8 +38,11 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part, register), part)))
     parts = _with_tables(tuple(_part_module(backward, part, register) for part in each))
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
-    own = class_view(backward, is_registered)
+    is_ahead = backward.write != "backward"
+    own = ahead_view(backward) if is_ahead else class_view(backward, is_registered)
     view = dict(forward.view)
+    if is_ahead:
+        view |= {"notes": notes(backward), "also_raises": raises(backward)}
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
     view["returns"] = returned_types(len(view["results"]))
     view["config_modules"] = "configs, configs_backward" if parts else "configs"
@@ -110,6 +117,10 @@ def _part_module(backward: Backward, part: Part, register: str) -> Module:
     around = Around(f"_{part.op.name}", extra, "configs_backward", host, register)
     if isinstance(part.program, SumsProgram):
         return SumsModule(part.program, around, part.rows.op if part.rows else None).module()
+    if isinstance(part.program, ScaledProgram):
+        return ScaledModule(part.program, around).module()
+    if backward.write != "backward":
+        around = replace(around, host=partial(AheadHost, checked=backward.forward.op))
     calls = part.product.op.name if part.product and register == "none" else ""
     return module_of(part.program, False, around, calls)
 
@@ -118,7 +129,7 @@ def _extra(part: Part) -> tuple[str, ...]:
     """The arguments of a part's function besides its tensors and params."""
     shapes = [f"{name}_shape" for name in part.shapes]
     dtypes = [f"{name}_dtype" for name in part.dtypes]
-    return (*shapes, *dtypes, *(result.when for result in part.op.results if result.when))
+    return (*shapes, *dtypes, *part.flags, *(result.when for result in part.op.results if result.when))
 
 
 def _called_by(part: Part, register: str) -> tuple[Part, ...]:
@@ -149,7 +160,7 @@ def _kind(name: str, optional: frozenset[str] = frozenset()) -> str:
 
 
 def _summary(part: Part) -> str:
-    return f"Computes {listed(result.output.name for result in part.op.results).replace(' or ', ' and ')}."
+    return part.says or f"Computes {listed(result.output.name for result in part.op.results).replace(' or ', ' and ')}."
 
 
 def _function(part: Part, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
@@ -157,7 +168,7 @@ def _function(part: Part, is_registered: bool, optional: frozenset[str]) -> dict
     op = part.op
     extra = [f"{name}: {_kind(name, optional)}" for name in (*_extra(part), *([IS_FAKE] if is_registered else []))]
     count = len(op.results)
-    perhaps = count if op.results[0].when and not is_registered else 0
+    perhaps = 0 if is_registered else sum(bool(result.when) for result in op.results)
     return {
         "function": f"_{op.name}",
         "signature": ", ".join([*typed(op), *extra]),

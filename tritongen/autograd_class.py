@@ -25,6 +25,7 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
     flat = [name for name in own if name not in seeds]
     saves = len(results) > len(own) and not is_registered
     call = ", ".join([*inputs, *params])
+    picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in op.name.split("_"))
     lines, needs = _backward_lines(backward, _Eager())
     apart, needs_apart = _backward_lines(backward, _Registered() if is_registered else _Apart())
@@ -32,23 +33,24 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
     kept = _kept(saved, attributes)
     constant = [name for name in results if name not in seeds or name not in own]
     setup = [
-        *_unpacked([*inputs, *params], read_by_context, "inputs"),
-        *_unpacked(results, {*saved, *constant}, "output"),
+        *unpacked([*inputs, *params], read_by_context, "inputs"),
+        *unpacked(results, {*saved, *constant}, "output"),
         *kept,
-        *_constant(constant),
+        *constant_lines(constant),
     ]
     function, _, first = over_batch(op, f"{name if is_registered else f'{name}Transformed'}.apply").partition(", ")
     return {
         "class_name": name,
         "arguments": call,
         "call_forward": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
-        "call_plain": f"_{op.name}_forward({call}{', saves=False' if saves else ''})",
-        "picked": _picked(len(own), len(results)),
+        "call_apart": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
+        "call_plain": f"_{op.name}_forward({call}{', saves=False' if saves else ''}){picked}",
+        "picked": picked,
         "targets": ", ".join(results),
         "own_results": ", ".join(own),
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
-        "kept": [*kept, *_constant(flat)],
+        "kept": [*kept, *constant_lines(flat)],
         "keeps_nothing": not kept and not flat and not saves,
         "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(grads[name] for name in own),
@@ -90,11 +92,11 @@ def _kept(saved: list[str], attributes: list[tuple[str, str]]) -> list[str]:
     return [*lines, *(f"ctx.{name} = {value}" for name, value in attributes)]
 
 
-def _constant(names: list[str]) -> list[str]:
+def constant_lines(names: list[str]) -> list[str]:
     return [f"ctx.mark_non_differentiable({', '.join(names)})"] if names else []
 
 
-def _unpacked(names: list[str], read: Container[str], source: str) -> list[str]:
+def unpacked(names: list[str], read: Container[str], source: str) -> list[str]:
     """The line that takes a tuple apart, where any of it is read; one result comes without a tuple."""
     targets = [name if name in read else f"_{name}" for name in names]
     if not any(name in read for name in names):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .diagnostics import Mistake, Mistakes
+from .families.scaled import ScaledProgram
 from .families.sums import SumsProgram, recognise_sums, statistics
 from .gradient import Gradient, grouping
 from .host import Host
@@ -23,11 +24,13 @@ APART = "reduces along axes that do not go together, which no kernel family plan
 class Part:
     """One operator of a gradient: its program, and what its function is passed besides tensors and params."""
 
-    program: Program | SumsProgram
+    program: Program | SumsProgram | ScaledProgram
     shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
     dtypes: tuple[str, ...]  # and whose dtypes
     rows: Program | None = None  # what reduces long rows before their sums are taken
     product: Program | None = None  # of plain matrices, whose function this one calls
+    flags: tuple[str, ...] = ()
+    says: str = ""  # what it computes, where its results' names do not tell
 
     @property
     def op(self) -> Op:
@@ -41,7 +44,8 @@ class Backward:
     `spelled` has the gradients that need no kernel, or no other than another's: an expression of
     the host over the gradients of the results and over the results of the parts. `uses` has the results
     of parts that other parts go on from, each with the inputs whose gradients do; `converted` those
-    of them that are the gradient of a result in another dtype.
+    of them that are the gradient of a result in another dtype. `write` tells where gradients are written, as
+    `Grad` has it.
     """
 
     gradient: Gradient
@@ -50,6 +54,7 @@ class Backward:
     spelled: dict[str, str]
     uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
+    write: str = "backward"
 
     def part_of(self, name: str) -> Part | None:
         """The part that computes a gradient by this name."""
@@ -299,9 +304,7 @@ class BackwardHost(Host):
     fills: bool = False  # whether each result is a tensor, though one may not be asked for
 
     def regrouped(self, result: Result) -> str:
-        text, name = super().regrouped(result), result.output.name
-        if result.when and text != name:
-            text = f"{text} if {name} is not None else None"
+        text = super().regrouped(result)
         first = self.first()
         assert first is not None
         return f"_filled({text}, {first.name})" if self.fills and result.when else text

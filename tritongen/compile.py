@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .ahead import plan_ahead
 from .autograd import autograd_module, tables_by_kernel, traffic_of
 from .backward import Backward, plan_backward
 from .diagnostics import Mistake, Mistakes
@@ -42,7 +43,11 @@ def check(spec: Spec) -> None:
 def backward_of(spec: Spec, program: Program) -> Backward | None:
     if not spec.grad:
         return None
-    gradient = derive(program.op, spec.grad)  # Refuses, of products too, what has no gradient at all.
+    is_ahead = spec.grad.write != "backward"
+    # Refuses, of products too, what has no gradient at all.
+    gradient = derive(program.op, replace(spec.grad, save=()) if is_ahead else spec.grad)
+    if is_ahead:
+        return plan_ahead(gradient, program, spec.grad, spec.register)
     return plan_product_backward(program, spec.grad) if program.contraction else plan_backward(gradient, program)
 
 

@@ -33,6 +33,7 @@ KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
 TEMPLATES = (
     "test.py.jinja",
     "test_gradient.jinja",
+    "test_ahead.jinja",
     "test_vmap.jinja",
     "test_registered.jinja",
     "bench.py.jinja",

@@ -66,7 +66,17 @@ def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> Gradi
 
     `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
     """
-    return _Reverse(name_reductions(op), grad, given).gradient()
+    reverse = _Reverse(name_reductions(op), grad, given)
+    return reverse.assembled(reverse.found())
+
+
+def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
+    """The operator with the gradients among its results, last, as they are where that of `result` is 1.
+
+    Raises `Mistakes` where there is none.
+    """
+    reverse = _Reverse(name_reductions(op), grad, {result: Constant(1.0, Dtype("float"))})
+    return reverse.joined(reverse.found())
 
 
 class _Reverse:
@@ -125,7 +135,8 @@ class _Reverse:
 
     # Backwards through the values
 
-    def gradient(self) -> Gradient:
+    def found(self) -> dict[str, Node]:
+        """The gradients by name of the input."""
         for result in self.op.results:
             name = result.output.name
             if is_float8(self.op, result.dtype):
@@ -154,7 +165,7 @@ class _Reverse:
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
             found[name] = self.algebra.plain("neg", twin) if twin is not None else node
-        return self.assembled(found)
+        return found
 
     def named(self, node: Node) -> Node:
         """The node with the lines of the forward for what they define."""
@@ -363,13 +374,8 @@ class _Reverse:
             value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
         )
         read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
-        results = []
-        final = {value.name: value for value in turned}
-        for name, own in names.items():
-            tensor = self.op.input(name)
-            node = final[own].node
-            output = Output(own, name, tensor.type.shape)
-            results.append(Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,))))
+        final = {value.name: value.node for value in turned}
+        results = [self.result(name, own, final[own]) for name, own in names.items()]
         op = Op(
             name=f"{self.op.name}_backward",
             summary="",
@@ -382,6 +388,20 @@ class _Reverse:
         )
         saved = tuple((own, name) for name, own in stand_ins.items())
         return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs)))
+
+    def joined(self, found: dict[str, Node]) -> Op:
+        """The operator with the gradients among its results."""
+        names = {name: self.fresh(f"d{name}") for name in found}
+        derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
+        values = (*self.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
+        results = (self.result(name, own, dict(derived)[own]) for name, own in names.items())
+        return replace(self.op, values=values, results=(*self.op.results, *results))
+
+    def result(self, name: str, own: str, node: Node) -> Result:
+        """The gradient by an input, under a name of its own, as a result."""
+        tensor = self.op.input(name)
+        output = Output(own, name, tensor.type.shape)
+        return Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,)))
 
     def saved_name(self, name: str) -> str:
         """What a saved value is called: an output that is saved keeps its digits, and is another tensor."""

@@ -23,6 +23,9 @@ def gradient_view(
     kinds = {kind for part in parts for kind in part.traffic.kinds}
     splits = any(part.view.get("partial") for part in parts)
     tests = [config for kind in _KINDS if kind in kinds for config in _KINDS[kind](shapes, splits)]
+    is_ahead = backward.write != "backward"
+    if is_ahead:
+        tests.append(_scaled(shapes))
     if "pointers" in kinds:
         by_kernel = any(part.view.get("whose") for part in parts)
         tests += _products(products_view(program, shapes), "descriptors" in kinds, by_kernel)
@@ -32,6 +35,10 @@ def gradient_view(
         "wrt": repr(wrt),
         "some_wrt": [(place,) for place in wrt] if len(wrt) > 1 else [],
         "parts": bool(parts),
+        "ahead": is_ahead,
+        "in_place": backward.write == "in_place",
+        # What is overwritten must not be the test's own.
+        "handed": "copies(given)" if backward.write == "in_place" else "given",
         "computed": next((inputs.index(name) for name in backward.gradient.wrt if _is_computed(backward, name)), None),
         "tiny": shapes.tiny(),
         # It subtracts results, which bools have not.
@@ -79,6 +86,13 @@ def _flat(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
 
 def _tile(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [_configs("tile", [_set("choose_tile", "config")], f"map(scattered, make({shapes.wide()}))")]
+
+
+def _scaled(shapes: Shapes) -> dict[str, Any]:
+    """Of what multiplies gradients that are there: programs that share rows."""
+    lines = [_set("choose_tile", f"triton.Config({SMALL})"), _set("choose_splits", "n_splits")]
+    counted = {"argument": '"n_splits"', "choices": "[2, 3, 8]", "ids": "", "signature": "n_splits: int"}
+    return _configs("scaled", lines, f"make({shapes.wide()})") | counted
 
 
 def _registers(shapes: Shapes, _: bool) -> list[dict[str, Any]]:

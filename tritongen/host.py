@@ -82,13 +82,13 @@ class Host(Checks):
     def regrouped(self, result: Result) -> str:
         """The result with its grouped axes put together again."""
         shape = result.output.shape or self.grouped(result)
-        text = result.output.name
+        text = name = result.output.name
         position = -1
         for term in reversed(shape):
             if len(term.names) > 1:
                 text += f".flatten({position - len(term.names) + 1}, {position})"
             position -= 1
-        return text
+        return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     def grouped(self, result: Result) -> tuple[AxisTerm, ...]:
         for tensor in self.op.inputs:

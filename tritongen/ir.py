@@ -162,7 +162,8 @@ class Value:
 class Result:
     """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
 
-    With `when`, an expression of the host, it is made where that holds and None elsewhere.
+    With `when`, an expression of the host, it is made where that holds and None elsewhere. It may be
+    written `over` an input of its shape, element by element.
     """
 
     output: Output
@@ -170,6 +171,7 @@ class Result:
     axes: tuple[str, ...]
     dtype: Dtype
     when: str = ""
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)

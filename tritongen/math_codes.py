@@ -375,4 +375,22 @@ FAMILIES = (
             num_stages = [3, 4]
         """,
     ),
+    row(
+        "TG608",
+        "a gradient that cannot be written ahead",
+        """
+        With write = "forward" or "in_place" the forward writes the gradient as it is where that of the result is 1,
+        and the backward multiplies each row by one number. So the operator reduces rows, and has one result with a
+        gradient, with one number for each row; inputs in wrt have all axes, and are not optional. Nothing else is
+        kept (no `save`), and no operator of torch's is registered, which would compute the gradient in every call.
+        In place, no line takes an input in wrt from other columns.
+
+            [compute]
+            loss = "logsumexp(x, V) - take(x, target, V)"
+
+            [grad]
+            wrt = ["x"]
+            write = "in_place"             # x is [N, V], the loss [N]
+        """,
+    ),
 )

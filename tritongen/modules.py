@@ -88,7 +88,7 @@ class Around:
 
 
 # What of a view is told to readers.
-_PROSE = ("title", "summary", "formula", "derived", "signature", "returns", "raises")
+_PROSE = ("title", "summary", "formula", "derived", "notes", "also_raises", "signature", "returns", "raises")
 
 
 class Common:
@@ -126,6 +126,8 @@ class Common:
             "summary": _sentence(op),
             "formula": [line for v in op.values if v.source for line in wrapped(f"{v.name} = {v.source}")],
             "derived": (),
+            "notes": (),
+            "also_raises": (),
             "signature": ", ".join([*tensors, *params_signature]),
             "returns": returned_types(len(results)),
             "fields": fields,

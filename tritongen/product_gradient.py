@@ -14,7 +14,6 @@ from .algebra import factors
 from .backward import APART, Backward, Part, Planner, restricted, unknown, unplanned
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
-from .families.sums import SumsProgram
 from .gradient import Gradient, derive, grouping
 from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, walk
 from .promotion import promote
@@ -258,7 +257,7 @@ class _Planner:
 
     def with_shared(self, parts: dict[str, Part]) -> dict[str, Part]:
         """The parts, where several are products of plain matrices with one function that they call for that."""
-        kinds = {name: self.kind_of(part.program) for name, part in parts.items()}
+        kinds = {name: self.kind_of(part) for name, part in parts.items()}
         for kind in dict.fromkeys(filter(None, kinds.values())):
             alike = [name for name, own in kinds.items() if own == kind]
             if len(alike) > 1:
@@ -266,9 +265,9 @@ class _Planner:
                 parts |= {name: replace(parts[name], product=product) for name in alike}
         return parts
 
-    def kind_of(self, program: Program | SumsProgram) -> tuple[bool, tuple[str, ...]] | None:
+    def kind_of(self, part: Part) -> tuple[bool, tuple[str, ...]] | None:
         """Of a product of two matrices of one dtype and nothing else, whether it is batched, and its dtypes."""
-        op = program.op
+        program, op = part.program, part.op
         if not isinstance(program, Program) or program.contraction is None or len(op.values) > 1 or len(op.inputs) != 2:
             return None
         types = [tensor.type for tensor in op.inputs] + [self.op.input(name).type for name in op.results[0].dtype.of]

@@ -399,7 +399,7 @@ class _Reader:
             return None
         wrt = self._names("grad", "wrt", self._table("inputs"), "an input")
         save = self._names("grad", "save", self._table("compute"), "a line of [compute]")
-        return Grad(wrt, save)
+        return Grad(wrt, save, _text(self._table("grad").get("write")) or "backward")
 
     def _namespace(self, register: str) -> str:
         """The namespace of a registration, where torch has nothing of its own."""

@@ -28,6 +28,9 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
 # How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
+# Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
+WRITES = ("backward", "forward", "in_place")
+
 # The pseudo-axis of any number of leading axes.
 BATCH = "..."
 
@@ -128,6 +131,7 @@ class Output:
 class Grad:
     wrt: tuple[str, ...] = ()
     save: tuple[str, ...] = ()
+    write: str = "backward"  # one of WRITES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .model import Either, Entries, Fields, Flag, Integer, Many, Number, Text
-from .spec import PRECISIONS
+from .spec import PRECISIONS, WRITES
 
 _MOST = 2**63 - 1
 
@@ -79,6 +79,7 @@ SPEC = Fields(
                     "what the forward keeps for the backward; the rest is recomputed",
                     Text("a name of [compute]"),
                 ),
+                "write": Text("where it is written: by the backward, or ahead by the forward", WRITES),
             },
             required=("wrt",),
         ),

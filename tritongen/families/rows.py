@@ -188,7 +188,8 @@ class _Builder:
         body: list[Line] = []
         for value in self.means_first(values):
             body += lowering.line(value)
-        stores = self.assembler.stores(self.op.results)
+        stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
+        stores += self.assembler.stores(r for r in self.op.results if r.over)
         doc = "One or several rows per program, each whole in registers."
         return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
 
@@ -200,6 +201,12 @@ class _Builder:
         stores: list[Line] = []
         row_results = [r for r in self.op.results if not set(r.node.axes) & set(self.program.over)]
         tile_results = [r for r in self.op.results if r not in row_results]
+        row_values = needed(self.op.values, [r.output.name for r in row_results])
+        if self.barrier():
+            last = walks.pop()
+            numbers = [*self.finish(row_values, known, lowering), *self.assembler.stores(row_results)]
+            walks.append(replace(last, after=(*last.after, *numbers, *self.barrier())))
+            row_results = []
         if tile_results:
             wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
             body = self.assembler.reads(wanted, tiles=True, policy="evict_first")
@@ -208,7 +215,6 @@ class _Builder:
             body += self.assembler.stores(tile_results)
             comment = "The columns again, last ones first: those are still in the cache."
             walks.append(Pass(comment, (), tuple(body), (), backwards=True))
-        row_values = needed(self.op.values, [r.output.name for r in row_results])
         stores += self.finish(row_values, known, lowering)
         stores += self.assembler.stores(row_results)
         reads = self.assembler.reads(list(self.op.values), tiles=False)
@@ -217,6 +223,14 @@ class _Builder:
         if not self.program.maps_back:
             doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
         return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
+
+    def barrier(self) -> list[Line]:
+        """Of results over inputs: what other threads take from a row must be read before."""
+        if not any(result.over for result in self.op.results):
+            return []
+        names = " and ".join(result.over for result in self.op.results if result.over)
+        comment = f"No thread writes over {names} before all have read what they take from the row."
+        return [Line("tl.debug_barrier()", comment)]
 
     def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
         """What the first walk reads of the row as a whole; it becomes known."""
