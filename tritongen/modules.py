@@ -192,10 +192,11 @@ class Common:
 
     @property
     def knows(self) -> bool:
-        """Whether calls know the launches of calls like them: torch sees those of what is registered, and a search
-        launches several.
+        """Whether calls know the launches of calls like them: torch sees those of what is registered, a search launches
+        several, and a result that takes the memory of an input may lie in new memory another time.
         """
-        return self.around.register == "none" and not self.autotune
+        in_place = any(result.over for result in self.op.results)
+        return self.around.register == "none" and not self.autotune and not in_place
 
     def known_launch(self, kernel: Kernel, grid: str) -> list[str]:
         """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
