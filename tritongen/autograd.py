@@ -84,6 +84,7 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
         all(one.flags for one in rows),
         all(one.reducing for one in rows),
         any(one.online for one in rows),
+        any(one.in_place for one in rows),
         max(one.sums for one in traffic),
     )
 

@@ -37,6 +37,7 @@ class Traffic:
     flags: bool = False  # whether all it reduces are flags, which come as bytes
     reducing: bool = False  # whether a row gives numbers alone
     online: bool = False  # whether exponentials are summed along rows
+    in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matrix products
 
@@ -102,6 +103,8 @@ LOOP_STREAMS = (
 LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 # Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
 LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
+# Where they are read and written at once, half as many columns a step are faster: 0.94 instead of 1.11 ms.
+LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 
@@ -169,6 +172,8 @@ def loop(traffic: Traffic) -> tuple[Config, ...]:
     if traffic.online and traffic.reducing:
         return LOOP_ONLINE
     table = LOOP_STREAMS if traffic.streams > 1 else LOOP
+    if traffic.in_place:
+        return (*table[:2], LOOP_IN_PLACE, table[-1])
     return table if traffic.reducing else (*table[:-1], LOOP_MAPPED, table[-1])
 
 

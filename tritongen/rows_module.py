@@ -82,7 +82,8 @@ class RowsModule(Common):
         flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
         online = "VECTOR" in self.plan.loop.constexprs
-        return Traffic(frozenset(kinds), streams, vectors, flags, not self.program.maps_back, online)
+        in_place = any(result.over for result in self.op.results)
+        return Traffic(frozenset(kinds), streams, vectors, flags, not self.program.maps_back, online, in_place)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":

@@ -188,7 +188,9 @@ class Tile:
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
         mask = self.mask(axes) or "row_mask"
-        store = f"tl.store({address}, {value}, mask={mask})"
+        # What lies over an input has been read for the last time.
+        policy = ', eviction_policy="evict_first"' if result.over else ""
+        store = f"tl.store({address}, {value}, mask={mask}{policy})"
         if not mine.optional:
             return [Line(store)]
         return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]
