@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..contractions import Contraction
@@ -12,6 +14,9 @@ from ..spec import BATCH, FLOAT8S, FLOATS, Input
 from ..tile import Tensor, meets_tensors, widen_float8
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
+BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
+FIRST = {"rows": "row_tile.to(INDEX) * BLOCK_M", "cols": "col_tile.to(INDEX) * BLOCK_N"}
+NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 
 
@@ -52,9 +57,13 @@ class Places:
     def base(self, operand: Operand) -> str:
         return f"{operand.name}_{('rows', 'cols')[operand.side]}"
 
-    def address(self, tensor: Tensor, side: int | None = None) -> str:
-        """Of the elements of a block of a side, or else of a tile and the group in hand."""
+    def address(self, tensor: Tensor, side: int | None = None, whole: Mapping[str, int] = NONE) -> str:
+        """Of the elements of a block of a side, or else of a tile and the group in hand.
+
+        Of a tile's rows or columns, `whole` has those along which the tensor has one element for all.
+        """
         places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
+        places |= {role: FIRST[role] for role in whole}
         terms = [tensor.pointer]
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
             lacks = self.contraction.lacking(role, tensor.axes)
@@ -72,16 +81,35 @@ class Places:
         return " & ".join(text for role, text in found.items() if role in roles and text)
 
     def load(self, tensor: Input, side: int | None = None) -> list[Line]:
-        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
-        mask = self.mask(mine.axes, side)
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
-        text = f"tl.load({self.address(mine, side)}{masked}){self.widening(tensor)}"
+        text = self.loaded(tensor, side)
         if tensor.default is None:
-            return [Line(f"{tensor.name} = {text}")]
+            plain = Line(f"{tensor.name} = {text}")
+            whole = self.whole(tensor) if side is None else NONE
+            if not whole:
+                return [plain]
+            fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
+            one = Line(f"    {tensor.name} = {self.loaded(tensor, side, whole)}")
+            return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
+
+    def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
+        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+        varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in whole)
+        mask = self.mask(varies, side)
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
+        return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}"
+
+    def whole(self, tensor: Input) -> dict[str, int]:
+        """The roles along which so many neighbours have one element, a number that tiles may divide."""
+        sizes, found = dict(self.op.sizes), dict[str, int]()
+        for role in ("rows", "cols"):
+            lacks = self.contraction.lacking(role, tensor.type.axes)
+            if lacks and role in self.contraction.roles(tensor.type.axes) and all(axis in sizes for axis in lacks):
+                found[role] = math.prod(sizes[axis] for axis in lacks)
+        return found
 
     def widening(self, tensor: Input) -> str:
         dtypes = set(tensor.type.dtypes)
