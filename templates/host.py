@@ -211,13 +211,20 @@ def _call_key(
     """All of a call that a launch depends on but the values of tensors; None while torch is tracing."""
     if torch.compiler.is_compiling():
         return None
-    layouts = [
-        (t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16)
-        if isinstance(t, torch.Tensor)
-        else t is None
-        for t in tensors
-    ]
-    return (function, *others, *layouts)
+    return (function, *others, *map(_layout, tensors))
+
+
+def _layout(tensor: torch.Tensor | None) -> object:
+    """All of a tensor that a launch depends on."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor is None
+    return (
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.get_device(),
+        tensor.data_ptr() % 16,
+    )
 
 
 def _known_launch(call_key: tuple[object, ...] | None) -> Callable[..., None] | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ import torch
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
+
+from importing import built  # noqa: E402
 
 from tritongen.compile import backward_of, generate, program_of  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
@@ -29,17 +29,7 @@ def spec_of(path: Path) -> Spec:
 
 
 def imported(spec: Spec, folder: Path) -> Any:
-    for name, text in generate(spec).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    found = importlib.util.spec_from_file_location(
-        f"ahead_{folder.name}", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    return getattr(module, spec.name)
+    return getattr(built(spec, folder), spec.name)
 
 
 LOSS = spec_of(ROOT / "specs" / "cross_entropy_in_place.toml")

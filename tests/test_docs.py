@@ -1,11 +1,11 @@
 """The documents say what is so: their tables are current, their specs build, their commands exist."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from importing import module_at
 
 from tritongen.cli import cli
 from tritongen.compile import check
@@ -25,11 +25,7 @@ SPECS = [
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_tables_are_current(name: str) -> None:
-    found = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert found is not None
-    assert found.loader is not None
-    tables = importlib.util.module_from_spec(found)
-    found.loader.exec_module(tables)
+    tables = module_at(ROOT / "docs" / "tables.py")
     assert tables.current(PAGES[name]) == PAGES[name], "run `python docs/tables.py`"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from importing import module_at
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
@@ -31,13 +31,8 @@ FLOAT8S = [torch.float8_e4m3fn, torch.float8_e5m2]
 def rounded(x: torch.Tensor, dtype: torch.dtype, folder: Path) -> torch.Tensor:
     path = folder / "store.py"
     path.write_text(SOURCE.read_text(encoding="utf-8") + STORE, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("store", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     y = torch.empty(x.shape, dtype=dtype, device=DEVICE)
-    module.store[(1,)](x.to(DEVICE), y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    module_at(path).store[(1,)](x.to(DEVICE), y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
     return y.cpu().float()
 
 

@@ -8,7 +8,6 @@ last test runs in another process to compile every row.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import math
 import os
@@ -33,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 DEVICE_FUNCTIONS = [ROOT / "templates" / name for name in ("functions.py", "special.py")]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
+
+from importing import module_at  # noqa: E402
 
 from tritongen.extract import extract  # noqa: E402
 from tritongen.functions import FUNCTIONS, Function  # noqa: E402
@@ -188,15 +189,6 @@ def source(kernels: list[str]) -> str:
     return "\n\n\n".join(parts)
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     texts = [
@@ -204,7 +196,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     ]
     path = tmp_path_factory.mktemp("functions") / "function_kernels.py"
     path.write_text(source(texts))
-    return load(path)
+    return module_at(path)
 
 
 def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
@@ -449,7 +441,7 @@ def compile_all(target: tuple[str, int | str, str], folder: Path) -> int:
         texts = [kernel(f"kernel_{place}", batch, kind) for place, batch in enumerate(batches)]
         path = folder / f"batches_{len(batches)}_{failures}.py"
         path.write_text(source(texts))
-        module = load(path)
+        module = module_at(path)
         again: list[list[Case]] = []
         for place, batch in enumerate(batches):
             try:

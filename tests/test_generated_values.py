@@ -6,7 +6,6 @@ Triton's interpreter, or on a GPU where there is one. The oracle is the spec's o
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 import os
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,8 +24,9 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton  # noqa: E402
+from importing import built  # noqa: E402
 
-from tritongen.compile import generate, program_of  # noqa: E402
+from tritongen.compile import program_of  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
 
@@ -78,22 +77,6 @@ def has_groups(spec: Spec) -> bool:
     """Whether groups of what a matrix product sums are scaled by themselves; their blocks have tails of their own."""
     contraction = program_of(spec).contraction
     return contraction is not None and bool(contraction.groups)
-
-
-def build(spec: Spec, folder: Path) -> ModuleType:
-    """The generated package, imported."""
-    home = folder / spec.name
-    home.mkdir()
-    for name, text in generate(spec).items():
-        (home / name).write_text(text, encoding="utf-8")
-    name = f"generated_{spec.name}"
-    found = importlib.util.spec_from_file_location(name, home / "__init__.py", submodule_search_locations=[str(home)])
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return module
 
 
 def axes_of(spec: Spec) -> list[str]:
@@ -314,7 +297,7 @@ def whole_rows(_: int, n_cols: int, contiguous: bool) -> Any:
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_values(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(path)
-    module = build(spec, tmp_path)
+    module = built(spec, tmp_path)
     function = getattr(module, spec.name)
     first, *others = param_sets(spec)
     check(spec, function, draw(spec, Case()), first)
@@ -346,7 +329,7 @@ def with_absent(spec: Spec) -> Iterator[list[Any]]:
 def test_large_integers_stay_whole(tmp_path: Path) -> None:
     """A number beside an integer, or cast to its dtype, does not take the integer through a float."""
     path = Path(__file__).parent.parent / "specs" / "masked_fill.toml"
-    module = build(spec_of(path), tmp_path)
+    module = built(spec_of(path), tmp_path)
     x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
     mask = torch.tensor([False, False, False], device=DEVICE)
     assert torch.equal(module.masked_fill(x, mask, value=1.5), x)
@@ -354,7 +337,7 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
 
 def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
     """What `take` reads at is multiplied by a stride in the width of offsets, not in its own."""
-    module = build(spec_of(Path(__file__).parent / "specs" / "embedding.toml"), tmp_path)
+    module = built(spec_of(Path(__file__).parent / "specs" / "embedding.toml"), tmp_path)
     table = torch.empty(2**31 + 4, dtype=torch.int8, device=DEVICE).as_strided((3, 4), (2**30, 1))
     table.copy_(torch.arange(12, device=DEVICE).view(3, 4))
     for dtype in (torch.int8, torch.int32, torch.int64):
@@ -365,8 +348,8 @@ def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
 def test_maximum_of_nothing(tmp_path: Path) -> None:
     """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
     here = Path(__file__).parent
-    shared = build(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    shared = built(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
     with pytest.raises(ValueError, match="max has no value over an empty axis"):
         shared(torch.empty(3, 0, device=DEVICE))
-    logsumexp = build(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    logsumexp = built(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
     assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from tritongen.compile import backward_of, generate, program_of  # noqa: E402
+from importing import built  # noqa: E402
+
+from tritongen.compile import backward_of, program_of  # noqa: E402
 from tritongen.gradient import derive  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import Grad, Spec  # noqa: E402
@@ -183,19 +183,7 @@ def test_what_is_saved_can_be_said() -> None:
 
 
 def imported(spec: Spec, folder: Path) -> Any:
-    home = folder / spec.name
-    home.mkdir()
-    for name, text in generate(spec).items():
-        (home / name).write_text(text, encoding="utf-8")
-    found = importlib.util.spec_from_file_location(
-        f"derived_{spec.name}", home / "__init__.py", submodule_search_locations=[str(home)]
-    )
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    return getattr(module, spec.name)
+    return getattr(built(spec, folder), spec.name)
 
 
 def drawn(spec: Spec) -> list[torch.Tensor]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from importing import module_at
 
 from tritongen.resources import templates_dir
 
@@ -16,12 +16,7 @@ from tritongen.resources import templates_dir
 @pytest.fixture
 def host() -> ModuleType:
     """The functions that modules carry, with no launches known yet."""
-    spec = importlib.util.spec_from_file_location("host_of_modules", Path(templates_dir(), "host.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(Path(templates_dir(), "host.py"))
 
 
 class Kernel:

@@ -64,7 +64,6 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "needs_apart": bool(flags),
         "lines_apart": [_returned(backward, "_Once.apply({part}, {seed}, {own}.clone())")],
         "vmap": f"{function}({first}, info, in_dims, *args)",
-        "call_any": [],
     }
 
 

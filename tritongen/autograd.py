@@ -39,7 +39,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     parts = _with_tables(tuple(_part_module(backward, part, register) for part in each))
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     is_ahead = backward.write != "backward"
-    own = ahead_view(backward) if is_ahead else class_view(backward, is_registered)
+    own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "")
     view = dict(forward.view)
     if is_ahead:
         view |= {"notes": notes(backward), "also_raises": raises(backward)}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any
 
 from .backward import Backward, Part
 from .ir import Dtype, Op
-from .registration import over_batch
+from .registration import operator, over_batch
 
 
-def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
-    """The class that eager autograd uses, and the one with `setup_context`, which torch.func and torch.library want."""
+def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
+    """The class that eager autograd uses, and the one with `setup_context`, which torch.func and torch.library want.
+
+    The namespace is that of a registered operator, "" of others.
+    """
+    is_registered = bool(namespace)
     op, gradient = backward.forward.op, backward.gradient
     inputs = [tensor.name for tensor in op.inputs]
     params = [param.name for param in op.params]
@@ -28,7 +33,7 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
     picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in op.name.split("_"))
     lines, needs = _backward_lines(backward, _Eager())
-    apart, needs_apart = _backward_lines(backward, _Registered() if is_registered else _Apart())
+    apart, needs_apart = _backward_lines(backward, _Registered(namespace) if is_registered else _Apart())
     read_by_context = {*saved, *(value.partition(".")[0] for _, value in attributes)}
     kept = _kept(saved, attributes)
     constant = [name for name in results if name not in seeds or name not in own]
@@ -61,7 +66,6 @@ def class_view(backward: Backward, is_registered: bool) -> dict[str, Any]:
         "needs_apart": needs_apart,
         "lines_apart": apart,
         "vmap": f"{function}({first}, info, in_dims, *args)",
-        "call_any": [f"call: Callable[..., Any] = _{op.name}_op"] if is_registered else [],
     }
 
 
@@ -125,19 +129,20 @@ class _Eager:
 class _Apart(_Eager):
     """The backward under torch.func, to which each part is a function."""
 
-    function = "_Once.apply"
-    suffix = ""
-
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"{self.function}({', '.join([f'_{part.op.name}{self.suffix}', *passed, *flags.values()])})"
+        return f"_Once.apply({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
 
 
-class _Registered(_Apart):
+@dataclass(frozen=True)
+class _Registered(_Eager):
     """The backward of registered operators, which return something for each gradient."""
 
-    function = "_once"
-    suffix = "_op"
+    namespace: str
     fills = True
+
+    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
+        function = operator(self.namespace, f"_{part.op.name}")
+        return f"_once({', '.join([function, *passed, *flags.values()])})"
 
 
 def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:

@@ -45,6 +45,8 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
         "kind": spec.register,
         "namespace": spec.namespace,
         "function": function,
+        "operator": operator(spec.namespace, op.name),
+        "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}" if others else "",
         "arguments": ", ".join(names),
         "ops": [forward, *parts],
         "checks": _checks(op),
@@ -53,6 +55,11 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
         "inner_returns": returned_types(n_results),
         "lowers": any("_LIBRARY" in line for line in cast),
     }
+
+
+def operator(namespace: str, name: str) -> str:
+    """What torch has under a name now: a later copy of a folder has taken it over from an earlier one."""
+    return f"torch.ops.{namespace}.{name}.default"
 
 
 def _op_view(
