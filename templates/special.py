@@ -306,6 +306,25 @@ def _mish(x):
 
 
 @triton.jit
+def _normal_cdf(x):
+    """The normal distribution function, off by at most 6e-8, as rounding leaves 0.5 * (1 + erf).
+
+    In float32 by a polynomial fitted to log2(erfc(a / sqrt(2)) / 2) on [0, 5] and falling after it:
+    12 instructions, where erf takes 32. Of the two sides the smaller is computed, so that nothing cancels.
+    """
+    if x.dtype == tl.float64:
+        return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+    a = tl.abs(x)
+    p = (
+        -1.6413325738540152e-06 * a + 2.639946796989534e-05
+    ) * a - 1.3262522406876087e-04
+    p = (p * a - 2.4383819254580885e-04) * a + 7.172946818172932e-03
+    p = (p * a - 5.2552636712789536e-02) * a - 4.5919510722160339e-01
+    smaller = tl.exp2((p * a - 1.1511062383651733) * a - 1.0)
+    return tl.where(x < 0, smaller, 1.0 - smaller)
+
+
+@triton.jit
 def _gelu_tanh(x):
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))), spelled as a sigmoid."""
     return x * tl.sigmoid(1.5957691216057308 * x * (1 + 0.044715 * x * x))

@@ -160,7 +160,7 @@ _ACTIVATIONS = (
     activation(
         "gelu",
         "x",
-        "0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))",
+        "x * _normal_cdf(x)",
         "x times the normal distribution function of x.",
         x="g * (0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x))",
     ),
