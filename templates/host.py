@@ -351,6 +351,33 @@ def _descriptor(
     return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True
 
 
+def _joined_descriptor(
+    first: torch.Tensor, second: torch.Tensor, block: int, block_inner: int
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor of two matrices of one shape, whose last axis is the inner one, and whether `first` is the first.
+
+    One block is a block of each. Where no descriptor can step from one to the other, they are copied to where it can.
+    """
+    is_first = first.data_ptr() < second.data_ptr()
+    lower, upper = (first, second) if is_first else (second, first)
+    step = (upper.data_ptr() - lower.data_ptr()) // lower.itemsize
+    blocks = [2, block, block_inner]
+    aligned = _is_aligned(lower) and lower.stride() == upper.stride()
+    if aligned and _is_aligned(upper) and 0 < step < 2**38:
+        return (
+            TensorDescriptor(lower, [2, *lower.shape], [step, *lower.stride()], blocks),
+            is_first,
+        )
+    whole = 16 // first.itemsize
+    n_rows, length = first.shape
+    room = first.new_empty((2, n_rows, _cdiv(length, whole) * whole))
+    torch.stack((first, second), out=room[..., :length])
+    return (
+        TensorDescriptor(room, [2, n_rows, length], list(room.stride()), blocks),
+        True,
+    )
+
+
 def _result_descriptor(
     tensor: torch.Tensor, block_m: int, block_n: int
 ) -> TensorDescriptor | None:

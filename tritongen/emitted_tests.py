@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .families.operands import operands_of
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
@@ -129,8 +130,19 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
         "pair_want": "want" if len(program.op.results) > 1 else "[want]",
         "half": f", {halves}" if columns and half else "",
         "single": f", {singles}" if columns and all("float32" in dtypes for dtypes in columns.values()) else "",
+        "swapped": swapped(program),
         "without_bfloat16": ("torch.bfloat16 not in one" if several else "one != torch.bfloat16") if bfloat16 else "",
     }
+
+
+def swapped(program: Program) -> str:
+    """Tensors with the two that one descriptor copies in each other's place, so that both orders in memory are seen."""
+    joined = operands_of(program.op, program.contraction).joined if program.contraction else None
+    if joined is None:
+        return ""
+    other = {joined.first.name: joined.second.name, joined.second.name: joined.first.name}
+    names = [tensor.name for tensor in program.op.inputs]
+    return ", ".join(f"tensors[{names.index(other.get(name, name))}]" for name in names)
 
 
 def search_view(kernel: Module) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from .factors import SHORTEST
 from .families.contraction import SLICERS, ContractionKernels, plan_contraction
-from .families.places import COUNTS, Operand
+from .families.operands import Operand
+from .families.places import COUNTS
 from .host_checks import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
@@ -45,7 +46,7 @@ class Products(Common):
         plan = self.plan
         names = [product.name for product in self.contraction.products]
         batched = bool(self.contraction.batch)
-        dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands[0].name}.dtype"
+        dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
             "macros": "products.jinja",
             "calls": [],
@@ -53,7 +54,7 @@ class Products(Common):
             "batch_factor": "n_batch * " if batched else "",
             "sums": names,
             "whole_rows": plan.whole_rows,
-            "summed": "n_summed" if plan.skips else "n_steps" if plan.group_size else "n_inner",
+            "summed": "n_summed" if plan.skips else "n_steps" if plan.operands.group_size else "n_inner",
             **self.groups(),
             **self.overlap(),
             "slices": plan.slices,
@@ -84,8 +85,8 @@ class Products(Common):
             len(names),
             self.sides(),
             plan.descriptors is not None,
-            plan.multiplies_bytes,
-            twice=bool(plan.group_size) or plan.float8,
+            plan.operands.multiplies_bytes,
+            twice=bool(plan.operands.group_size) or plan.operands.float8,
             width=self.width() if plan.whole_rows else 0,
         )
         kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
@@ -95,7 +96,7 @@ class Products(Common):
         """What the template sees of a function that leaves the product to another."""
         (result,) = self.op.results
         name, merge = result.output.name, self.merge()
-        sides = ", ".join(map(self.inner_last, sorted(self.plan.operands, key=lambda operand: operand.side)))
+        sides = ", ".join(map(self.inner_last, sorted(self.plan.operands.matrices, key=lambda operand: operand.side)))
         call, returned = f"_{self.calls}({sides})", self.returned(result)
         lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
@@ -109,12 +110,12 @@ class Products(Common):
 
     def sides(self) -> tuple[int, int]:
         """How many matrices are read of the left side, and of the right."""
-        left = sum(operand.side == 0 for operand in self.plan.operands)
-        return left, len(self.plan.operands) - left
+        left = sum(operand.side == 0 for operand in self.plan.operands.matrices)
+        return left, len(self.plan.operands.matrices) - left
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
-        size = self.plan.group_size
+        size = self.plan.operands.group_size
         if not size:
             return {"group_size": "", "block_end": "n_inner", "whole_blocks": "", "fit_whole": "", "fit": ""}
         described = self.plan.descriptors is not None
@@ -135,6 +136,7 @@ class Products(Common):
         grid = f"(min(tiles, {self.configs}.resident_programs({self.first()}.device)),)"
         return {
             "descriptors": self.kernel_view(kernel),
+            "apart": self.plan.operands.joined.apart() if self.plan.operands.joined else [],
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
             "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
@@ -149,7 +151,8 @@ class Products(Common):
     def specialises(self) -> bool:
         """Whether warps divide the work: of several products that are of plain matrices."""
         sides = [side for product in self.contraction.products for side in product.sides]
-        return len(self.contraction.products) > 1 and all(isinstance(side, Load) for side in sides)
+        several = len(self.contraction.products) > 1 and not self.plan.operands.joined
+        return several and all(isinstance(side, Load) for side in sides)
 
     def overlap(self) -> dict[str, str]:
         """How a program copies one tile while it computes another: as measured, see docs/performance.md."""
@@ -183,9 +186,9 @@ class Products(Common):
         roles = tuple(self.present(roles))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
         lines = [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
-        if self.plan.group_size:
+        if self.plan.operands.group_size:
             lines.append(f"n_groups = {length_text(self.contraction.groups)}")
-        if self.plan.group_size == "group_size":
+        if self.plan.operands.group_size == "group_size":
             lines.append(f"group_size = {length_text(self.contraction.within)}")
         return lines
 
@@ -216,7 +219,7 @@ class Products(Common):
         text = name
         if list(axes) != wanted:
             text += f".permute({self.places(axes, wanted)})"
-        is_matrix = any(operand.name == name for operand in self.plan.operands)
+        is_matrix = any(operand.name == name for operand in self.plan.operands.matrices)
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
         every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
         if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
@@ -276,12 +279,15 @@ class Products(Common):
 
     def describe(self, kernel: Kernel) -> list[str]:
         lines = []
-        for operand in self.plan.operands:
-            block = ("block_m", "block_n")[operand.side]
-            lines.append(
-                f"{operand.name}_desc, {self.flag(operand)} = _descriptor({self.inner_last(operand)}, {block}, block_k)"
-            )
         names = [argument.spelling for argument in kernel.arguments]
+        for operand in self.plan.operands.matrices:
+            if f"{operand.name}_desc" in names:
+                block = ("block_m", "block_n")[operand.side]
+                described = f"_descriptor({self.inner_last(operand)}, {block}, block_k)"
+                lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
+        if joined := self.plan.operands.joined:
+            described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
+            lines.append(f"{joined.name}_desc, {joined.flag.lower()} = {described}")
         width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
         for name, when in [(r.output.name, r.when) for r in self.op.results if f"{r.output.name}_desc" in names]:
             otherwise = f" if {name} is not None else None" if when else ""
@@ -309,11 +315,12 @@ class Products(Common):
 
     @property
     def tiles(self) -> str:
-        return GROUP_TILES if self.plan.group_size else TILES
+        return GROUP_TILES if self.plan.operands.group_size else TILES
 
     def call(self, kernel: Kernel, grid: str, tiles: str = "") -> list[str]:
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
-        values |= {operand.flag: self.flag(operand) for operand in self.plan.operands}
+        values |= {operand.flag: self.flag(operand) for operand in self.plan.operands.matrices}
+        values |= {joined.flag: joined.flag.lower()} if (joined := self.plan.operands.joined) else {}
         named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
         launcher = self.around.launcher(kernel.name)
         return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles or self.tiles])})"]

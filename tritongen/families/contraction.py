@@ -8,23 +8,21 @@ of them run is decided on the host.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import converted, param_arguments, param_casts, stored
 from ..contractions import Contraction, Product
-from ..factors import SHORTEST, multiplied, not_as_floats
-from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
-from ..promotion import promote
-from ..spec import BATCH, FLOAT8S, FLOATS
+from ..spec import BATCH, FLOAT8S
 from ..structure import Program, references
 from ..tile import Tensor, loads, mentions, needed
 from ..triangles import kept_where
 from ..views import Argument, Kernel
-from .places import COUNTS, Operand, Places, inner_of, stride
+from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
+from .places import COUNTS, Places, inner_of, stride
 
 SLICERS = {2: "_halves", 4: "_quarters"}
 
@@ -34,14 +32,11 @@ class ContractionKernels:
     """The kernels of a contraction. `dot` is the dtype that is multiplied, where kernels are told it."""
 
     compute: Compute
-    operands: tuple[Operand, ...]
+    operands: Operands
     dot: Dtype | None
     widened: tuple[str, ...]  # what is multiplied as float64, where anything is
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
-    group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
-    multiplies_bytes: bool
-    float8: bool  # whether float8 is multiplied as it is
     slices: int  # in which a program finishes a tile
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
@@ -53,20 +48,18 @@ class ContractionKernels:
 def plan_contraction(program: Program) -> ContractionKernels:
     assert program.contraction is not None
     builder = _Builder(program, program.contraction)
+    operands = builder.operands
     return ContractionKernels(
         builder.compute,
-        builder.operands,
-        builder.dot if builder.converts else None,
-        builder.widened(),
+        operands,
+        operands.dot if operands.converts else None,
+        widened(program.op, program.contraction, operands),
         builder.accumulator,
         builder.reduces_rows(),
-        builder.group_size(),
-        builder.multiplies_bytes,
-        builder.float8,
         builder.slices,
         builder.kept is not None,
         builder.pointers(),
-        builder.descriptors() if builder.is_described() else None,
+        builder.descriptors() if is_described(program.op, program.contraction, operands) else None,
         builder.parts(),
         builder.combine(),
     )
@@ -86,77 +79,13 @@ class _Builder:
     def __init__(self, program: Program, contraction: Contraction) -> None:
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
-        self.dot = multiplied(self.op, promote(*(side.dtype for side in contraction.products[0].sides)))
+        self.operands = operands_of(self.op, contraction)
         self.compute = compute_of(self.op)
-        if self.dot.kind != "float" and self.compute.mode != "float" and self.compute.text != "tl.float32":
+        is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
+        if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         self.places = Places(self.op, contraction, self.compute)
-        sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
-        names = {(name, n): None for side, n in sides for name in self.tensors(side)}
-        self.operands = tuple(Operand(self.op.input(name), n) for name, n in names if self.is_matrix(name, n))
-        self.inside = dict.fromkeys(name for name, _ in names)
-        plain = all(isinstance(side, Load) for side, _ in sides)
-        kinds = {o.tensor.type.variable or tuple(o.tensor.type.dtypes) for o in self.operands}
-        one_kind = len(kinds) == 1 and (
-            len(self.operands) == 1
-            or all(o.tensor.type.variable or len(o.tensor.type.dtypes) == 1 for o in self.operands)
-        )
-        dtypes = {dtype for operand in self.operands for dtype in operand.tensor.type.dtypes}
-        self.float8 = plain and dtypes <= set(FLOAT8S)
-        self.converts = not (plain and (one_kind or self.float8))
-        self.dtypes = dtypes if self.float8 else {d for name in self.dot.of for d in self.dtypes_of(name)}
         self.kept = kept_where(self.op, contraction)
-
-    # Where things are
-
-    def tensors(self, node: Node) -> list[str]:
-        """The inputs that a side reads, through the lines that it refers to."""
-        values = needed(self.op.values, references(node))
-        found = [n.name for v in [*values, Value("", node, "")] for n in walk(v.node) if isinstance(n, Load)]
-        return list(dict.fromkeys(found))
-
-    def dtypes_of(self, name: str) -> tuple[str, ...]:
-        return next((tensor.type.dtypes for tensor in self.op.inputs if tensor.name == name), (name,))
-
-    @property
-    def multiplies_bytes(self) -> bool:
-        return self.dtypes <= {"int8", *FLOAT8S}
-
-    def is_described(self) -> bool:
-        """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
-
-        Tiles of float64 results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
-        """
-        floats = [known for known in map(set, map(self.dtypes_of, self.dot.of)) if known & set(FLOATS)]
-        narrow = self.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
-        wide = any(result.dtype.of == ("float64",) for result in self.op.results)
-        size = self.group_size()
-        grouped = bool(size) and (len(self.products) > 1 or (size.isdigit() and int(size) % SHORTEST > 0))
-        return bool(narrow) and not wide and not grouped
-
-    def widened(self) -> tuple[str, ...]:
-        """The inputs that a wrapper widens where float64 is multiplied: all that sides read, if they may differ.
-
-        Triton 3.6 lays a side out by what it was before it became float64, which its tensor cores do not take.
-        """
-        tensors = [self.op.input(name) for name in self.inside]
-        if not self.converts or "float64" not in self.dtypes or len({one.type.variable or one for one in tensors}) < 2:
-            return ()
-        others = not_as_floats(self.op, [side for product in self.products.values() for side in product.sides])
-        narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
-        return tuple(one.name for one in narrow if one.name not in others)
-
-    def group_size(self) -> str:
-        """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
-        if not self.contraction.groups:
-            return ""
-        sizes = [dict(self.op.sizes).get(axis, 0) for axis in self.contraction.within]
-        return str(math.prod(sizes)) if all(sizes) else "group_size"
-
-    def is_matrix(self, name: str, side: int) -> bool:
-        """Whether an input varies along the inner axes, all of them, and those of a side."""
-        lacks = self.contraction.lacking("inner", self.op.input(name).type.axes)
-        return {"inner", ("rows", "cols")[side]} <= set(self.places.roles(name)) and not lacks
 
     # Expressions
 
@@ -165,7 +94,7 @@ class _Builder:
 
         def load(node: Load, lowering: Lowering) -> ast.expr:
             tensor = self.op.input(node.name)
-            if side is not None and node.name in self.matrices and (to := self.places.widening(tensor)):
+            if side is not None and node.name in self.operands.names and (to := self.places.widening(tensor)):
                 return parse(f"{node.name}{to}")
             return ast.Name(node.name)
 
@@ -173,10 +102,6 @@ class _Builder:
             return self.places.index(axis, side)
 
         return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction)
-
-    @property
-    def matrices(self) -> set[str]:
-        return {operand.name for operand in self.operands}
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
@@ -196,35 +121,41 @@ class _Builder:
 
     def block(self, lines: _Lines, read: Callable[[Operand], list[Line]]) -> None:
         """What happens for every block of the inner axes."""
-        for operand in self.operands:
+        for operand in self.operands.matrices:
             lines.loop += read(operand)
-        for name in self.inside:
-            if name in self.matrices:
+        for name in self.operands.inside:
+            if name in self.operands.names:
                 continue
             roles = self.places.roles(name)
-            side = next(n for p in self.products.values() for n, s in enumerate(p.sides) if name in self.tensors(s))
+            side = next(n for p in self.products.values() for n in range(2) if name in tensors_of(self.op, p.sides[n]))
             (lines.loop if "inner" in roles else lines.setup).extend(self.places.load(self.op.input(name), side))
         done: set[str] = set()
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
-            precision = f', input_precision="{self.op.precision}"' if "float32" in self.dtypes else ""
-            result = f", out_dtype={self.summed}" if self.summed != "tl.float32" else ""
             if self.contraction.groups:
                 scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
-                dot = f"tl.dot({', '.join(names)}{precision}{result})"
-                lines.loop.append(Line(f"{product.name} += {dot}{scale}"))
-                continue
-            comment = ""
-            if self.float8:
-                precision = ", max_num_imprecise_acc=BLOCK_K"
-                comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
-            dot = f"tl.dot({', '.join(names)}, {product.name}{precision}{result})"
-            lines.loop.append(Line(f"{product.name} = {dot}", comment))
+                lines.loop.append(Line(f"{product.name} += {self.dot(*names)}{scale}"))
+            else:
+                lines.loop.append(self.summing(product.name, *names))
+
+    def summing(self, name: str, left: str, right: str) -> Line:
+        """The line that adds a block's product to a sum."""
+        comment = ""
+        if self.operands.float8:
+            comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
+        return Line(f"{name} = {self.dot(left, right, name)}", comment)
+
+    def dot(self, *terms: str) -> str:
+        options = [f'input_precision="{self.op.precision}"'] if "float32" in self.operands.dtypes else []
+        if self.operands.float8 and len(terms) > 2:
+            options = ["max_num_imprecise_acc=BLOCK_K"]
+        options += [f"out_dtype={self.summed}"] if self.summed != "tl.float32" else []
+        return f"tl.dot({', '.join([*terms, *options])})"
 
     def scale(self, product: Product, lines: _Lines, done: set[str]) -> str:
         """What multiplies the sum of a group's block, after the lines that it takes."""
         assert product.scale is not None
-        for name in self.tensors(product.scale):
+        for name in tensors_of(self.op, product.scale):
             if name not in done:
                 lines.loop += self.places.load(self.op.input(name))
                 done.add(name)
@@ -246,7 +177,7 @@ class _Builder:
         to = self.conversion()
         if isinstance(node, Load):
             float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
-            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.dtypes else ''}{to}"
+            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.operands.dtypes else ''}{to}"
         lowering = self.lowering(n)
         for value in needed(self.op.values, references(node)):
             if value.name not in done:
@@ -276,7 +207,7 @@ class _Builder:
         }
 
     def conversion(self) -> str:
-        return ".to(DOT)" if self.converts else ""
+        return ".to(DOT)" if self.operands.converts else ""
 
     @property
     def accumulator(self) -> str:
@@ -286,9 +217,9 @@ class _Builder:
     @property
     def summed(self) -> str:
         """The dtype of sums of products; launches tell it where it may be float64."""
-        if self.dot.kind != "float":
+        if self.operands.dot.kind != "float":
             return "tl.int32"
-        return "ACC" if "float64" in self.dtypes else "tl.float32"
+        return "ACC" if "float64" in self.operands.dtypes else "tl.float32"
 
     def limit(self) -> list[Line]:
         """Where the sums end: at once, in a tile that is masked away."""
@@ -308,9 +239,9 @@ class _Builder:
         text = ast.unparse(lowering.expression(condition))
         return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
 
-    def start(self) -> list[Line]:
-        zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.accumulator})"
-        return [Line(f"{name} = {zeros}") for name in self.products]
+    def start(self, width: str = "BLOCK_N", names: Iterable[str] = ()) -> list[Line]:
+        zeros = f"tl.zeros([BLOCK_M, {width}], {self.accumulator})"
+        return [Line(f"{name} = {zeros}") for name in names or self.products]
 
     def after(self, lines: _Lines, store: Callable[[Result, Line], list[Line]]) -> None:
         """What happens to the sums: the rest of the math, and the stores."""
@@ -346,13 +277,13 @@ class _Builder:
     # Kernels
 
     def pointers(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
         self.after(lines, _stored)
         return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
 
     def parts(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.places.base_line, self.operands), *self.limit(), *self.start()])
+        lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
         for name in self.products:
             lines.end.append(Line(f"tl.store({self.places.part(name, 'split')}, {name}, mask=tile_mask)"))
@@ -370,7 +301,7 @@ class _Builder:
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
 
     def descriptors(self) -> Kernel:
-        lines = _Lines(setup=[*self.limit(), *self.start()])
+        lines = _Lines(setup=self.limit())
 
         def read(operand: Operand) -> list[Line]:
             at = ("first_row", "first_col")[operand.side]
@@ -385,7 +316,15 @@ class _Builder:
             last, first = (text, other) if operand.side == 0 else (other, text)
             return [Line(f"{operand.name} = {last} if {operand.flag} else {first}")]
 
-        self.block(lines, read)
+        if joined := self.operands.joined:
+            (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
+            both = f"{joined.name}_desc.load([0, first_col, start]).reshape(2 * BLOCK_N, BLOCK_K).T"
+            lines.setup += self.start("2 * BLOCK_N", [joined.sum])
+            lines.loop += [*read(left), Line(f"{joined.name} = {both}")]
+            lines.loop.append(self.summing(joined.sum, left.name, joined.name))
+        else:
+            lines.setup += self.start()
+            self.block(lines, read)
         whole_rows = self.reduces_rows()
         full = self.full()
 
@@ -415,7 +354,7 @@ class _Builder:
         """In how many parts a tile is finished: matrices that are read beside it take shared memory."""
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
-        beside = names - self.matrices
+        beside = names - self.operands.names
         return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
 
     def reduces_rows(self) -> bool:
@@ -427,12 +366,14 @@ class _Builder:
         casts = param_casts(self.op, self.compute, self.lowering())
         casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
         if self.contraction.groups and suffix != "combine_kernel":
-            casts.append(Line(f"group_blocks = tl.cdiv({self.group_size()}, BLOCK_K)"))
+            casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
             casts.append(Line("n_steps = n_groups * group_blocks"))
         every = [*casts, *body]
         arguments: list[Argument] = []
-        tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
-        for name in [name for name, _ in tensors] + [f"{name}_part" for name in self.products]:
+        made = [result.output.name for result in self.op.results]
+        joined = self.operands.joined if described else None
+        names = [tensor.name for tensor in self.op.inputs] + ([joined.name] if joined else []) + made
+        for name in names + [f"{name}_part" for name in self.products]:
             arguments += [
                 Argument(f"{name}_{kind}", name if kind == "ptr" else f"{name}_desc")
                 for kind in ("desc", "ptr")
@@ -453,7 +394,7 @@ class _Builder:
                 arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
         optional |= {result.output.name for result in self.op.results if result.when}
-        made = [r.output.name for r in self.op.results]
+        tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
         for name, axes in tensors:
             roles = self.contraction.roles(axes)
             if name in made:
@@ -464,11 +405,13 @@ class _Builder:
                     arguments.append(Argument(stride(name, role), f"{name}.stride({n}){rest}"))
         arguments += param_arguments(self.op, self.compute, every)
         constexprs = [p.name for p in self.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        constexprs += [operand.flag for operand in self.operands if mentions(every, operand.flag)]
+        constexprs += [operand.flag for operand in self.operands.matrices if mentions(every, operand.flag)]
+        constexprs += [joined.flag] if joined else []
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
         tiling = set() if suffix == "combine_kernel" else {"_grouped"}
         tiling |= {SLICERS[self.slices]} if described and not self.reduces_rows() else set()
+        tiling |= {"_halves"} if joined else set()
         return Kernel(
             name=f"_{self.op.name}_{suffix}",
             doc=doc,

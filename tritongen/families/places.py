@@ -12,29 +12,13 @@ from ..ir import Op
 from ..lower import Compute, Line, if_given, load_default, parse
 from ..spec import BATCH, FLOAT8S, FLOATS, Input
 from ..tile import Tensor, meets_tensors, widen_float8
+from .operands import Operand
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
 FIRST = {"rows": "row_tile.to(INDEX) * BLOCK_M", "cols": "col_tile.to(INDEX) * BLOCK_N"}
 NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
-
-    tensor: Input
-    side: int
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def flag(self) -> str:
-        """The kernel's name for whether the inner axes come last in memory."""
-        return f"{self.name.upper()}_INNER_LAST"
 
 
 @dataclass(frozen=True, slots=True)
