@@ -2,7 +2,7 @@
 
     python bench/host.py [--calls N] [--stub]
 
-bfloat16 [64, 1024], which the GPU is through with sooner than the host. Calls come in runs of 20, and the queue is
+bfloat16 [64, 1024] and matrices, which the GPU is through with soon. Calls come in runs of 20, and the queue is
 empty before each, so that no call waits for the device; the median of the runs of a round, and the least of five
 rounds, in which all take turns, since a processor that is shared is slow at times. With --stub, kernels are not
 launched and tensors are on the CPU: what is left of ours is Python and torch, and torch's own are left out.
@@ -34,6 +34,7 @@ Call = Callable[[], Any]
 def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
     """Name, function and inputs; `registered` is a folder with rms_norm in the ways of torch.library."""
     from generated.gelu import gelu
+    from generated.matmul import matmul
     from generated.rms_norm import rms_norm
     from generated.softmax import softmax
 
@@ -49,6 +50,10 @@ def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any
     yield "F.softmax", lambda x: F.softmax(x, -1), [x]
     yield "gelu", gelu, [x]
     yield "F.gelu", F.gelu, [x]
+    for size in (256, 2048):  # By pointers and by descriptors.
+        a, b = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
+        yield f"matmul of {size}", matmul, [a, b]
+        yield f"torch.matmul of {size}", torch.matmul, [a, b]
 
 
 def write_registered(folder: Path) -> None:
@@ -103,7 +108,7 @@ def main() -> None:
         found: dict[str, list[tuple[float, ...]]] = {}
         rounds = [case for _ in range(ROUNDS) for case in cases(device, folder)]
         for name, function, tensors in rounds:
-            if options.stub and name.startswith("F."):
+            if options.stub and name.startswith(("F.", "torch.")):
                 continue
             leaves = [tensor.clone().requires_grad_() for tensor in tensors]
             calls = options.calls // ROUNDS

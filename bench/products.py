@@ -2,13 +2,14 @@
 
     python bench/products.py [--only NAME] [--markdown FILE]
 
-Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's alternate, since
-a GPU slows down as it warms up, and the medians of the rounds are compared.
+Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's take turns in an order that is
+drawn for each round, since a GPU slows down as it warms up, and the medians of the rounds are compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import triton
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 F: Any = torch.nn.functional
-ROUNDS = 5
+ROUNDS = 9
 Case = tuple[str, float, Callable[[], Any], dict[str, Callable[[], Any]]]
 
 
@@ -106,7 +107,7 @@ def scaled() -> Iterator[Case]:
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
-    return float(triton.testing.do_bench(run, warmup=10, rep=40, return_mode="median"))
+    return float(triton.testing.do_bench(run, warmup=10, rep=20, return_mode="median"))
 
 
 def main() -> None:
@@ -123,10 +124,11 @@ def main() -> None:
             got, want = ours(), next(iter(peers.values()))()
             error = float((got.float() - want.float()).abs().max() / want.float().abs().max())
             assert error < 2e-2, f"{name}: off by {error}"
-            times: dict[str, list[float]] = {"": [], **{peer: [] for peer in peers}}
+            runs = {"": ours, **peers}
+            times: dict[str, list[float]] = {peer: [] for peer in runs}
             for _ in range(ROUNDS):
-                for peer, run in {"": ours, **peers}.items():
-                    times[peer].append(milliseconds(run))
+                for peer in random.sample(sorted(times), len(times)):
+                    times[peer].append(milliseconds(runs[peer]))
             rate = {peer: operations / statistics.median(found) * 1e-9 for peer, found in times.items()}
             text = ", ".join(f"{peer} {rate[peer]:,.0f}" for peer in peers)
             ratios = ", ".join(f"{rate[''] / rate[peer]:.2f}" for peer in peers)

@@ -115,10 +115,14 @@ def shared_memory(device: torch.device) -> int:
     """The bytes of shared memory that a program can have."""
     if device.type != "cuda":
         return 2**16
-    return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
+    return (
+        torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
+    )
 
 
-def choose_whole(n_rows: int, n_cols: int, column_bytes: int, device: torch.device) -> triton.Config:
+def choose_whole(
+    n_rows: int, n_cols: int, column_bytes: int, device: torch.device
+) -> triton.Config:
     """Whole rows beside sums over them: several short ones to a step, and as many steps in flight as shared
     memory has room for, with so many bytes a column.
     """
@@ -135,7 +139,9 @@ def choose_whole(n_rows: int, n_cols: int, column_bytes: int, device: torch.devi
 
 def choose_sums(n_rows: int, n_cols: int) -> triton.Config:
     """Tiles beside sums over the rows: the widest that the columns fill."""
-    return next((config for config in SUMS if config.kwargs["BLOCK_N"] < 2 * n_cols), SUMS[-1])
+    return next(
+        (config for config in SUMS if config.kwargs["BLOCK_N"] < 2 * n_cols), SUMS[-1]
+    )
 
 
 def choose_programs(n_rows: int, n_tiles: int, config: triton.Config) -> int:
@@ -178,13 +184,19 @@ def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> i
 
 
 def use_descriptors(
-    device: torch.device, dtype: torch.dtype, n_rows: int, n_cols: int, n_terms: int
+    device: torch.device,
+    dtype: torch.dtype,
+    n_rows: int,
+    n_cols: int,
+    n_inner: int,
+    n_batch: int = 1,
 ) -> bool:
     """Whether tiles are copied through descriptors: of half precision or bytes, on NVIDIA's Hopper and later,
-    and for so many terms in all sums that the time on the host to make descriptors does not show.
+    and for so many terms in all sums, a result counted as 128, that the time on the host to make descriptors does not
+    show.
     """
     return (
-        n_terms >= 2**34
+        n_batch * n_rows * n_cols * (n_inner + 128) >= 2**34
         and min(n_rows, n_cols) > 128
         and dtype.itemsize <= 2
         and device.type == "cuda"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -117,3 +118,82 @@ def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypa
     assert host._call_key("scale", (torch.zeros(3),)) is None
     call(host, Kernel(), torch.zeros(3, 4))
     assert not host._Launches.known
+
+
+class Tiles(Kernel):
+    """A kernel of tiles: a descriptor, an optional tensor, a part of its own, a result, a number and a param."""
+
+    arg_names = ("x_desc", "bias_ptr", "y_part_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
+
+
+def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.0, copied: bool = False) -> bool:
+    """As a generated module calls kernels of a matrix product, twice; whether it knew the launches."""
+    key = host._call_key("product", (x, None), type(alpha))
+    launch = host._known_launch(key)
+    y = torch.empty(8, 16)
+    by_name = {"x": x, "bias": None, "y": y, "alpha": alpha}
+    if launch is not None:
+        launch(by_name)
+        return True
+    described = host.TensorDescriptor.from_tensor(x.clone() if copied else x, [4, 8])
+    args = (described, None, torch.empty(3, 8, 16), y, 8, alpha)
+    launches = [host._launch_named(kernel, (5,), by_name, args, BLOCK=64, num_warps=4) for _ in range(2)]
+    host._know(key, *launches)
+    return False
+
+
+def test_launches_of_tiles_take_what_has_the_names_of_their_arguments(host: ModuleType) -> None:
+    kernel, x, other = Tiles(), torch.zeros(8, 16), torch.ones(8, 16)
+    assert not product(host, kernel, x)
+    assert product(host, kernel, other, 3.0)
+    assert kernel.looked_up == 2
+    first, second = kernel.launches
+    grid, described, bias, part, y, *rest = first
+    assert grid == (5, 1, 1)
+    assert described.base is other
+    assert (described.shape, described.block_shape) == (x.shape, [4, 8])
+    assert bias is None
+    assert (part.shape, part.dtype, y.shape) == ((3, 8, 16), torch.float32, (8, 16))
+    assert rest == [8, 3.0, 64]
+    assert second[3] is part  # What one kernel wrote, the next one reads.
+    assert second[4] is y
+
+
+def test_each_call_has_memory_of_its_own_between_kernels(host: ModuleType) -> None:
+    kernel, x = Tiles(), torch.zeros(8, 16)
+    for _ in range(3):
+        product(host, kernel, x)
+    parts = [launch[3].data_ptr() for launch in kernel.launches]
+    assert len(set(parts)) == 2
+    assert parts[0] == parts[1]
+
+
+def test_a_copy_is_of_one_call(host: ModuleType) -> None:
+    kernel, x = Tiles(), torch.zeros(8, 16)
+    assert not product(host, kernel, x, copied=True)
+    assert not product(host, kernel, x, copied=True)
+    assert not host._Launches.known
+    by_name = {"x": x, "y": torch.empty(8, 16), "alpha": 2.0}
+    copy = by_name["y"].clone()
+    described = host.TensorDescriptor.from_tensor(x, [4, 8])
+    assert host._launch_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
+
+
+def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
+    kernel, x = Tiles(), torch.zeros(8, 16)
+    gone = weakref.ref(x)
+    product(host, kernel, x)
+    kernel.launches.clear()
+    del x
+    assert host._Launches.known
+    assert gone() is None
+
+
+def test_two_matrices_are_known_by_how_far_apart_they_are(host: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = torch.zeros(2, 4)
+    assert host._apart(both[0], both[1]) == 16
+    assert host._apart(both[1], both[0]) == -16
+    assert host._first_of(both[1], both[0]).data_ptr() == both.data_ptr()
+    assert host._apart(both, [1]) is None
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert host._apart(both[0], both[1]) is None

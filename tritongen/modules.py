@@ -224,13 +224,8 @@ class Common:
         if not self.knows:
             return {"find": [], "known": []}
         tensors, _, params = map(list, self.arguments(kernel))
-        settings = [text for param in self.op.params for text in _setting(param)]
-        function, inputs = f'"{self.around.function}"', tuple_text([tensor.name for tensor in self.op.inputs])
         return {
-            "find": [
-                f"call_key = _call_key({', '.join([function, inputs, *settings, *self.around.extra])})",
-                "launch = _known_launch(call_key)",
-            ],
+            "find": self.find(),
             "known": [
                 "if launch is not None:",
                 f"    with _on({self.first()}.device):",
@@ -238,6 +233,13 @@ class Common:
                 f"    return {self.host.result()}",
             ],
         }
+
+    def find(self, *more: str) -> list[str]:
+        """The lines that find the launch of a call like this one."""
+        settings = [text for param in self.op.params for text in _setting(param)]
+        inputs = tuple_text([tensor.name for tensor in self.op.inputs])
+        key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
+        return [f"call_key = _call_key({key})", "launch = _known_launch(call_key)"]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""

@@ -65,6 +65,7 @@ class Products(Common):
             "known_lengths": self.known_lengths() if self.around.register == "triton_op" else "",
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
             "merge": self.merge(),
+            **self.by_name(),
             "fold": [],
             "dtypes": self.dtypes(dot),
             "dot": "dot" if plan.dot else dot,
@@ -75,12 +76,11 @@ class Products(Common):
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
-        extra["launch_pointers"] = self.call(plan.pointers, "(tiles,)")
+        extra["launch_pointers"] = self.launches((plan.pointers, "(tiles,)", self.tiles))
         combined = "BLOCK_M=block_m, BLOCK_N=block_n, num_warps=config.num_warps"
-        extra["launch_parts"] = [
-            *self.call(plan.parts, "(tiles, n_parts)"),
-            *self.call(plan.combine, "(tiles,)", combined),
-        ]
+        extra["launch_parts"] = self.launches(
+            (plan.parts, "(tiles, n_parts)", self.tiles), (plan.combine, "(tiles,)", combined)
+        )
         summing = Summing(
             len(names),
             self.sides(),
@@ -141,7 +141,7 @@ class Products(Common):
             "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
             "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
             "describe": self.describe(kernel),
-            "launch_descriptors": self.call(kernel, grid, f"{self.specialised_loop()}{self.tiles}"),
+            "launch_descriptors": self.launches((kernel, grid, f"{self.specialised_loop()}{self.tiles}")),
         }
 
     def specialised_loop(self) -> str:
@@ -317,10 +317,44 @@ class Products(Common):
     def tiles(self) -> str:
         return GROUP_TILES if self.plan.operands.group_size else TILES
 
-    def call(self, kernel: Kernel, grid: str, tiles: str = "") -> list[str]:
+    def launches(self, *kernels: tuple[Kernel, str, str]) -> list[str]:
+        """The lines that launch kernels on grids of tiles, by which calls like this one launch the same at once."""
+        each = []
+        for kernel, grid, tiles in kernels:
+            options = f"{self.options(kernel)}, {tiles}"
+            if self.knows:
+                each.append(
+                    f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(list(kernel.passed))}, {options})"
+                )
+            else:
+                each.append(f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(kernel.passed)}, {options})")
+        return [f"_know(call_key, {', '.join(each)})"] if self.knows else each
+
+    def options(self, kernel: Kernel) -> str:
+        """What a launch compiles a kernel for, but for tiles."""
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
         values |= {operand.flag: self.flag(operand) for operand in self.plan.operands.matrices}
         values |= {joined.flag: joined.flag.lower()} if (joined := self.plan.operands.joined) else {}
-        named = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
-        launcher = self.around.launcher(kernel.name)
-        return [f"{launcher}[{grid}]({', '.join([*kernel.passed, *named, 'INDEX=index', tiles or self.tiles])})"]
+        return ", ".join([*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"])
+
+    def by_name(self) -> dict[str, list[str]]:
+        """The lines that find the launches of a call like this one, and launch them where results are allocated."""
+        if not self.knows:
+            return {"find": [], "known": []}
+        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
+        pairs = [f'"{name}": {name}' for name in [*names, *(param.name for param in self.op.params)]]
+        apart = []
+        if self.plan.descriptors and (joined := self.plan.operands.joined):
+            both = f"{joined.first.name}, {joined.second.name}"
+            apart = [f"_apart({both})"]
+            pairs.append(f'"{joined.name}": _first_of({both})')
+        return {
+            "find": self.find(*apart),
+            "known": [
+                f"by_name = {{{', '.join(pairs)}}}",
+                "if launch is not None:",
+                f"    with _on({self.first()}.device):",
+                "        launch(by_name)",
+                f"    return {', '.join(self.returned(result) for result in self.op.results)}",
+            ],
+        }

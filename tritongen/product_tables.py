@@ -30,9 +30,11 @@ DESCRIPTORS = (
 # The same by pointers, of few rows above all.
 POINTERS = (
     Tiles(8, 128, 128, 64, 3),
-    Tiles(4, 64, 128, 64, 4),
-    Tiles(4, 64, 64, 64, 4),
-    Tiles(4, 32, 64, 128, 3),
+    Tiles(4, 64, 128, 128, 3),
+    Tiles(4, 64, 64, 128, 4),
+    Tiles(4, 64, 32, 128, 5),
+    Tiles(4, 32, 128, 64, 5),
+    Tiles(4, 32, 32, 256, 4),
     Tiles(4, 16, 128, 64, 4),
     Tiles(4, 16, 64, 128, 4),
     Tiles(4, 16, 32, 256, 4),
