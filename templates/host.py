@@ -337,7 +337,7 @@ def _moved(
 def _is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
     """Whether an argument is what a call has by that name, and no copy of it."""
     if isinstance(arg, TensorDescriptor):
-        return arg.base.data_ptr() == by_name[name].data_ptr()
+        return bool(arg.base.data_ptr() == by_name[name].data_ptr())
     return not isinstance(arg, torch.Tensor) or arg is by_name.get(name, arg)
 
 

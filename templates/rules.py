@@ -243,6 +243,18 @@ def choose_pointers(n_rows: int, n_cols: int, dtype: torch.dtype) -> triton.Conf
     return _least(table, n_rows, n_cols, 64)
 
 
+def choose_stages(
+    config: triton.Config, programs: int, stage_bytes: int, device: torch.device
+) -> int:
+    """In how many stages blocks of the inner axes are on their way: in as many as shared memory has room for,
+    where each of so few programs has a multiprocessor to itself.
+    """
+    stages: int = config.num_stages
+    if programs > 132:
+        return stages
+    return max(stages, min(6, (shared_memory(device) - 16384) // stage_bytes))
+
+
 def choose_parts(tiles: int, n_inner: int) -> int:
     """How many programs share a sum: enough for 132 multiprocessors, with 256 terms or more each."""
     return max(1, min(132 // max(1, tiles), n_inner // 256))

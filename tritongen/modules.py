@@ -41,6 +41,7 @@ RULES = (
     "choose_groups",
     "choose_pointers",
     "choose_parts",
+    "choose_stages",
     "use_descriptors",
     "choose_descriptors",
     "resident_programs",
@@ -67,7 +68,7 @@ class Module:
         texts |= {"choose_sums", "choose_programs"} if "sums" in self.traffic.kinds else set()
         texts |= {"is_whole", "choose_whole", "choose_whole_programs"} if "whole" in self.traffic.kinds else set()
         texts |= {"use_shared", "choose_shared", "choose_groups"} if "shared" in self.traffic.kinds else set()
-        texts |= {"choose_pointers", "choose_parts"} if "pointers" in self.traffic.kinds else set()
+        texts |= {"choose_pointers", "choose_parts", "choose_stages"} if "pointers" in self.traffic.kinds else set()
         texts |= {"use_descriptors", "choose_descriptors"} if "descriptors" in self.traffic.kinds else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 

@@ -21,7 +21,8 @@ from .structure import Program
 from .views import Kernel
 
 TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stages"
-GROUP_TILES = TILES.replace("kwargs", 'kwargs | {"BLOCK_K": block_k}')
+GROUPED = "**config.kwargs", '**config.kwargs | {"BLOCK_K": block_k}'
+STAGED = "num_stages=config.num_stages", "num_stages=stages"
 
 
 class Products(Common):
@@ -54,6 +55,7 @@ class Products(Common):
             "batch_factor": "n_batch * " if batched else "",
             "sums": names,
             "whole_rows": plan.whole_rows,
+            "stage_bytes": self.stage_bytes(),
             "summed": "n_summed" if plan.skips else "n_steps" if plan.operands.group_size else "n_inner",
             **self.groups(),
             **self.overlap(),
@@ -76,10 +78,11 @@ class Products(Common):
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
-        extra["launch_pointers"] = self.launches((plan.pointers, "(tiles,)", self.tiles))
+        tiles = self.tiles.replace(*STAGED)
+        extra["launch_pointers"] = self.launches((plan.pointers, "(tiles,)", tiles))
         combined = "BLOCK_M=block_m, BLOCK_N=block_n, num_warps=config.num_warps"
         extra["launch_parts"] = self.launches(
-            (plan.parts, "(tiles, n_parts)", self.tiles), (plan.combine, "(tiles,)", combined)
+            (plan.parts, "(tiles, n_parts)", tiles), (plan.combine, "(tiles,)", combined)
         )
         summing = Summing(
             len(names),
@@ -112,6 +115,18 @@ class Products(Common):
         """How many matrices are read of the left side, and of the right."""
         left = sum(operand.side == 0 for operand in self.plan.operands.matrices)
         return left, len(self.plan.operands.matrices) - left
+
+    def stage_bytes(self) -> str:
+        """The bytes of what is read for a block of the inner axes."""
+        matrices = self.plan.operands.matrices
+        sizes = [f"{operand.name}.dtype.itemsize" for operand in matrices if operand.tensor.default is None]
+        itemsize = f"max({', '.join(['dot.itemsize', *sizes])})" if self.plan.dot else sizes[0]
+        blocks = [
+            f"{count} * {block}" if count > 1 else block
+            for count, block in zip(self.sides(), ("block_m", "block_n"), strict=True)
+            if count
+        ]
+        return f"({' + '.join(blocks)}) * block_k * {itemsize}"
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
@@ -315,7 +330,7 @@ class Products(Common):
 
     @property
     def tiles(self) -> str:
-        return GROUP_TILES if self.plan.operands.group_size else TILES
+        return TILES.replace(*GROUPED) if self.plan.operands.group_size else TILES
 
     def launches(self, *kernels: tuple[Kernel, str, str]) -> list[str]:
         """The lines that launch kernels on grids of tiles, by which calls like this one launch the same at once."""

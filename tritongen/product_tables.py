@@ -36,8 +36,7 @@ POINTERS = (
     Tiles(4, 32, 128, 64, 5),
     Tiles(4, 32, 32, 256, 4),
     Tiles(4, 16, 128, 64, 4),
-    Tiles(4, 16, 64, 128, 4),
-    Tiles(4, 16, 32, 256, 4),
+    Tiles(4, 16, 64, 256, 3),
 )
 # Of float32 and float64, which tensor cores do not multiply as they are.
 POINTERS_WIDE = (

@@ -61,7 +61,7 @@ def _contraction(op: Op, contraction: Contraction) -> Program:
 # What the kernels of matrix products call their own.
 TILES = frozenset(
     "accumulator block_k block_m by_name dot end first_col first_row inner inner_mask matrix n_batch n_inner n_parts"
-    " n_summed part part_col parts split start steps tile".split()
+    " n_summed stages part part_col parts split start steps tile".split()
 )
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
 LOOP = frozenset("end first last length split splits start".split())
