@@ -14,7 +14,7 @@ from .diagnostics import Mistake, Mistakes, listed
 from .families.scaled import ScaledProgram
 from .gradient import Gradient, derive_ahead, grouping
 from .host import Host
-from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, walk
+from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, unused, walk
 from .space import row_space
 from .spec import FLOATS, Grad, Input, Output, TensorType
 from .structure import Program, recognise
@@ -119,7 +119,7 @@ def _crossing(op: Op, name: str, over: tuple[str, ...]) -> str:
 def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
     """The operator with what is taken from a row by lines of its columns in lines of their own, which come first."""
     values: list[Value] = []
-    taken = {value.name for value in op.values} | {tensor.name for tensor in op.inputs}
+    taken = op.names
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, line: str) -> Node:
@@ -127,9 +127,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
         if not isinstance(node, Load) or node.name not in names or not node.at:
             return node
         if node not in known:
-            name = f"{line}_taken"
-            while name in taken:
-                name += "_"
+            name = unused(f"{line}_taken", taken)
             taken.add(name)
             values.append(Value(name, node, ""))
             known[node] = Ref(name, node.axes, node.dtype)

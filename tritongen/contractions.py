@@ -7,7 +7,7 @@ from functools import reduce
 
 from .diagnostics import Mistake, Mistakes
 from .factors import factors_of, scales_by_group, without_casts
-from .ir import Call, Load, Node, Op, Reduce, Ref, Value, walk
+from .ir import Call, Load, Node, Op, Reduce, Ref, Value, unused, walk
 from .promotion import promote
 from .spec import Input
 
@@ -187,10 +187,7 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
             continue
         name = value.name
         if sides.outside:
-            taken = {v.name for v in op.values} | {t.name for t in op.inputs} | {p.name for p in op.params}
-            name = f"{value.name}_dot"
-            while name in taken:
-                name += "_"
+            name = unused(f"{value.name}_dot", op.names)
         core = _product(sides.inside)
         axes = tuple(axis for axis in core.axes if axis not in sides.over)
         dot = replace(value.node, arg=core, axes=axes)

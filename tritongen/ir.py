@@ -6,7 +6,7 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -199,6 +199,18 @@ class Op:
 
     def input(self, name: str) -> Input:
         return next(tensor for tensor in self.inputs if tensor.name == name)
+
+    @property
+    def names(self) -> set[str]:
+        """What inputs, params and lines are called."""
+        return {named.name for group in (self.inputs, self.params, self.values) for named in group}
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name, with as many underscores behind it as make it new."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def children(node: Node) -> tuple[Node, ...]:

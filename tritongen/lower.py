@@ -30,6 +30,7 @@ from .ir import (
     Scalar,
     Size,
     Value,
+    unused,
     walk,
 )
 from .spec import Input
@@ -279,11 +280,8 @@ class Lowering:
 
     def new_name(self, name: str) -> str:
         taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
-        wanted = f"{self.target}_{name}"
         done = {line.text.split(" = ")[0].strip() for line in self.pending}
-        while wanted in taken | done:
-            wanted += "_"
-        return wanted
+        return unused(f"{self.target}_{name}", taken | done)
 
 
 def compares(template: ast.expr, name: str) -> bool:

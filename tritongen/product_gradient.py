@@ -15,7 +15,7 @@ from .backward import APART, Backward, Part, Planner, restricted, unknown, unpla
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
 from .gradient import Gradient, derive, grouping
-from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, walk
+from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, unused, walk
 from .promotion import promote
 from .spec import FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .spell import spelled
@@ -42,16 +42,14 @@ class _Planner:
     def __init__(self, program: Program, contraction: Contraction, grad: Grad) -> None:
         self.op, self.grad = program.op, grad
         self.products = {product.name: product for product in contraction.products}
-        taken = {*(t.name for t in self.op.inputs), *(p.name for p in self.op.params)}
-        self.taken = taken | {value.name for value in self.op.values}
+        self.taken = self.op.names
         self.inside = {name: self.inputs_of(product) for name, product in self.products.items()}
         self.active = [name for name, inputs in self.inside.items() if set(inputs) & set(grad.wrt)]
         self.sums = {name: self.sum_of(product) for name, product in self.products.items()}
         self.converted: dict[str, tuple[str, Dtype]] = {}
 
     def fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
+        name = unused(name, self.taken)
         self.taken.add(name)
         return name
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
-from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, rebuild, walk
+from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, rebuild, unused, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _clashes(op: Op, own: frozenset[str], why: str) -> list[Mistake]:
 def name_reductions(op: Op) -> Op:
     """Give each reduction inside a larger expression a name, its line's and its own kind's."""
     values: list[Value] = []
-    names = {v.name for v in op.values} | {t.name for t in op.inputs} | {p.name for p in op.params}
+    names = op.names
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
@@ -105,9 +105,7 @@ def name_reductions(op: Op) -> Op:
         if top:
             known[node] = Ref(value.name, node.axes, node.dtype)
             return node
-        name = f"{value.name}_{node.kind}"
-        while name in names:
-            name += "_"
+        name = unused(f"{value.name}_{node.kind}", names)
         names.add(name)
         values.append(Value(name, node, ""))
         known[node] = Ref(name, node.axes, node.dtype)

@@ -178,6 +178,4 @@ def _joined(op: Op, contraction: Contraction) -> Joined | None:
     if any(contraction.roles(each.tensor.type.axes) != ("cols", "inner") for each in (first, second)):
         return None
     joined = Joined(first, second, (one.name, other.name))
-    taken = {tensor.name for tensor in op.inputs} | {param.name for param in op.params}
-    taken |= {value.name for value in op.values}
-    return None if taken & joined.locals else joined
+    return None if op.names & joined.locals else joined
