@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +13,16 @@ import pytest
 import torch
 from importing import module_at
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+from triton.runtime.interpreter import InterpretedFunction
+
 from tritongen.resources import templates_dir
+
+GENERATED = Path(__file__).parent.parent / "generated"
+INTERPRET: Any = InterpretedFunction.__getitem__
 
 
 @pytest.fixture
@@ -197,3 +208,54 @@ def test_two_matrices_are_known_by_how_far_apart_they_are(host: ModuleType, monk
     assert host._apart(both, [1]) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert host._apart(both[0], both[1]) is None
+
+
+class Rerun:
+    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *args: INTERPRET(self.kernel, grid)(*args)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "pointers": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 1},
+    "parts": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 3},
+    "descriptors": {"use_descriptors": lambda *_: True},
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["linear_silu_mul", "addmm"])
+def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls alike, with other values in other memory, through the launches of the first."""
+    module = module_at(GENERATED / name)
+    kernel = importlib.import_module(f"{module.__name__}.kernel")
+    config = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_warps=4)
+    choices = WAYS[way] | dict.fromkeys(("choose_pointers", "choose_descriptors"), lambda *_: config)
+    for choice, answer in choices.items():
+        monkeypatch.setattr(kernel.configs, choice, answer)
+
+    def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
+        def launch(*args: Any, **options: Any) -> Rerun:
+            INTERPRET(kernel, grid)(*args, **options)
+            return Rerun(kernel)
+
+        return launch
+
+    monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
+    both = torch.empty(2, 96, 72)  # In one piece, so that they are as far apart for every call.
+    for alpha in (2.0, 3.0):
+        both.normal_()
+        x, (gate, up), bias = torch.randn(40, 72), both, torch.randn(40, 96)
+        if name == "addmm":
+            got = module.addmm(bias, x, gate.T, alpha=alpha)
+            want = bias + alpha * (x.double() @ gate.T.double())
+        else:
+            got = module.linear_silu_mul(x, gate, up)
+            want = torch.nn.functional.silu(x.double() @ gate.T.double()) * (x.double() @ up.T.double())
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+        assert len(kernel._Launches.known) == 1

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+import torch
+from importing import module_at
+
 from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
 from tritongen.spec import Schedule
 
@@ -43,3 +49,23 @@ def test_a_schedule_is_followed() -> None:
     schedule = Schedule(block_m=(128,), block_n=(256,), num_stages=(5,))
     (tiles,) = tables_of(Summing(2, (2, 2), described=True), schedule).descriptors
     assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
+
+
+@pytest.mark.parametrize("memory", [99 * 1024, 163 * 1024, 227 * 1024])
+def test_further_stages_fit_into_shared_memory(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+    monkeypatch.setattr(configs, "shared_memory", lambda _: memory)
+    device = torch.device("cpu")
+    for config in configs.POINTERS:
+        block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+        stage = (block_m + block_n) * block_k * 2
+        alone = [configs.choose_stages(config, programs, stage, device) for programs in (1, 66, 132)]
+        assert all(stages == config.num_stages or stages * stage < memory for stages in alone)
+        assert alone == sorted(alone, reverse=True)
+        assert configs.choose_stages(config, 133, stage, device) == config.num_stages
+
+
+def test_sums_are_shared_by_three_programs_or_more() -> None:
+    configs = module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+    assert [configs.choose_parts(tiles, 8192) for tiles in (1, 16, 44, 45, 66, 132, 0)] == [32, 8, 3, 1, 1, 1, 32]
+    assert configs.choose_parts(1, 512) == 1
