@@ -28,7 +28,7 @@ INTERPRET: Any = InterpretedFunction.__getitem__
 @pytest.fixture
 def host() -> ModuleType:
     """The functions that modules carry, with no launches known yet."""
-    return module_at(Path(templates_dir(), "host.py"))
+    return module_at(Path(templates_dir(), "launches.py"))
 
 
 class Kernel:

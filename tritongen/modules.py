@@ -22,7 +22,7 @@ from .unread import without_unread
 from .views import Kernel
 
 DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py", "float8.py")
-HOST_SOURCES = ("host.py", "torch_library.py")
+HOST_SOURCES = ("host.py", "launches.py", "torch_library.py")
 RULES = (
     "choose_flat",
     "choose_tile",
