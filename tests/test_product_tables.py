@@ -8,7 +8,10 @@ import pytest
 import torch
 from importing import module_at
 
+from tritongen.compile import program_of
+from tritongen.families.operands import operands_of
 from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
+from tritongen.read import read_spec
 from tritongen.spec import Schedule
 
 ONE = Summing(1, (1, 1), described=True)
@@ -69,3 +72,49 @@ def test_sums_are_shared_by_three_programs_or_more() -> None:
     configs = module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
     assert [configs.choose_parts(tiles, 8192) for tiles in (1, 16, 44, 45, 66, 132, 0)] == [32, 8, 3, 1, 1, 1, 32]
     assert configs.choose_parts(1, 512) == 1
+
+
+PAIR = """
+[op]
+name = "pair"
+summary = "Two products."
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[{x}]"
+gate = "T[{gate}]"
+up = "T[{gate}]"
+{more}
+
+[compute]
+g = "sum(x * gate, K)"
+u = "sum({left} * up, K)"
+y = "silu(g) * u{plus}"
+
+[outputs]
+y = "x"
+
+[reference]
+torch = "x"
+"""
+ALIKE = {"x": "..., K", "gate": "N, K", "more": "", "left": "x", "plus": ""}
+
+
+@pytest.mark.parametrize(
+    ("differs", "joined"),
+    [
+        ({}, True),
+        ({"gate": "K, N"}, False),
+        ({"x": "B, M, K", "gate": "B, N, K"}, False),
+        ({"left": "relu(x)"}, False),
+        ({"more": 'gate_up = "T[N]"', "plus": " + gate_up"}, False),
+        ({"more": 'bias = "T[N]"', "plus": " + bias"}, True),
+    ],
+    ids=["rows", "columns", "batched", "other_left", "name_taken", "beside_others"],
+)
+def test_two_matrices_of_one_are_joined(differs: dict[str, str], joined: bool) -> None:
+    op = program_of(read_spec("pair.toml", PAIR.format(**ALIKE | differs)))
+    assert op.contraction is not None
+    assert (operands_of(op.op, op.contraction).joined is not None) == joined
