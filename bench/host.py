@@ -50,7 +50,7 @@ def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any
     yield "F.softmax", lambda x: F.softmax(x, -1), [x]
     yield "gelu", gelu, [x]
     yield "F.gelu", F.gelu, [x]
-    for size in (256, 2048):  # By pointers and by descriptors.
+    for size in (256, 2560):  # By pointers and by descriptors.
         a, b = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
         yield f"matmul of {size}", matmul, [a, b]
         yield f"torch.matmul of {size}", torch.matmul, [a, b]

@@ -265,6 +265,13 @@ def _is_aligned(tensor: torch.Tensor) -> bool:
     )
 
 
+def _aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    """Memory for a tensor that a descriptor can step through."""
+    whole = 16 // like.itemsize
+    *outer, length = shape
+    return like.new_empty((*outer, _cdiv(length, whole) * whole))[..., :length]
+
+
 def _descriptor(
     tensor: torch.Tensor, block: int, block_inner: int
 ) -> tuple[TensorDescriptor, bool]:
@@ -281,11 +288,7 @@ def _descriptor(
             TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
             False,
         )
-    whole = 16 // tensor.itemsize
-    *outer, length = tensor.shape
-    room = tensor.new_empty((*outer, _cdiv(length, whole) * whole))
-    room[..., :length].copy_(tensor)
-    padded = room[..., :length]
+    padded = _aligned_empty(tensor, *tensor.shape).copy_(tensor)
     return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True
 
 
@@ -306,14 +309,9 @@ def _joined_descriptor(
             TensorDescriptor(lower, [2, *lower.shape], [step, *lower.stride()], blocks),
             is_first,
         )
-    whole = 16 // first.itemsize
-    n_rows, length = first.shape
-    room = first.new_empty((2, n_rows, _cdiv(length, whole) * whole))
-    torch.stack((first, second), out=room[..., :length])
-    return (
-        TensorDescriptor(room, [2, n_rows, length], list(room.stride()), blocks),
-        True,
-    )
+    both = _aligned_empty(first, 2, *first.shape)
+    torch.stack((first, second), out=both)
+    return TensorDescriptor.from_tensor(both, blocks), True
 
 
 def _result_descriptor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -54,9 +55,16 @@ def test_a_schedule_is_followed() -> None:
     assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
 
 
+@pytest.fixture
+def configs() -> ModuleType:
+    """The rules of a product, imported anew."""
+    return module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+
+
 @pytest.mark.parametrize("memory", [99 * 1024, 163 * 1024, 227 * 1024])
-def test_further_stages_fit_into_shared_memory(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+def test_further_stages_fit_into_shared_memory(
+    configs: ModuleType, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(configs, "shared_memory", lambda _: memory)
     device = torch.device("cpu")
     for config in configs.POINTERS:
@@ -68,8 +76,7 @@ def test_further_stages_fit_into_shared_memory(memory: int, monkeypatch: pytest.
         assert configs.choose_stages(config, 133, stage, device) == config.num_stages
 
 
-def test_sums_are_shared_by_three_programs_or_more() -> None:
-    configs = module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+def test_sums_are_shared_by_three_programs_or_more(configs: ModuleType) -> None:
     assert [configs.choose_parts(tiles, 8192) for tiles in (1, 16, 44, 45, 66, 132, 0)] == [32, 8, 3, 1, 1, 1, 32]
     assert configs.choose_parts(1, 512) == 1
 

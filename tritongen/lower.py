@@ -279,9 +279,8 @@ class Lowering:
         return ast.Name(wanted)
 
     def new_name(self, name: str) -> str:
-        taken = {v.name for v in self.op.values} | {t.name for t in self.op.inputs}
         done = {line.text.split(" = ")[0].strip() for line in self.pending}
-        return unused(f"{self.target}_{name}", taken | done)
+        return unused(f"{self.target}_{name}", self.op.names | done)
 
 
 def compares(template: ast.expr, name: str) -> bool:

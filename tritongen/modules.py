@@ -227,12 +227,7 @@ class Common:
         tensors, _, params = map(list, self.arguments(kernel))
         return {
             "find": self.find(),
-            "known": [
-                "if launch is not None:",
-                f"    with _on({self.first()}.device):",
-                f"        launch({tuple_text(tensors)}, {tuple_text(params)})",
-                f"    return {self.host.result()}",
-            ],
+            "known": self.launch_again(f"{tuple_text(tensors)}, {tuple_text(params)}", self.host.result()),
         }
 
     def find(self, *more: str) -> list[str]:
@@ -241,6 +236,15 @@ class Common:
         inputs = tuple_text([tensor.name for tensor in self.op.inputs])
         key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
         return [f"call_key = _call_key({key})", "launch = _known_launch(call_key)"]
+
+    def launch_again(self, passed: str, result: str) -> list[str]:
+        """The lines that launch what is known, and return."""
+        return [
+            "if launch is not None:",
+            f"    with _on({self.first()}.device):",
+            f"        launch({passed})",
+            f"    return {result}",
+        ]
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""

@@ -35,6 +35,7 @@ class Products(Common):
         self.calls = calls
         assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
+        self.operands = self.plan.operands
         self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
@@ -47,7 +48,7 @@ class Products(Common):
         plan = self.plan
         names = [product.name for product in self.contraction.products]
         batched = bool(self.contraction.batch)
-        dot = self.host.dtype(plan.dot) if plan.dot else f"{plan.operands.matrices[0].name}.dtype"
+        dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
             "macros": "products.jinja",
             "calls": [],
@@ -56,7 +57,7 @@ class Products(Common):
             "sums": names,
             "whole_rows": plan.whole_rows,
             "stage_bytes": self.stage_bytes(),
-            "summed": "n_summed" if plan.skips else "n_steps" if plan.operands.group_size else "n_inner",
+            "summed": "n_summed" if plan.skips else "n_steps" if self.operands.group_size else "n_inner",
             **self.groups(),
             **self.overlap(),
             "slices": plan.slices,
@@ -72,7 +73,7 @@ class Products(Common):
             "dtypes": self.dtypes(dot),
             "dot": "dot" if plan.dot else dot,
             "allocate": self.allocate(),
-            "result": ", ".join(self.returned(result) for result in self.op.results),
+            "result": self.result(),
             "workspaces": self.workspaces(names),
             "whose": "",
         }
@@ -88,8 +89,8 @@ class Products(Common):
             len(names),
             self.sides(),
             plan.descriptors is not None,
-            plan.operands.multiplies_bytes,
-            twice=bool(plan.operands.group_size) or plan.operands.float8,
+            self.operands.multiplies_bytes,
+            twice=bool(self.operands.group_size) or self.operands.float8,
             width=self.width() if plan.whole_rows else 0,
         )
         kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
@@ -99,7 +100,7 @@ class Products(Common):
         """What the template sees of a function that leaves the product to another."""
         (result,) = self.op.results
         name, merge = result.output.name, self.merge()
-        sides = ", ".join(map(self.inner_last, sorted(self.plan.operands.matrices, key=lambda operand: operand.side)))
+        sides = ", ".join(map(self.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side)))
         call, returned = f"_{self.calls}({sides})", self.returned(result)
         lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
@@ -113,12 +114,12 @@ class Products(Common):
 
     def sides(self) -> tuple[int, int]:
         """How many matrices are read of the left side, and of the right."""
-        left = sum(operand.side == 0 for operand in self.plan.operands.matrices)
-        return left, len(self.plan.operands.matrices) - left
+        left = sum(operand.side == 0 for operand in self.operands.matrices)
+        return left, len(self.operands.matrices) - left
 
     def stage_bytes(self) -> str:
         """The bytes of what is read for a block of the inner axes."""
-        matrices = self.plan.operands.matrices
+        matrices = self.operands.matrices
         sizes = [f"{operand.name}.dtype.itemsize" for operand in matrices if operand.tensor.default is None]
         itemsize = f"max({', '.join(['dot.itemsize', *sizes])})" if self.plan.dot else sizes[0]
         blocks = [
@@ -130,7 +131,7 @@ class Products(Common):
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
-        size = self.plan.operands.group_size
+        size = self.operands.group_size
         if not size:
             return {"group_size": "", "block_end": "n_inner", "whole_blocks": "", "fit_whole": "", "fit": ""}
         described = self.plan.descriptors is not None
@@ -151,7 +152,7 @@ class Products(Common):
         grid = f"(min(tiles, {self.configs}.resident_programs({self.first()}.device)),)"
         return {
             "descriptors": self.kernel_view(kernel),
-            "apart": self.plan.operands.joined.apart() if self.plan.operands.joined else [],
+            "apart": self.operands.joined.apart() if self.operands.joined else [],
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
             "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
@@ -166,7 +167,7 @@ class Products(Common):
     def specialises(self) -> bool:
         """Whether warps divide the work: of several products that are of plain matrices."""
         sides = [side for product in self.contraction.products for side in product.sides]
-        several = len(self.contraction.products) > 1 and not self.plan.operands.joined
+        several = len(self.contraction.products) > 1 and not self.operands.joined
         return several and all(isinstance(side, Load) for side in sides)
 
     def overlap(self) -> dict[str, str]:
@@ -201,9 +202,9 @@ class Products(Common):
         roles = tuple(self.present(roles))
         counts = [length_text(self.contraction.axes(role)) for role in roles]
         lines = [f"{', '.join(COUNTS[role] for role in roles)} = {', '.join(counts)}"]
-        if self.plan.operands.group_size:
+        if self.operands.group_size:
             lines.append(f"n_groups = {length_text(self.contraction.groups)}")
-        if self.plan.operands.group_size == "group_size":
+        if self.operands.group_size == "group_size":
             lines.append(f"group_size = {length_text(self.contraction.within)}")
         return lines
 
@@ -234,7 +235,7 @@ class Products(Common):
         text = name
         if list(axes) != wanted:
             text += f".permute({self.places(axes, wanted)})"
-        is_matrix = any(operand.name == name for operand in self.plan.operands.matrices)
+        is_matrix = any(operand.name == name for operand in self.operands.matrices)
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
         every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
         if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
@@ -272,6 +273,9 @@ class Products(Common):
         """The roles of a result in the order in which its memory has them."""
         return [role for role in ("batch", "rows", "cols") if role in self.contraction.roles(axes)]
 
+    def result(self) -> str:
+        return ", ".join(self.returned(result) for result in self.op.results)
+
     def returned(self, result: Result) -> str:
         """The result with its axes apart again, and in its own order."""
         name, axes = result.output.name, result.axes
@@ -295,12 +299,12 @@ class Products(Common):
     def describe(self, kernel: Kernel) -> list[str]:
         lines = []
         names = [argument.spelling for argument in kernel.arguments]
-        for operand in self.plan.operands.matrices:
+        for operand in self.operands.matrices:
             if f"{operand.name}_desc" in names:
                 block = ("block_m", "block_n")[operand.side]
                 described = f"_descriptor({self.inner_last(operand)}, {block}, block_k)"
                 lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
-        if joined := self.plan.operands.joined:
+        if joined := self.operands.joined:
             described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
             lines.append(f"{joined.name}_desc, {joined.flag.lower()} = {described}")
         width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
@@ -330,7 +334,7 @@ class Products(Common):
 
     @property
     def tiles(self) -> str:
-        return TILES.replace(*GROUPED) if self.plan.operands.group_size else TILES
+        return TILES.replace(*GROUPED) if self.operands.group_size else TILES
 
     def launches(self, *kernels: tuple[Kernel, str, str]) -> list[str]:
         """The lines that launch kernels on grids of tiles, by which calls like this one launch the same at once."""
@@ -348,8 +352,8 @@ class Products(Common):
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
-        values |= {operand.flag: self.flag(operand) for operand in self.plan.operands.matrices}
-        values |= {joined.flag: joined.flag.lower()} if (joined := self.plan.operands.joined) else {}
+        values |= {operand.flag: self.flag(operand) for operand in self.operands.matrices}
+        values |= {joined.flag: joined.flag.lower()} if (joined := self.operands.joined) else {}
         return ", ".join([*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"])
 
     def by_name(self) -> dict[str, list[str]]:
@@ -359,17 +363,11 @@ class Products(Common):
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
         pairs = [f'"{name}": {name}' for name in [*names, *(param.name for param in self.op.params)]]
         apart = []
-        if self.plan.descriptors and (joined := self.plan.operands.joined):
+        if self.plan.descriptors and (joined := self.operands.joined):
             both = f"{joined.first.name}, {joined.second.name}"
             apart = [f"_apart({both})"]
             pairs.append(f'"{joined.name}": _first_of({both})')
         return {
             "find": self.find(*apart),
-            "known": [
-                f"by_name = {{{', '.join(pairs)}}}",
-                "if launch is not None:",
-                f"    with _on({self.first()}.device):",
-                "        launch(by_name)",
-                f"    return {', '.join(self.returned(result) for result in self.op.results)}",
-            ],
+            "known": [f"by_name = {{{', '.join(pairs)}}}", *self.launch_again("by_name", self.result())],
         }
