@@ -292,6 +292,22 @@ def _descriptor(
     return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True
 
 
+def _descriptors(
+    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int
+) -> tuple[list[TensorDescriptor], bool]:
+    """Descriptors like `_descriptor`'s of matrices that are all taken as the first of them lies; what does not lie so is
+    copied.
+    """
+    first, inner_last = _descriptor(tensors[0], block, block_inner)
+    descriptors = [first]
+    for tensor in tensors[1:]:
+        taken = tensor if inner_last else tensor.mT
+        if not _is_aligned(taken):
+            taken = _aligned_empty(taken, *taken.shape).copy_(taken)
+        descriptors.append(TensorDescriptor.from_tensor(taken, first.block_shape))
+    return descriptors, inner_last
+
+
 def _joined_descriptor(
     first: torch.Tensor, second: torch.Tensor, block: int, block_inner: int
 ) -> tuple[TensorDescriptor, bool]:

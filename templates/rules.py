@@ -16,6 +16,7 @@ SUMS: tuple[triton.Config, ...] = ()
 DESCRIPTORS: tuple[triton.Config, ...] = ()
 POINTERS: tuple[triton.Config, ...] = ()
 POINTERS_WIDE: tuple[triton.Config, ...] = ()
+READING = 32
 
 
 def _cdiv(count: int, size: int) -> int:
@@ -198,6 +199,7 @@ def use_descriptors(
     return (
         n_batch * n_rows * n_cols * (n_inner + 128) >= 2**34
         and min(n_rows, n_cols) > 128
+        and n_inner > 0
         and dtype.itemsize <= 2
         and device.type == "cuda"
         and torch.version.hip is None
@@ -233,14 +235,38 @@ def _least(
 @functools.lru_cache(1024)  # It takes longer than a small kernel does.
 def choose_descriptors(n_rows: int, n_cols: int) -> triton.Config:
     """The configuration for tiles that descriptors copy."""
-    return _least(DESCRIPTORS, n_rows, n_cols, 32)
+    return _least(DESCRIPTORS, n_rows, n_cols, READING)
+
+
+def _suited(
+    configs: tuple[triton.Config, ...],
+    n_rows: int,
+    n_cols: int,
+    dtype: torch.dtype,
+    cols_last: bool,
+) -> tuple[triton.Config, ...]:
+    """The tiles of half precision that read the right matrix few times, all rows at once or 64, and in long pieces: 64
+    columns that lie next to one another, if that leaves enough tiles.
+    """
+    if dtype.itemsize > 2:
+        return configs
+    rows = min(n_rows, 64)
+    cols = 64 if cols_last and n_cols >= 4096 else 0
+    suited = (
+        config
+        for config in configs
+        if config.kwargs["BLOCK_M"] >= rows and config.kwargs["BLOCK_N"] >= cols
+    )
+    return tuple(suited) or configs
 
 
 @functools.lru_cache(1024)
-def choose_pointers(n_rows: int, n_cols: int, dtype: torch.dtype) -> triton.Config:
+def choose_pointers(
+    n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool
+) -> triton.Config:
     """The configuration for tiles that are read by pointers."""
     table = POINTERS if dtype.itemsize <= 2 else POINTERS_WIDE
-    return _least(table, n_rows, n_cols, 64)
+    return _least(_suited(table, n_rows, n_cols, dtype, cols_last), n_rows, n_cols, 64)
 
 
 def choose_stages(

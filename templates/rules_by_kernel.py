@@ -5,7 +5,7 @@ import functools
 import torch
 import triton
 
-from .rules import _least
+from .rules import _least, _suited
 
 DESCRIPTORS: dict[str, tuple[triton.Config, ...]] = {}
 POINTERS: dict[str, tuple[triton.Config, ...]] = {}
@@ -20,8 +20,9 @@ def choose_descriptors(n_rows: int, n_cols: int, kernels: str) -> triton.Config:
 
 @functools.lru_cache(1024)
 def choose_pointers(
-    n_rows: int, n_cols: int, dtype: torch.dtype, kernels: str
+    n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool, kernels: str
 ) -> triton.Config:
     """The configuration for tiles that are read by pointers, in some of the kernels."""
     tables = POINTERS if dtype.itemsize <= 2 else POINTERS_WIDE
-    return _least(tables[kernels], n_rows, n_cols, 64)
+    table = _suited(tables[kernels], n_rows, n_cols, dtype, cols_last)
+    return _least(table, n_rows, n_cols, 64)

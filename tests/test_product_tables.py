@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,8 @@ import torch
 from importing import module_at
 
 from tritongen.compile import program_of
+from tritongen.families.added import sharing_sums
+from tritongen.families.copies import take_turns
 from tritongen.families.operands import operands_of
 from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
 from tritongen.read import read_spec
@@ -39,6 +42,24 @@ def test_what_is_read_fits_in_shared_memory() -> None:
         for tiles in tables.pointers:
             stage = 2 * products * (tiles.block_m + tiles.block_n) * tiles.block_k
             assert stage <= (tiles.stages - 1) * stage <= 99 * 1024
+
+
+def test_products_of_one_sum_read_no_more_at_once_than_one() -> None:
+    one, two = (tables_of(Summing(1, (n, n), described=True, terms=n), Schedule()) for n in (1, 2))
+    for tiles, halved in zip(one.pointers, two.pointers, strict=True):
+        assert (halved.block_m, halved.block_n, 2 * halved.block_k) == (tiles.block_m, tiles.block_n, tiles.block_k)
+    in_turn = tables_of(Summing(1, (2, 2), described=True, takes_turns=True, terms=2), Schedule())
+    assert in_turn.descriptors == DESCRIPTORS
+
+
+def test_halves_of_float8_fit_in_registers() -> None:
+    """The sum of a tile, and what a block of half of it sums up to: 192 numbers of a thread's 255."""
+    halved = Summing(1, (1, 1), described=True, bytes=True, twice=True, halved=True)
+    whole = replace(halved, halved=False)
+    wide, narrow = (tables_of(summing, Schedule()) for summing in (halved, whole))
+    assert max(tiles.block_m * tiles.block_n // tiles.warps // 32 for tiles in wide.descriptors) == 128
+    assert max(tiles.block_m * tiles.block_n // tiles.warps // 32 for tiles in narrow.descriptors) == 64
+    assert wide.pointers == narrow.pointers
 
 
 def test_kernels_with_the_same_tables_share_them() -> None:
@@ -125,3 +146,81 @@ def test_two_matrices_of_one_are_joined(differs: dict[str, str], joined: bool) -
     op = program_of(read_spec("pair.toml", PAIR.format(**ALIKE | differs)))
     assert op.contraction is not None
     assert (operands_of(op.op, op.contraction).joined is not None) == joined
+
+
+SUMS = """
+[op]
+name = "sums"
+summary = "Products that are added."
+
+[types]
+T = "float"
+
+[inputs]
+x = "{x}"
+z = "T[M, K]"
+one = "T[N, K]"
+other = "T[N, K]"
+
+[compute]
+{lines}
+
+[outputs]
+y = "z"
+
+[reference]
+torch = "x"
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "sums"),
+    [
+        ('y = "sum(x * one, K) + sum(z * other, K)"', ["y"]),
+        ('y = "tanh(sum(x * one, K) + sum(z * other, K) + sum(z * one, K))"', ["y_sum"]),
+        ('p = "sum(x * one, K)"\nq = "sum(z * other, K)"\ny = "exp(p + q)"', ["p"]),
+        ('p = "sum(x * one, K)"\nq = "sum(z * other, K)"\ny = "p + q + exp(q)"', ["p", "q"]),
+        ('y = "sum(x * one, K) - sum(z * other, K)"', ["y_sum", "y_sum_"]),
+        ('y = "sum(x * one, K) + exp(sum(z * other, K)) + sum(z * one, K)"', ["y_sum", "y_sum_", "y_sum__"]),
+        ('y = "sum(x * one, K) + sum(z * other, K) + exp(sum(z * one, K) + sum(x * other, K))"', ["y_sum", "y_sum__"]),
+    ],
+    ids=["line", "inside", "names", "used_twice", "difference", "apart", "two_sums"],
+)
+def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -> None:
+    program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x="T[M, K]")))
+    assert program.contraction is not None
+    assert list(sharing_sums(program.op, program.contraction)[1].sums) == sums
+
+
+@pytest.mark.parametrize(
+    ("x", "lines", "in_turn"),
+    [
+        ("T[M, K]", 'y = "sum(x * one, K) + sum(z * other, K)"', True),
+        ("T[M, K]", 'y = "sum(x * one, K) + exp(sum(z * other, K))"', False),
+        ("T[M, K]", 'y = "sum(relu(x) * one, K) + sum(z * other, K)"', False),
+        ("float32[M, K]", 'y = "sum(x * one, K) + sum(z * other, K)"', False),
+    ],
+    ids=["added", "apart", "computed", "other_dtype"],
+)
+def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> None:
+    """In a step each, where descriptors copy what is multiplied."""
+    program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
+    assert program.contraction is not None
+    op, contraction = sharing_sums(program.op, program.contraction)
+    assert take_turns(op, contraction, operands_of(op, contraction)) == in_turn
+
+
+def test_few_rows_are_one_tile(configs: ModuleType) -> None:
+    """So that the right matrix is read once; its columns in pieces of 128 bytes, where that leaves tiles enough."""
+
+    def tile(n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool) -> tuple[int, int]:
+        config = configs.choose_pointers(n_rows, n_cols, dtype, cols_last)
+        return config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+
+    for n_rows in (1, 16, 17, 32, 33, 64):
+        for n_cols in (512, 1024, 4096, 14336):
+            for cols_last in (False, True):
+                assert tile(n_rows, n_cols, torch.bfloat16, cols_last)[0] >= n_rows
+            assert n_cols < 4096 or tile(n_rows, n_cols, torch.bfloat16, True)[1] >= 64
+    assert tile(64, 4096, torch.bfloat16, False) == tile(64, 1024, torch.bfloat16, True) == (64, 32)
+    assert tile(16, 4096, torch.float32, True) in ((16, 64), (16, 32))

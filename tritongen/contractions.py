@@ -18,12 +18,13 @@ WIDEST = 256  # columns that one tile holds, so that it can reduce them
 class Product:
     """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes.
 
-    `scale` multiplies what a group of the inner axes sums up to.
+    `scale` multiplies what a group of the inner axes sums up to. All that it gives is added to the value `sum`.
     """
 
     name: str
     left: Node
     right: Node
+    sum: str
     scale: Node | None = None
 
     @property
@@ -44,6 +45,11 @@ class Contraction:
     cols: tuple[str, ...]
     inner: tuple[str, ...]
     groups: tuple[str, ...] = ()
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The values that products add up to: their own, or one for several that are only added."""
+        return tuple(dict.fromkeys(product.sum for product in self.products))
 
     @property
     def within(self) -> tuple[str, ...]:
@@ -94,7 +100,8 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     for name, sides in zip(names, found.values(), strict=True):
         one, other = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
         scale = _product(sides.scales) if sides.scales else None
-        products.append(Product(name, other, one, scale) if turned else Product(name, one, other, scale))
+        pair = (other, one) if turned else (one, other)
+        products.append(Product(name, *pair, name, scale))
     order.sort(key=lambda axis: axis not in groups)
     roles = (left & right, rows, cols, set(first.over), set(groups))
     return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))

@@ -153,7 +153,8 @@ def products(tables: Mapping[str, Tables]) -> dict[str, Any]:
     kinds = ("descriptors", "pointers", "pointers_wide")
     view = {kind: {names: getattr(one, kind) for names, one in tables.items() if getattr(one, kind)} for kind in kinds}
     several = len(tables) > 1
-    return {"several": several} | {
+    reading = 0 if several else next((one.reading for one in tables.values() if one.descriptors), 0)
+    return {"several": several, "reading": reading} | {
         kind: found if several else next(iter(found.values()), ()) for kind, found in view.items()
     }
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from .factors import SHORTEST
+from .families.added import sharing_sums
 from .families.contraction import SLICERS, ContractionKernels, plan_contraction
+from .families.copies import HALVES, TURNS
 from .families.operands import Operand
 from .families.places import COUNTS
 from .host_checks import tuple_text
@@ -34,9 +38,10 @@ class Products(Common):
     def __init__(self, program: Program, around: Around, calls: str = "") -> None:
         self.calls = calls
         assert program.contraction is not None
+        op, self.contraction = sharing_sums(program.op, program.contraction)
+        program = replace(program, op=op, contraction=self.contraction)
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
-        self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
         kernels = [] if calls else kernels
@@ -46,7 +51,6 @@ class Products(Common):
         if self.calls:
             return Module("kernel.py.jinja", self.view(self.calling()), Traffic(frozenset()))
         plan = self.plan
-        names = [product.name for product in self.contraction.products]
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
@@ -54,14 +58,16 @@ class Products(Common):
             "calls": [],
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
-            "sums": names,
+            "sums": self.contraction.sums,
             "whole_rows": plan.whole_rows,
             "stage_bytes": self.stage_bytes(),
+            "cols_last": self.cols_last(),
             "summed": "n_summed" if plan.skips else "n_steps" if self.operands.group_size else "n_inner",
             **self.groups(),
             **self.overlap(),
             "slices": plan.slices,
-            "slicer": SLICERS[plan.slices],
+            "sliced": self.sliced(),
+            "turns": len(self.contraction.products) if plan.takes_turns else 0,
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
             **self.descriptor_extra(plan.descriptors),
             "counts": self.counts(),
@@ -74,7 +80,7 @@ class Products(Common):
             "dot": "dot" if plan.dot else dot,
             "allocate": self.allocate(),
             "result": self.result(),
-            "workspaces": self.workspaces(names),
+            "workspaces": self.workspaces(),
             "whose": "",
         }
         for key in ("pointers", "parts", "combine"):
@@ -86,12 +92,15 @@ class Products(Common):
             (plan.parts, "(tiles, n_parts)", tiles), (plan.combine, "(tiles,)", combined)
         )
         summing = Summing(
-            len(names),
+            len(self.contraction.sums),
             self.sides(),
             plan.descriptors is not None,
             self.operands.multiplies_bytes,
             twice=bool(self.operands.group_size) or self.operands.float8,
             width=self.width() if plan.whole_rows else 0,
+            halved=plan.halved,
+            takes_turns=plan.takes_turns,
+            terms=max(Counter(product.sum for product in self.contraction.products).values()),
         )
         kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), summing=summing))
@@ -128,6 +137,23 @@ class Products(Common):
             if count
         ]
         return f"({' + '.join(blocks)}) * block_k * {itemsize}"
+
+    def cols_last(self) -> str:
+        """Whether columns of a right matrix lie next to one another in memory."""
+        rights = [operand for operand in self.operands.matrices if operand.side == 1]
+        places = [self.contraction.roles(operand.tensor.type.axes).index("cols") for operand in rights]
+        steps = [f"{operand.name}.stride({at}) == 1" for operand, at in zip(rights, places, strict=True)]
+        return " or ".join(steps) or "False"
+
+    def sliced(self) -> list[str]:
+        """The lines that take a tile's sums apart, slice by slice."""
+
+        def slices(name: str) -> str:
+            if self.plan.halved:
+                return ", ".join(f"{name}{half}" for half in HALVES)
+            return f"{SLICERS[self.plan.slices]}({name}, BLOCK_M, BLOCK_N)"
+
+        return [f"{name}_slices = {slices(name)}" for name in self.contraction.sums]
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
@@ -167,7 +193,7 @@ class Products(Common):
     def specialises(self) -> bool:
         """Whether warps divide the work: of several products that are of plain matrices."""
         sides = [side for product in self.contraction.products for side in product.sides]
-        several = len(self.contraction.products) > 1 and not self.operands.joined
+        several = len(self.contraction.sums) > 1 and not self.operands.joined
         return several and all(isinstance(side, Load) for side in sides)
 
     def overlap(self) -> dict[str, str]:
@@ -299,9 +325,14 @@ class Products(Common):
     def describe(self, kernel: Kernel) -> list[str]:
         lines = []
         names = [argument.spelling for argument in kernel.arguments]
-        for operand in self.operands.matrices:
+        for side, block in enumerate(("block_m", "block_n") if self.plan.takes_turns else ()):
+            sides = [operand for operand in self.operands.matrices if operand.side == side]
+            made, given = [f"{operand.name}_desc" for operand in sides], [self.inner_last(operand) for operand in sides]
+            flag = list(TURNS.values())[side].lower()
+            lines.append(f"{tuple_text(made)}, {flag} = _descriptors({tuple_text(given)}, {block}, block_k)")
+        for operand in () if lines else self.operands.matrices:
             if f"{operand.name}_desc" in names:
-                block = ("block_m", "block_n")[operand.side]
+                block = ("block_m", "block_n // 2" if self.plan.halved else "block_n")[operand.side]
                 described = f"_descriptor({self.inner_last(operand)}, {block}, block_k)"
                 lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
         if joined := self.operands.joined:
@@ -325,12 +356,13 @@ class Products(Common):
         order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
         return f"{operand.name}.permute({', '.join(map(str, order))})"
 
-    def workspaces(self, names: list[str]) -> list[str]:
+    def workspaces(self) -> list[str]:
         dtypes = {"ACC": "_torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
         dtypes["COMPUTE"] = "_torch_dtype(compute)"
         dtype = dtypes[self.plan.accumulator]
         sizes = "n_parts, n_batch, n_rows, n_cols" if self.contraction.batch else "n_parts, n_rows, n_cols"
-        return [f"{name}_part = torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)" for name in names]
+        made = f"torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)"
+        return [f"{name}_part = {made}" for name in self.contraction.sums]
 
     @property
     def tiles(self) -> str:
@@ -352,6 +384,7 @@ class Products(Common):
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""
         values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
+        values |= {flag: flag.lower() for flag in TURNS.values()}
         values |= {operand.flag: self.flag(operand) for operand in self.operands.matrices}
         values |= {joined.flag: joined.flag.lower()} if (joined := self.operands.joined) else {}
         return ", ".join([*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"])

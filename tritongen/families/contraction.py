@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import converted, param_arguments, param_casts, stored
@@ -21,6 +21,7 @@ from ..structure import Program, references
 from ..tile import Tensor, loads, mentions, needed
 from ..triangles import kept_where
 from ..views import Argument, Kernel
+from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
 from .places import COUNTS, Places, inner_of, stride
 
@@ -38,6 +39,8 @@ class ContractionKernels:
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
+    takes_turns: bool  # whether descriptors copy blocks of one product after those of another
+    halved: bool  # whether descriptors copy a tile's columns, and it sums them, in two halves
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
@@ -57,6 +60,8 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.accumulator,
         builder.reduces_rows(),
         builder.slices,
+        builder.takes_turns,
+        builder.halved,
         builder.kept is not None,
         builder.pointers(),
         builder.descriptors() if is_described(program.op, program.contraction, operands) else None,
@@ -84,6 +89,7 @@ class _Builder:
         is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
+        self.takes_turns = take_turns(self.op, contraction, self.operands)
         self.places = Places(self.op, contraction, self.compute)
         self.kept = kept_where(self.op, contraction)
 
@@ -136,7 +142,7 @@ class _Builder:
                 scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
                 lines.loop.append(Line(f"{product.name} += {self.dot(*names)}{scale}"))
             else:
-                lines.loop.append(self.summing(product.name, *names))
+                lines.loop.append(self.summing(product.sum, *names))
 
     def summing(self, name: str, left: str, right: str) -> Line:
         """The line that adds a block's product to a sum."""
@@ -241,13 +247,13 @@ class _Builder:
 
     def start(self, width: str = "BLOCK_N", names: Iterable[str] = ()) -> list[Line]:
         zeros = f"tl.zeros([BLOCK_M, {width}], {self.accumulator})"
-        return [Line(f"{name} = {zeros}") for name in names or self.products]
+        return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
 
     def after(self, lines: _Lines, store: Callable[[Result, Line], list[Line]]) -> None:
         """What happens to the sums: the rest of the math, and the stores."""
         lowering = self.lowering()
         outputs = [result.output.name for result in self.op.results]
-        values = [v for v in self.needed_after(outputs) if v.name not in self.products]
+        values = [v for v in self.needed_after(outputs) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
@@ -266,7 +272,7 @@ class _Builder:
         for value in reversed(self.op.values):
             if value.name in wanted:
                 found.append(value)
-                if value.name not in self.products:
+                if value.name not in self.contraction.sums:
                     wanted |= references(value.node)
         return found[::-1]
 
@@ -285,14 +291,14 @@ class _Builder:
     def parts(self) -> Kernel:
         lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
-        for name in self.products:
+        for name in self.contraction.sums:
             lines.end.append(Line(f"tl.store({self.places.part(name, 'split')}, {name}, mask=tile_mask)"))
         doc = "A part of each sum, for few tiles and a long inner axis."
         return self.kernel("part_kernel", doc, lines)
 
     def combine(self) -> Kernel:
         lines = _Lines(setup=self.start())
-        for name in self.products:
+        for name in self.contraction.sums:
             other = "0" if self.accumulator == "tl.int32" else "0.0"
             lines.loop.append(
                 Line(f"{name} += tl.load({self.places.part(name, 'split')}, mask=tile_mask, other={other})")
@@ -304,17 +310,8 @@ class _Builder:
         lines = _Lines(setup=self.limit())
 
         def read(operand: Operand) -> list[Line]:
-            at = ("first_row", "first_col")[operand.side]
-            batch = "matrix, " if "batch" in self.places.roles(operand.name) else ""
-            block = ("BLOCK_M", "BLOCK_N")[operand.side]
-            as_is, turned = ((at, "start"), ("start", at)) if operand.side == 0 else (("start", at), (at, "start"))
-            shape = [(block, "BLOCK_K"), ("BLOCK_K", block)]
-            shapes = shape if operand.side == 0 else shape[::-1]
-            cut = [f".reshape({', '.join(one)})" if batch else "" for one in shapes]
-            text = f"{operand.name}_desc.load([{batch}{', '.join(as_is)}]){cut[0]}"
-            other = f"{operand.name}_desc.load([{batch}{', '.join(turned)}]){cut[1]}.T"
-            last, first = (text, other) if operand.side == 0 else (other, text)
-            return [Line(f"{operand.name} = {last} if {operand.flag} else {first}")]
+            batched = "batch" in self.places.roles(operand.name)
+            return [copied(operand.name, operand.side, operand.flag, batched)]
 
         if joined := self.operands.joined:
             (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
@@ -322,6 +319,20 @@ class _Builder:
             lines.setup += self.start("2 * BLOCK_N", [joined.sum])
             lines.loop += [*read(left), Line(f"{joined.name} = {both}")]
             lines.loop.append(self.summing(joined.sum, left.name, joined.name))
+        elif self.halved:
+            (name,) = self.contraction.sums
+            left, right = sorted(self.operands.matrices, key=lambda operand: operand.side)
+            lines.setup += self.start("BLOCK_N // 2", [f"{name}{half}" for half in HALVES])
+            first, second = (self.summing(f"{name}{half}", left.name, f"{right.name}{half}") for half in HALVES)
+            lines.loop += [*read(left), *(copied(right.name, 1, right.flag, False, half) for half in HALVES)]
+            lines.loop += [first, replace(second, comment="")]
+        elif self.takes_turns:
+            batched = "batch" in self.places.roles(self.operands.matrices[0].name)
+            summed = "n_summed" if self.kept else "n_inner"
+            lines.setup += [*self.start(), Line(f"n_steps = tl.cdiv({summed}, BLOCK_K)")]
+            lines.loop += turns(self.contraction)
+            lines.loop += [copied(name, side, flag, batched) for side, (name, flag) in enumerate(TURNS.items())]
+            lines.loop.append(self.summing(*self.contraction.sums, *TURNS))
         else:
             lines.setup += self.start()
             self.block(lines, read)
@@ -350,6 +361,13 @@ class _Builder:
         return self.kernel("descriptor_kernel", doc, lines, described=True)
 
     @property
+    def halved(self) -> bool:
+        """Whether a tile is summed in halves: of float8, a block's sum takes as many registers as the sum of all."""
+        names = {f"{name}{half}" for name in (*self.operands.names, *self.contraction.sums) for half in HALVES}
+        plain = len(self.contraction.products) == 1 and not self.contraction.groups and not self.reduces_rows()
+        return self.operands.float8 and plain and self.slices == 2 and not names & self.op.names
+
+    @property
     def slices(self) -> int:
         """In how many parts a tile is finished: matrices that are read beside it take shared memory."""
         outputs = [result.output.name for result in self.op.results]
@@ -373,7 +391,7 @@ class _Builder:
         made = [result.output.name for result in self.op.results]
         joined = self.operands.joined if described else None
         names = [tensor.name for tensor in self.op.inputs] + ([joined.name] if joined else []) + made
-        for name in names + [f"{name}_part" for name in self.products]:
+        for name in names + [f"{name}_part" for name in self.contraction.sums]:
             arguments += [
                 Argument(f"{name}_{kind}", name if kind == "ptr" else f"{name}_desc")
                 for kind in ("desc", "ptr")
@@ -406,11 +424,12 @@ class _Builder:
         arguments += param_arguments(self.op, self.compute, every)
         constexprs = [p.name for p in self.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
         constexprs += [operand.flag for operand in self.operands.matrices if mentions(every, operand.flag)]
+        constexprs += list(TURNS.values()) if described and self.takes_turns else []
         constexprs += [joined.flag] if joined else []
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
         tiling = set() if suffix == "combine_kernel" else {"_grouped"}
-        tiling |= {SLICERS[self.slices]} if described and not self.reduces_rows() else set()
+        tiling |= {SLICERS[self.slices]} if described and not self.reduces_rows() and not self.halved else set()
         tiling |= {"_halves"} if joined else set()
         return Kernel(
             name=f"_{self.op.name}_{suffix}",

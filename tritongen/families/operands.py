@@ -172,7 +172,7 @@ def _joined(op: Op, contraction: Contraction) -> Joined | None:
         return None
     one, other = contraction.products
     rights = [side for side in (one.right, other.right) if isinstance(side, Load)]
-    if one.left != other.left or len({side.name for side in rights}) < 2:
+    if one.left != other.left or one.sum == other.sum or len({side.name for side in rights}) < 2:
         return None
     first, second = (Operand(op.input(side.name), 1) for side in rights)
     if any(contraction.roles(each.tensor.type.axes) != ("cols", "inner") for each in (first, second)):
