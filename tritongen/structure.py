@@ -51,6 +51,7 @@ def recognise(op: Op) -> Program:
 def _contraction(op: Op, contraction: Contraction) -> Program:
     names = [t.name for t in op.inputs] + [v.name for v in op.values]
     own = TILES | {f"{name}_{what}" for name in names for what in ("desc", "inner_last", "slices", "left", "right")}
+    own |= {"group", "group_blocks", "group_size"} if contraction.groups else set()
     mistakes = _clashes(op, own, "tiles of a matrix product use it themselves")
     mistakes += _apart(op, set(contraction.cols))
     if mistakes:
