@@ -295,9 +295,7 @@ def _descriptor(
 def _descriptors(
     tensors: tuple[torch.Tensor, ...], block: int, block_inner: int
 ) -> tuple[list[TensorDescriptor], bool]:
-    """Descriptors like `_descriptor`'s of matrices that are all taken as the first of them lies; what does not lie so is
-    copied.
-    """
+    """Descriptors like `_descriptor`'s of matrices that are all taken as the first lies; what lies otherwise is copied."""
     first, inner_last = _descriptor(tensors[0], block, block_inner)
     descriptors = [first]
     for tensor in tensors[1:]:

@@ -1,0 +1,107 @@
+"""Rates of the matrix products of bench/products.py with other tiles than the rule picks: what the tables came from.
+
+    python bench/tiles.py --only NAME [--by pointers] [TILE ...]
+
+A tile is ROWSxCOLSxINNER/WARPS/STAGES, or ROWSxCOLSxINNER/WARPS/STAGES/PROGRAMS for how many programs take tiles in
+turn. Random data; the rule's choice, the others and torch's take turns in an order that is drawn for each round, and
+the medians of the rounds are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+from products import ROUNDS, batches, layers, milliseconds, products, scaled
+from triton.runtime.errors import OutOfResources
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration, and how many programs run at once; None where the rule says."""
+
+    name: str
+    config: triton.Config | None
+    programs: int | None
+
+
+def choice(text: str) -> Choice:
+    """What is written as ROWSxCOLSxINNER/WARPS/STAGES[/PROGRAMS]; ValueError for anything else."""
+    tile, warps, stages, *programs = text.split("/")
+    rows, cols, inner = (int(length) for length in tile.split("x"))
+    blocks = {"BLOCK_M": rows, "BLOCK_N": cols, "BLOCK_K": inner, "GROUP": 8}
+    config = triton.Config(blocks, num_warps=int(warps), num_stages=int(stages))
+    return Choice(text, config, int(*programs) if programs else None)
+
+
+def as_chosen(
+    run: Callable[[], Any], kernel: ModuleType, configs: ModuleType, one: Choice, by: str
+) -> Callable[[], Any]:
+    """A call of an operator with its rules saying one choice. Raises OutOfResources where that does not fit."""
+    module: Any = configs
+    launches: Any = kernel
+    known: dict[Any, Any] = {}
+    said: dict[str, Any] = {}
+    if by == "pointers":
+        said["use_descriptors"] = lambda *_: False
+    if one.config is not None:
+        said |= dict.fromkeys(("choose_descriptors", "choose_pointers"), lambda *_: one.config)
+        said["choose_stages"] = lambda config, *_: config.num_stages
+    if one.programs is not None:
+        said["resident_programs"] = lambda _: one.programs
+    said = {name: rule for name, rule in said.items() if hasattr(module, name)}
+
+    def chosen() -> Any:
+        rules = {name: getattr(module, name) for name in said}
+        own, launches._Launches.known = launches._Launches.known, known
+        vars(module).update(said)
+        try:
+            return run()
+        finally:
+            launches._Launches.known = own
+            vars(module).update(rules)
+
+    chosen()
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tiles", nargs="*", type=choice)
+    parser.add_argument("--only", default="", help="the cases whose name has this in it")
+    parser.add_argument("--by", choices=("descriptors", "pointers"), default="descriptors")
+    options = parser.parse_args()
+    choices = [Choice("as the rule says", None, None), *options.tiles]
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
+    for part in (products, batches, layers, scaled):
+        for name, operations, ours, peers in part():
+            if options.only not in name:
+                continue
+            operator = name.split()[0]
+            kernel, configs = (
+                importlib.import_module(f"generated.{operator}.{file}") for file in ("kernel", "configs")
+            )
+            runs = dict(peers)
+            for one in choices:
+                with contextlib.suppress(OutOfResources):  # What does not fit is left out.
+                    runs[one.name] = as_chosen(ours, kernel, configs, one, options.by)
+            times: dict[str, list[float]] = {label: [] for label in runs}
+            for _ in range(ROUNDS):
+                for label in random.sample(sorted(runs), len(runs)):
+                    times[label].append(milliseconds(runs[label]))
+            print(f"\n{name}, TFLOP/s")
+            for label in runs:
+                print(f"  {operations / statistics.median(times[label]) * 1e-9:7,.0f}  {label}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
