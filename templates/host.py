@@ -295,7 +295,7 @@ def _descriptor(
 def _descriptors(
     tensors: tuple[torch.Tensor, ...], block: int, block_inner: int
 ) -> tuple[list[TensorDescriptor], bool]:
-    """Descriptors like `_descriptor`'s of matrices that are all taken as the first lies; what lies otherwise is copied."""
+    """Descriptors of matrices, as `_descriptor` gives one, that are all taken as the first lies; others are copied."""
     first, inner_last = _descriptor(tensors[0], block, block_inner)
     descriptors = [first]
     for tensor in tensors[1:]:

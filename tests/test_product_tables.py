@@ -11,7 +11,6 @@ import torch
 from importing import module_at
 
 from tritongen.compile import program_of
-from tritongen.families.added import sharing_sums
 from tritongen.families.copies import take_turns
 from tritongen.families.operands import operands_of
 from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
@@ -177,19 +176,19 @@ torch = "x"
     ("lines", "sums"),
     [
         ('y = "sum(x * one, K) + sum(z * other, K)"', ["y"]),
-        ('y = "tanh(sum(x * one, K) + sum(z * other, K) + sum(z * one, K))"', ["y_sum"]),
-        ('p = "sum(x * one, K)"\nq = "sum(z * other, K)"\ny = "exp(p + q)"', ["p"]),
+        ('y = "tanh(sum(x * one, K) + sum(z * other, K) + sum(z * one, K))"', ["y_sums"]),
+        ('p = "sum(x * one, K)"\nq = "sum(z * other, K)"\ny = "exp(p + q)"', ["y_sums"]),
         ('p = "sum(x * one, K)"\nq = "sum(z * other, K)"\ny = "p + q + exp(q)"', ["p", "q"]),
         ('y = "sum(x * one, K) - sum(z * other, K)"', ["y_sum", "y_sum_"]),
         ('y = "sum(x * one, K) + exp(sum(z * other, K)) + sum(z * one, K)"', ["y_sum", "y_sum_", "y_sum__"]),
-        ('y = "sum(x * one, K) + sum(z * other, K) + exp(sum(z * one, K) + sum(x * other, K))"', ["y_sum", "y_sum__"]),
+        ('y = "sum(x * one, K) + sum(z * other, K) + exp(sum(z * one, K) + sum(x * other, K))"', ["y_sums", "y_sums_"]),
     ],
     ids=["line", "inside", "names", "used_twice", "difference", "apart", "two_sums"],
 )
 def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -> None:
     program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x="T[M, K]")))
     assert program.contraction is not None
-    assert list(sharing_sums(program.op, program.contraction)[1].sums) == sums
+    assert list(program.contraction.sums) == sums
 
 
 @pytest.mark.parametrize(
@@ -206,8 +205,8 @@ def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> No
     """In a step each, where descriptors copy what is multiplied."""
     program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
     assert program.contraction is not None
-    op, contraction = sharing_sums(program.op, program.contraction)
-    assert take_turns(op, contraction, operands_of(op, contraction)) == in_turn
+    operands = operands_of(program.op, program.contraction)
+    assert take_turns(program.op, program.contraction, operands) == in_turn
 
 
 def test_few_rows_are_one_tile(configs: ModuleType) -> None:

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .families.added import sharing_sums
 from .families.operands import operands_of
 from .ir import Op, Result
 from .modules import Module
@@ -138,7 +137,7 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
 
 def swapped(program: Program) -> str:
     """Tensors with the two that one descriptor copies in each other's place, so that both orders in memory are seen."""
-    joined = operands_of(*sharing_sums(program.op, program.contraction)).joined if program.contraction else None
+    joined = operands_of(program.op, program.contraction).joined if program.contraction else None
     if joined is None:
         return ""
     other = {joined.first.name: joined.second.name, joined.second.name: joined.first.name}

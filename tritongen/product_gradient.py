@@ -41,11 +41,12 @@ class _Parts:
 class _Planner:
     def __init__(self, program: Program, contraction: Contraction, grad: Grad) -> None:
         self.op, self.grad = program.op, grad
-        self.products = {product.name: product for product in contraction.products}
+        self.products = {name: [p for p in contraction.products if p.sum == name] for name in contraction.sums}
+        self.reduced = {product.name for product in contraction.products}
         self.taken = self.op.names
-        self.inside = {name: self.inputs_of(product) for name, product in self.products.items()}
+        self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
         self.active = [name for name, inputs in self.inside.items() if set(inputs) & set(grad.wrt)]
-        self.sums = {name: self.sum_of(product) for name, product in self.products.items()}
+        self.sums = {name: self.sum_of(name) for name in self.products}
         self.converted: dict[str, tuple[str, Dtype]] = {}
 
     def fresh(self, name: str) -> str:
@@ -53,16 +54,18 @@ class _Planner:
         self.taken.add(name)
         return name
 
-    # The products, as what follows them sees them
+    # The sums of products, as what follows them sees them
 
-    def inputs_of(self, product: Product) -> list[str]:
+    def inputs_of(self, products: list[Product]) -> list[str]:
         """The inputs that are multiplied."""
-        names = [name for side in product.sides for name in references(side)]
-        nodes = [*product.sides, *(value.node for value in needed(self.op.values, names))]
+        sides = [side for product in products for side in product.sides]
+        names = [name for side in sides for name in references(side)]
+        nodes = [*sides, *(value.node for value in needed(self.op.values, names))]
         return list(dict.fromkeys(n.name for node in nodes for n in walk(node) if isinstance(n, Load)))
 
-    def dtype_of(self, product: Product) -> Dtype:
+    def dtype_of(self, name: str) -> Dtype:
         """The dtype that is multiplied."""
+        product = self.products[name][0]
         dtype = promote(product.left.dtype, product.right.dtype)
         return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))
 
@@ -72,18 +75,18 @@ class _Planner:
         first = {variable: name for name, variable in reversed(variables.items()) if variable}
         return replace(dtype, of=tuple(dict.fromkeys(first.get(variables.get(leaf, ""), leaf) for leaf in dtype.of)))
 
-    def sum_of(self, product: Product) -> Input:
-        """A product as an input: under its own name, unless that is a result's."""
-        node = self.op.value(product.name).node
+    def sum_of(self, product: str) -> Input:
+        """A sum of products as an input: under its own name, unless that is a result's."""
+        node = self.op.value(product).node
         results = [result for result in self.op.results if set(result.axes) == set(node.axes)]
         axes = results[0].axes if results else node.axes
-        is_result = any(result.output.name == product.name for result in self.op.results)
-        name = self.fresh(f"{product.name}_sum") if is_result else product.name
+        is_result = any(result.output.name == product for result in self.op.results)
+        name = self.fresh(f"{product}_sum") if is_result else product
         return Input(name, self.type_of(self.saved_dtype(product), axes))
 
-    def saved_dtype(self, product: Product) -> Dtype:
+    def saved_dtype(self, product: str) -> Dtype:
         """A softmax would tell what half precision rounds; rows that a tile holds are short."""
-        rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.products]
+        rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
         return Dtype("float", (), "compute") if rows else self.dtype_of(product)
 
     def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
@@ -101,7 +104,7 @@ class _Planner:
         found = self.gradient_after(after)
         outgoing = {name: self.outgoing(found, name) for name in self.active}
         between = {
-            self.sums[name].name: self.dtype_of(self.products[name])
+            self.sums[name].name: self.dtype_of(name)
             for name, node in outgoing.items()
             if isinstance(node, Load) and node.name == self.own(found, name) and node.name not in self.converted
         }
@@ -179,7 +182,7 @@ class _Planner:
         if seed is None:
             return mine
         result = next(r for r in self.op.results if (r.output.name, seed.name) in found.seeds)
-        dtype = self.dtype_of(self.products[product])
+        dtype = self.dtype_of(product)
         if self.shared(result.dtype) == dtype:
             return node
         self.converted[own] = (seed.name, dtype)
@@ -324,7 +327,7 @@ class _Planner:
         if not op.value(name).source:
             named = (replace(v, source=spelled(node)) if v.name == name else v for v in op.values)
             op = replace(op, values=tuple(named))
-        dtype = self.dtype_of(self.products[self.active[0]])
+        dtype = self.dtype_of(self.active[0])
         axes = tuple(axis for axis in op.axes if axis in node.axes)
         result = Result(Output(name, "auto", plain_shape(axes)), Ref(name, node.axes, node.dtype), axes, dtype)
         return restricted(op, (result,), f"_{name}")
@@ -347,9 +350,9 @@ class _Planner:
         results = []
         seeds = {seed: name for name, seed in gradient.seeds}
         for name, node in outgoing.items():
-            sum_node, product = self.op.value(name).node, self.products[name]
+            sum_node = self.op.value(name).node
             for load in (part for part in walk(node) if isinstance(part, Load) and part.axes):
-                own = self.type_of(self.dtype_of(product), self.sums[name].type.axes)
+                own = self.type_of(self.dtype_of(name), self.sums[name].type.axes)
                 seed, _ = self.converted.get(load.name, (load.name, None))
                 if seed in seeds:
                     result = next(r for r in self.op.results if r.output.name == seeds[seed])
@@ -367,7 +370,7 @@ class _Planner:
         op = self.op
         read = {tensor.name for part in parts for tensor in part.op.inputs}
         saved = {own: (name, Dtype("float", (), "compute")) for own, name in gradient.saved}
-        saved |= {tensor.name: (name, self.saved_dtype(self.products[name])) for name, tensor in self.sums.items()}
+        saved |= {tensor.name: (name, self.saved_dtype(name)) for name, tensor in self.sums.items()}
         values, results = op.values, op.results
         for own, (name, dtype) in saved.items():
             if own not in read:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from .factors import SHORTEST
-from .families.added import sharing_sums
 from .families.contraction import SLICERS, ContractionKernels, plan_contraction
 from .families.copies import HALVES, TURNS
 from .families.operands import Operand
@@ -38,10 +36,9 @@ class Products(Common):
     def __init__(self, program: Program, around: Around, calls: str = "") -> None:
         self.calls = calls
         assert program.contraction is not None
-        op, self.contraction = sharing_sums(program.op, program.contraction)
-        program = replace(program, op=op, contraction=self.contraction)
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
+        self.contraction = program.contraction
         plan = self.plan
         kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
         kernels = [] if calls else kernels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .added import sharing_sums
 from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
 from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, rebuild, unused, walk
@@ -36,7 +37,7 @@ def recognise(op: Op) -> Program:
     op = name_reductions(op)
     mistakes = [m for value in op.values if (m := _unsupported(op, value))]
     if not mistakes and (found := contraction_of(op)):
-        return _contraction(*found)
+        return _contraction(*sharing_sums(*found))
     overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, tuple(overs)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ..contractions import Contraction
-from ..ir import Call, Node, Op, Ref, Value, children, rebuild, walk
+from .contractions import Contraction
+from .ir import Call, Node, Op, Ref, Value, children, rebuild, unused, walk
 
 
 def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
-    """The operator and its products, of which those that are only added share a sum.
+    """The operator and its products, of which those that are only added share a sum, which has a name.
 
     It is the line's that adds them, where that does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`.
     """
@@ -20,21 +20,27 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
     uses = Counter(part.name for node in nodes for part in walk(node) if isinstance(part, Ref))
     results = {result.output.name for result in op.results}
     once = {p.name for p in contraction.products if uses[p.name] == 1 and p.name not in results}
+    names = op.names
     sums: dict[str, str] = {}
-
-    def shared(node: Node) -> Node:
-        if names := _added(node, once):
-            sums.update(dict.fromkeys(names, names[0]))
-            return Ref(names[0], node.axes, node.dtype)
-        return rebuild(node, tuple(shared(child) for child in children(node)))
-
     values: list[Value] = []
+
+    def named(node: Node, line: str) -> Node:
+        """The node with what adds products under a name of its own."""
+        if not (terms := _added(node, once)):
+            return rebuild(node, tuple(named(child, line) for child in children(node)))
+        name = unused(f"{line}_sums", names)
+        names.add(name)
+        sums.update(dict.fromkeys(terms, name))
+        values.append(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
     for value in op.values:
-        if names := _added(value.node, once):
-            sums.update(dict.fromkeys(names, value.name))
+        if terms := _added(value.node, once):
+            sums.update(dict.fromkeys(terms, value.name))
             values.append(value)
         else:
-            values.append(replace(value, node=shared(value.node)))
+            node = named(value.node, value.name)
+            values.append(replace(value, node=node))
     products = tuple(replace(product, sum=sums.get(product.name, product.name)) for product in contraction.products)
     return replace(op, values=tuple(values)), replace(contraction, products=products)
 
