@@ -309,9 +309,9 @@ class _Builder:
     def descriptors(self) -> Kernel:
         lines = _Lines(setup=self.limit())
 
-        def read(operand: Operand) -> list[Line]:
+        def read(operand: Operand, half: str = "") -> list[Line]:
             batched = "batch" in self.places.roles(operand.name)
-            return [copied(operand.name, operand.side, operand.flag, batched)]
+            return [copied(operand.name, operand.side, operand.flag, batched, half)]
 
         if joined := self.operands.joined:
             (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
@@ -324,7 +324,7 @@ class _Builder:
             left, right = sorted(self.operands.matrices, key=lambda operand: operand.side)
             lines.setup += self.start("BLOCK_N // 2", [f"{name}{half}" for half in HALVES])
             first, second = (self.summing(f"{name}{half}", left.name, f"{right.name}{half}") for half in HALVES)
-            lines.loop += [*read(left), *(copied(right.name, 1, right.flag, False, half) for half in HALVES)]
+            lines.loop += [*read(left), *(line for half in HALVES for line in read(right, half))]
             lines.loop += [first, replace(second, comment="")]
         elif self.takes_turns:
             batched = "batch" in self.places.roles(self.operands.matrices[0].name)
