@@ -139,8 +139,10 @@ class Products(Common):
         """Whether columns of a right matrix lie next to one another in memory."""
         rights = [operand for operand in self.operands.matrices if operand.side == 1]
         places = [self.contraction.roles(operand.tensor.type.axes).index("cols") for operand in rights]
-        steps = [f"{operand.name}.stride({at}) == 1" for operand, at in zip(rights, places, strict=True)]
-        return " or ".join(steps) or "False"
+        steps = [f"{operand.name}.stride({at})" for operand, at in zip(rights, places, strict=True)]
+        if self.around.register == "triton_op":  # A trace has them as numbers, as it has the lengths.
+            steps = [f"int({step})" for step in steps]
+        return " or ".join(f"{step} == 1" for step in steps) or "False"
 
     def sliced(self) -> list[str]:
         """The lines that take a tile's sums apart, slice by slice."""
