@@ -110,6 +110,21 @@ def milliseconds(run: Callable[[], Any]) -> float:
     return float(triton.testing.do_bench(run, warmup=10, rep=20, return_mode="median"))
 
 
+def cases(only: str) -> Iterator[Case]:
+    """The cases whose name has a text in it."""
+    for part in (products, batches, layers, scaled):
+        yield from (case for case in part() if only in case[0])
+
+
+def rates(runs: dict[str, Callable[[], Any]], operations: float) -> dict[str, float]:
+    """TFLOP/s of calls that take turns in an order drawn for each round: the medians of the rounds."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name in random.sample(sorted(runs), len(runs)):
+            times[name].append(milliseconds(runs[name]))
+    return {name: operations / statistics.median(found) * 1e-9 for name, found in times.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="the cases whose name has this in it")
@@ -117,23 +132,15 @@ def main() -> None:
     options = parser.parse_args()
     rows = ["| case | ours, TFLOP/s | torch's | ratio |", "|---|--:|--:|--:|"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    for part in (products, batches, layers, scaled):
-        for name, operations, ours, peers in part():
-            if options.only not in name:
-                continue
-            got, want = ours(), next(iter(peers.values()))()
-            error = float((got.float() - want.float()).abs().max() / want.float().abs().max())
-            assert error < 2e-2, f"{name}: off by {error}"
-            runs = {"": ours, **peers}
-            times: dict[str, list[float]] = {peer: [] for peer in runs}
-            for _ in range(ROUNDS):
-                for peer in random.sample(sorted(times), len(times)):
-                    times[peer].append(milliseconds(runs[peer]))
-            rate = {peer: operations / statistics.median(found) * 1e-9 for peer, found in times.items()}
-            text = ", ".join(f"{peer} {rate[peer]:,.0f}" for peer in peers)
-            ratios = ", ".join(f"{rate[''] / rate[peer]:.2f}" for peer in peers)
-            rows.append(f"| {name} | {rate['']:,.0f} | {text} | {ratios} |")
-            print(rows[-1], flush=True)
+    for name, operations, ours, peers in cases(options.only):
+        got, want = ours(), next(iter(peers.values()))()
+        error = float((got.float() - want.float()).abs().max() / want.float().abs().max())
+        assert error < 2e-2, f"{name}: off by {error}"
+        rate = rates({"": ours, **peers}, operations)
+        text = ", ".join(f"{peer} {rate[peer]:,.0f}" for peer in peers)
+        ratios = ", ".join(f"{rate[''] / rate[peer]:.2f}" for peer in peers)
+        rows.append(f"| {name} | {rate['']:,.0f} | {text} | {ratios} |")
+        print(rows[-1], flush=True)
     if options.markdown:
         options.markdown.write_text("\n".join(rows) + "\n")
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import random
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,7 +19,7 @@ from typing import Any
 
 import torch
 import triton
-from products import ROUNDS, batches, layers, milliseconds, products, scaled
+from products import cases, rates
 from triton.runtime.errors import OutOfResources
 
 
@@ -82,25 +80,16 @@ def main() -> None:
     options = parser.parse_args()
     choices = [Choice("as the rule says", None, None), *options.tiles]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    for part in (products, batches, layers, scaled):
-        for name, operations, ours, peers in part():
-            if options.only not in name:
-                continue
-            operator = name.split()[0]
-            kernel, configs = (
-                importlib.import_module(f"generated.{operator}.{file}") for file in ("kernel", "configs")
-            )
-            runs = dict(peers)
-            for one in choices:
-                with contextlib.suppress(OutOfResources):  # What does not fit is left out.
-                    runs[one.name] = as_chosen(ours, kernel, configs, one, options.by)
-            times: dict[str, list[float]] = {label: [] for label in runs}
-            for _ in range(ROUNDS):
-                for label in random.sample(sorted(runs), len(runs)):
-                    times[label].append(milliseconds(runs[label]))
-            print(f"\n{name}, TFLOP/s")
-            for label in runs:
-                print(f"  {operations / statistics.median(times[label]) * 1e-9:7,.0f}  {label}", flush=True)
+    for name, operations, ours, peers in cases(options.only):
+        operator = name.split()[0]
+        kernel, configs = (importlib.import_module(f"generated.{operator}.{file}") for file in ("kernel", "configs"))
+        runs = dict(peers)
+        for one in choices:
+            with contextlib.suppress(OutOfResources):  # What does not fit is left out.
+                runs[one.name] = as_chosen(ours, kernel, configs, one, options.by)
+        print(f"\n{name}, TFLOP/s")
+        for label, rate in rates(runs, operations).items():
+            print(f"  {rate:7,.0f}  {label}", flush=True)
 
 
 if __name__ == "__main__":

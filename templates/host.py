@@ -272,6 +272,13 @@ def _aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
     return like.new_empty((*outer, _cdiv(length, whole) * whole))[..., :length]
 
 
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor where a descriptor can step through it, else a copy where one can."""
+    if _is_aligned(tensor):
+        return tensor
+    return _aligned_empty(tensor, *tensor.shape).copy_(tensor)
+
+
 def _descriptor(
     tensor: torch.Tensor, block: int, block_inner: int
 ) -> tuple[TensorDescriptor, bool]:
@@ -281,15 +288,13 @@ def _descriptor(
     which tensor cores read along the inner axis alone, is copied to where one can: the product reads it many times.
     """
     blocks = [1] * (tensor.ndim - 2)
-    if _is_aligned(tensor):
-        return TensorDescriptor.from_tensor(tensor, [*blocks, block, block_inner]), True
-    if _is_aligned(tensor.mT) and tensor.itemsize > 1:
+    if not _is_aligned(tensor) and _is_aligned(tensor.mT) and tensor.itemsize > 1:
         return (
             TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
             False,
         )
-    padded = _aligned_empty(tensor, *tensor.shape).copy_(tensor)
-    return TensorDescriptor.from_tensor(padded, [*blocks, block, block_inner]), True
+    shape = [*blocks, block, block_inner]
+    return TensorDescriptor.from_tensor(_aligned(tensor), shape), True
 
 
 def _descriptors(
@@ -297,13 +302,9 @@ def _descriptors(
 ) -> tuple[list[TensorDescriptor], bool]:
     """Descriptors of matrices, as `_descriptor` gives one, that are all taken as the first lies; others are copied."""
     first, inner_last = _descriptor(tensors[0], block, block_inner)
-    descriptors = [first]
-    for tensor in tensors[1:]:
-        taken = tensor if inner_last else tensor.mT
-        if not _is_aligned(taken):
-            taken = _aligned_empty(taken, *taken.shape).copy_(taken)
-        descriptors.append(TensorDescriptor.from_tensor(taken, first.block_shape))
-    return descriptors, inner_last
+    others = [_aligned(tensor if inner_last else tensor.mT) for tensor in tensors[1:]]
+    described = [TensorDescriptor.from_tensor(one, first.block_shape) for one in others]
+    return [first, *described], inner_last
 
 
 def _joined_descriptor(

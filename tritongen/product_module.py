@@ -324,16 +324,18 @@ class Products(Common):
     def describe(self, kernel: Kernel) -> list[str]:
         lines = []
         names = [argument.spelling for argument in kernel.arguments]
-        for side, block in enumerate(("block_m", "block_n") if self.plan.takes_turns else ()):
-            sides = [operand for operand in self.operands.matrices if operand.side == side]
-            made, given = [f"{operand.name}_desc" for operand in sides], [self.inner_last(operand) for operand in sides]
-            flag = list(TURNS.values())[side].lower()
-            lines.append(f"{tuple_text(made)}, {flag} = _descriptors({tuple_text(given)}, {block}, block_k)")
-        for operand in () if lines else self.operands.matrices:
-            if f"{operand.name}_desc" in names:
-                block = ("block_m", "block_n // 2" if self.plan.halved else "block_n")[operand.side]
-                described = f"_descriptor({self.inner_last(operand)}, {block}, block_k)"
-                lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
+        blocks = "block_m", "block_n // 2" if self.plan.halved else "block_n"
+        if self.plan.takes_turns:
+            for side, (flag, block) in enumerate(zip(TURNS.values(), blocks, strict=True)):
+                sides = [operand for operand in self.operands.matrices if operand.side == side]
+                made = tuple_text([f"{operand.name}_desc" for operand in sides])
+                given = tuple_text([self.inner_last(operand) for operand in sides])
+                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k)")
+        else:
+            for operand in self.operands.matrices:
+                if f"{operand.name}_desc" in names:
+                    described = f"_descriptor({self.inner_last(operand)}, {blocks[operand.side]}, block_k)"
+                    lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
         if joined := self.operands.joined:
             described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
             lines.append(f"{joined.name}_desc, {joined.flag.lower()} = {described}")

@@ -80,7 +80,11 @@ class Tables:
 
 def tables_of(summing: Summing, schedule: Schedule) -> Tables:
     bytes_of_half = 1 if summing.bytes else 2
-    described = replace(summing, sides=(1, 1), terms=1) if summing.takes_turns else summing
+    described = summing
+    if summing.takes_turns:
+        described = replace(described, sides=(1, 1), terms=1)
+    if summing.halved:
+        described = replace(described, twice=False)
     return Tables(
         _fitting(DESCRIPTORS, described, schedule, _Memory(bytes_of_half, HOPPER, True)) if summing.described else (),
         _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
@@ -124,7 +128,7 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
         usual = (first.warps, first.block_m, first.block_n, first.stages)
         every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
         table = tuple(Tiles(w, m, n, first.block_k, s) for w, m, n, s in every)
-    if summing.twice and not (memory.described and summing.halved):  # Twice the registers.
+    if summing.twice:  # Twice the registers.
         table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
     if summing.bytes:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
