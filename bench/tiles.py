@@ -1,10 +1,10 @@
 """Rates of the matrix products of bench/products.py with other tiles than the rule picks: what the tables came from.
 
-    python bench/tiles.py --only NAME [--by pointers] [TILE ...]
+    python bench/tiles.py --only NAME [--by pointers] [--rounds COUNT] [TILE ...]
 
-A tile is ROWSxCOLSxINNER/WARPS/STAGES, or ROWSxCOLSxINNER/WARPS/STAGES/PROGRAMS for how many programs take tiles in
-turn. Random data; the rule's choice, the others and torch's take turns in an order that is drawn for each round, and
-the medians of the rounds are compared.
+A tile is ROWSxCOLSxINNER/WARPS/STAGES, with /PROGRAMS for how many programs take tiles in turn, and with
+/PROGRAMS/GROUP for how many rows of tiles are one group. Random data; the rule's choice, the others and torch's take
+turns in an order that is drawn for each round, and the medians of the rounds are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import triton
-from products import cases, rates
+from products import ROUNDS, cases, rates
 from triton.runtime.errors import OutOfResources
 
 
@@ -33,12 +33,12 @@ class Choice:
 
 
 def choice(text: str) -> Choice:
-    """What is written as ROWSxCOLSxINNER/WARPS/STAGES[/PROGRAMS]; ValueError for anything else."""
-    tile, warps, stages, *programs = text.split("/")
+    """What is written as ROWSxCOLSxINNER/WARPS/STAGES[/PROGRAMS[/GROUP]]; ValueError for anything else."""
+    tile, *numbers = text.split("/")
     rows, cols, inner = (int(length) for length in tile.split("x"))
-    blocks = {"BLOCK_M": rows, "BLOCK_N": cols, "BLOCK_K": inner, "GROUP": 8}
-    config = triton.Config(blocks, num_warps=int(warps), num_stages=int(stages))
-    return Choice(text, config, int(*programs) if programs else None)
+    warps, stages, programs, group = (*map(int, numbers), *(0, 8)[len(numbers) - 2 :])
+    blocks = {"BLOCK_M": rows, "BLOCK_N": cols, "BLOCK_K": inner, "GROUP": group}
+    return Choice(text, triton.Config(blocks, num_warps=warps, num_stages=stages), programs or None)
 
 
 def as_chosen(
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("tiles", nargs="*", type=choice)
     parser.add_argument("--only", default="", help="the cases whose name has this in it")
     parser.add_argument("--by", choices=("descriptors", "pointers"), default="descriptors")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     choices = [Choice("as the rule says", None, None), *options.tiles]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
@@ -88,7 +89,7 @@ def main() -> None:
             with contextlib.suppress(OutOfResources):  # What does not fit is left out.
                 runs[one.name] = as_chosen(ours, kernel, configs, one, options.by)
         print(f"\n{name}, TFLOP/s")
-        for label, rate in rates(runs, operations).items():
+        for label, rate in rates(runs, operations, options.rounds).items():
             print(f"  {rate:7,.0f}  {label}", flush=True)
 
 
