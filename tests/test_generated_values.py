@@ -276,7 +276,9 @@ def ways(configs: Any) -> list[dict[str, Any]]:
         pointers = {"use_descriptors": lambda *_: False, "choose_pointers": tiles}
         described = {"use_descriptors": lambda *_: True, "choose_descriptors": tiles}
         found = [pointers | {"choose_parts": lambda *_, parts=parts: parts} for parts in (1, 3)]
-        return [*found, described] if hasattr(configs, "DESCRIPTORS") else found
+        found += [described] if hasattr(configs, "DESCRIPTORS") else []
+        shared = described | {"choose_shares": lambda tiles, *_: (tiles - tiles // 2, 2)}
+        return [*found, shared] if hasattr(configs, "choose_shares") else found
     if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
         return [{"choose_flat": always(BLOCK=32), "choose_tile": always(BLOCK_M=8, BLOCK_N=16)}]
     found = []

@@ -27,8 +27,13 @@ INTERPRET: Any = InterpretedFunction.__getitem__
 
 @pytest.fixture
 def host() -> ModuleType:
-    """The functions that modules carry, with no launches known yet."""
+    """The functions that modules carry for launches, with none known yet."""
     return module_at(Path(templates_dir(), "launches.py"))
+
+
+def functions() -> ModuleType:
+    """The other functions that modules carry for the host."""
+    return module_at(Path(templates_dir(), "host.py"))
 
 
 class Kernel:
@@ -190,6 +195,53 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     assert host._launch_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
 
 
+def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleType) -> None:
+    kernel, first, other = Tiles(), torch.randn(12, 5001), torch.randn(12, 5001)
+
+    def launch(x: torch.Tensor) -> None:
+        by_name = {"x": x, "bias": None, "y": torch.empty(8, 16), "alpha": 2.0}
+        key = host._call_key("product", (x,))
+        if known := host._known_launch(key):
+            known(by_name)
+            return
+        described, _ = functions()._descriptor(x.T, 64, 4, 300)
+        args = (described, None, torch.empty(3, 8, 16), by_name["y"], 8, 2.0)
+        host._know(key, *(host._launch_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
+
+    for x in (first, other):
+        launch(x)
+        again = weakref.ref(x)
+    assert kernel.looked_up == 2
+    one, two = (launched[1].base for launched in kernel.launches)
+    assert one is two  # Copied once for both kernels.
+    assert one.stride() == (32, 1)
+    assert torch.equal(one, other.T)
+    kernel.launches.clear()
+    del x, first, other, one, two
+    assert again() is None
+
+
+@pytest.mark.parametrize(
+    ("n_inner", "n_others", "apart", "is_copy"),
+    [(4104, 4096, 4160, True), (4104, 4095, 4104, False), (4093, 300, 4096, True), (4160, 4096, 4160, False)],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
+    n_inner: int, n_others: int, apart: int, is_copy: bool, turned: bool
+) -> None:
+    matrix = torch.randn(192, n_inner).half()
+    given = matrix.T if turned else matrix
+    described, inner_last = functions()._descriptor(given, 64, 32, n_others)
+    # Of a matrix that lies the other way, tiles are copied as they lie, if a descriptor can step through it.
+    lies = turned and n_inner % 8 == 0
+    assert inner_last == (not lies)
+    assert described.block_shape == ([32, 64] if lies else [64, 32])
+    if turned and not lies:
+        apart, is_copy = 192, True
+    assert (described.base.stride(), "copied" in vars(described)) == ((apart, 1), is_copy)
+    assert torch.equal(described.base, given.T if lies else given)
+
+
 def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     gone = weakref.ref(x)
@@ -224,6 +276,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "pointers": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 1},
     "parts": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 3},
     "descriptors": {"use_descriptors": lambda *_: True},
+    "shares": {"use_descriptors": lambda *_: True, "choose_shares": lambda tiles, *_: (tiles - tiles // 2, 2)},
 }
 
 

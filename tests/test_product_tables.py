@@ -101,6 +101,31 @@ def test_sums_are_shared_by_three_programs_or_more(configs: ModuleType) -> None:
     assert configs.choose_parts(1, 512) == 1
 
 
+def test_tiles_are_shared_where_that_saves_enough(configs: ModuleType) -> None:
+    """What is left of whole rounds is shared where that saves 28 steps of a tile, by 8 steps each or more."""
+    assert configs.choose_shares(2048, 128, 132) == (68, 66)
+    assert configs.choose_shares(4096, 64, 132) == (4, 8)
+    assert configs.choose_shares(2048, 64, 132) == (68, 33)
+    assert configs.choose_shares(18, 1024, 132) == (18, 140)
+    assert [configs.choose_shares(tiles, 128, 132)[0] for tiles in (0, 110, 132, 264, 300, 390)] == [0, 0, 0, 0, 36, 0]
+
+
+def test_tiles_are_chosen_by_the_rounds_that_they_take(configs: ModuleType) -> None:
+    """Shapes and the best of the three tiles, as measured; the last two where programs share no sums."""
+    chosen = [
+        ((4096, 4096, 4096), 256),
+        ((2304, 4608, 4096), 256),  # Of 324 tiles, 60 are shared.
+        ((3000, 5000, 4096), 256),
+        ((768, 768, 65536), 256),  # 18 tiles, all of them shared.
+        ((1024, 1024, 1024), 128),
+        ((2048, 4104, 0), 128),
+        ((768, 768, 0), 128),
+    ]
+    found = [configs.choose_descriptors(*shape).kwargs["BLOCK_N"] for shape, _ in chosen]
+    assert found == [columns for _, columns in chosen]
+    assert configs.choose_descriptors(768, 768, 0).kwargs["BLOCK_M"] == 64
+
+
 PAIR = """
 [op]
 name = "pair"

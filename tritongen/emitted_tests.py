@@ -30,7 +30,7 @@ from .samples import (
 from .spec import BATCH, BOOLS, FLOAT8S, FLOATS, INTS, AxisTerm, Input, Spec
 from .structure import Program
 
-KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors")
+KINDS = ("flat", "tile", "registers", "loop", "pointers", "descriptors", "shares")
 TEMPLATES = (
     "test.py.jinja",
     "test_gradient.jinja",

@@ -177,7 +177,7 @@ _ACTIVATIONS = (
     activation(
         "silu",
         "x",
-        "x * tl.sigmoid(x)",
+        "_silu(x)",
         "x * sigmoid(x).",
         x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))",
     ),

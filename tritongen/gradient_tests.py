@@ -28,7 +28,7 @@ def gradient_view(
         tests.append(_scaled(shapes))
     if "pointers" in kinds:
         by_kernel = any(part.view.get("whose") for part in parts)
-        tests += _products(products_view(program, shapes), "descriptors" in kinds, by_kernel)
+        tests += _products(products_view(program, shapes), kinds, by_kernel)
     return {
         "gradient": True,
         "modules": ("configs_backward",) if parts else (),
@@ -162,10 +162,11 @@ def _sums(shapes: Shapes, _: bool) -> list[dict[str, Any]]:
     return [_configs("sums", lines, f"make({shapes.wide()})")]
 
 
-def _products(view: dict[str, Any], descriptors: bool, by_kernel: bool) -> list[dict[str, Any]]:
+def _products(view: dict[str, Any], kinds: set[str], by_kernel: bool) -> list[dict[str, Any]]:
     """Of matrix products, whose small tile is that of the tests of the forward."""
     shape = view["tiled"][1]
     half, single = f"make({shape}{view['half']})", f"make({shape}{view['single']})"
+    descriptors = "descriptors" in kinds
     by_pointers = [_set("use_descriptors", "False")] * descriptors
     pointed = [*by_pointers, *_chosen("choose_pointers", by_kernel), _set("choose_parts", "1")]
     usual = _configs("pointers", pointed, half) | {"kind": "pointer"}
@@ -176,7 +177,11 @@ def _products(view: dict[str, Any], descriptors: bool, by_kernel: bool) -> list[
     tests.append(usual | counted | {"kind": "parts", "lines": lines})
     described = [_set("use_descriptors", "True"), *_chosen("choose_descriptors", by_kernel)]
     one = usual | {"kind": "descriptor", "mark": "@described", "lines": described}
-    return tests + [one | _of_table("DESCRIPTORS", by_kernel)] * descriptors
+    tests += [one | _of_table("DESCRIPTORS", by_kernel)] * descriptors
+    choice = 'monkeypatch.setattr(configs_backward, "choose_shares", lambda tiles, *_: (tiles - tiles // 2, steps))'
+    lines = [described[0], _set("choose_descriptors", "SMALL"), choice]
+    counted = {"argument": '"steps"', "choices": "[1, 5]", "ids": "", "signature": "steps: int"}
+    return tests + [one | counted | {"kind": "shares", "lines": lines}] * ("shares" in kinds)
 
 
 def _of_table(table: str, by_kernel: bool) -> dict[str, str]:

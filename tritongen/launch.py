@@ -28,7 +28,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors",
+    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors", "shares",
     "pointers"), the inputs that a row kernel reads whole, and those that it reads along the columns alone."""
 
     kinds: frozenset[str]
@@ -153,8 +153,7 @@ def products(tables: Mapping[str, Tables]) -> dict[str, Any]:
     kinds = ("descriptors", "pointers", "pointers_wide")
     view = {kind: {names: getattr(one, kind) for names, one in tables.items() if getattr(one, kind)} for kind in kinds}
     several = len(tables) > 1
-    reading = 0 if several else next((one.reading for one in tables.values() if one.descriptors), 0)
-    return {"several": several, "reading": reading} | {
+    return {"several": several} | {
         kind: found if several else next(iter(found.values()), ()) for kind, found in view.items()
     }
 

@@ -44,6 +44,7 @@ RULES = (
     "choose_stages",
     "use_descriptors",
     "choose_descriptors",
+    "choose_shares",
     "resident_programs",
     "warps_specialize",
 )
@@ -69,7 +70,9 @@ class Module:
         texts |= {"is_whole", "choose_whole", "choose_whole_programs"} if "whole" in self.traffic.kinds else set()
         texts |= {"use_shared", "choose_shared", "choose_groups"} if "shared" in self.traffic.kinds else set()
         texts |= {"choose_pointers", "choose_parts", "choose_stages"} if "pointers" in self.traffic.kinds else set()
-        texts |= {"use_descriptors", "choose_descriptors"} if "descriptors" in self.traffic.kinds else set()
+        described = {"use_descriptors", "choose_descriptors", "resident_programs"}
+        texts |= described if "descriptors" in self.traffic.kinds else set()
+        texts |= {"choose_shares"} if "shares" in self.traffic.kinds else set()
         return tuple(rule for rule in RULES if any(rule in text for text in texts))
 
 

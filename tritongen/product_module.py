@@ -27,6 +27,29 @@ GROUPED = "**config.kwargs", '**config.kwargs | {"BLOCK_K": block_k}'
 STAGED = "num_stages=config.num_stages", "num_stages=stages"
 
 
+# Where the rows and columns of a tile are, which blocks of its matrices may need too.
+POSITIONS = {
+    "rows": "rows = (first_row.to(INDEX) + tl.arange(0, BLOCK_M))[:, None]",
+    "cols": "cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]",
+    "row_mask": "row_mask = rows < n_rows",
+    "col_mask": "col_mask = cols < n_cols",
+}
+POSITION = re.compile(rf"\b({'|'.join(POSITIONS)})\b")
+
+
+def positions_in(kernel: Kernel) -> list[str]:
+    """The positions that the lines of a kernel need."""
+    every = [line.text for line in (*kernel.setup, *kernel.body, *kernel.stores)]
+    needed = {name for text in every for name in POSITION.findall(text)}
+    needed |= {f"{name[:3]}s" for name in needed}
+    return [line for name, line in POSITIONS.items() if name in needed]
+
+
+def combined(tiles: str) -> tuple[str, str]:
+    """The grid of what adds up the parts of some tiles, 16 rows at a time, and its tiles."""
+    return f"({tiles} * block_m // 16,)", 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
+
+
 class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
@@ -40,8 +63,8 @@ class Products(Common):
         self.operands = self.plan.operands
         self.contraction = program.contraction
         plan = self.plan
-        kernels = [kernel for kernel in (plan.pointers, plan.descriptors, plan.parts, plan.combine) if kernel]
-        kernels = [] if calls else kernels
+        every = plan.pointers, plan.descriptors, plan.shares, plan.parts, plan.combine
+        kernels = [] if calls else [kernel for kernel in every if kernel]
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
 
     def module(self) -> Module:
@@ -66,7 +89,7 @@ class Products(Common):
             "sliced": self.sliced(),
             "turns": len(self.contraction.products) if plan.takes_turns else 0,
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
-            **self.descriptor_extra(plan.descriptors),
+            **self.descriptor_extra(plan.descriptors, plan.shares),
             "counts": self.counts(),
             "known_lengths": self.known_lengths() if self.around.register == "triton_op" else "",
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols"))),
@@ -77,16 +100,15 @@ class Products(Common):
             "dot": "dot" if plan.dot else dot,
             "allocate": self.allocate(),
             "result": self.result(),
-            "workspaces": self.workspaces(),
+            "workspaces": self.workspaces("tiles * n_parts + tiles - 1"),
             "whose": "",
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
         tiles = self.tiles.replace(*STAGED)
-        extra["launch_pointers"] = self.launches((plan.pointers, "(tiles,)", tiles))
-        combined = "BLOCK_M=block_m, BLOCK_N=block_n, num_warps=config.num_warps"
+        extra["launch_pointers"] = self.launches(self.launch_of(plan.pointers, "(tiles,)", tiles))
         extra["launch_parts"] = self.launches(
-            (plan.parts, "(tiles, n_parts)", tiles), (plan.combine, "(tiles,)", combined)
+            self.launch_of(plan.parts, "(tiles, n_parts)", tiles), self.launch_of(plan.combine, *combined("tiles"))
         )
         summing = Summing(
             len(self.contraction.sums),
@@ -99,7 +121,7 @@ class Products(Common):
             takes_turns=plan.takes_turns,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
         )
-        kinds = {"pointers", "descriptors"} if plan.descriptors else {"pointers"}
+        kinds = {kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind)}
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), summing=summing))
 
     def calling(self) -> dict[str, Any]:
@@ -170,20 +192,43 @@ class Products(Common):
             "fit": f"block_k = min(block_k, {holds})",
         }
 
-    def descriptor_extra(self, kernel: Kernel | None) -> dict[str, Any]:
+    def descriptor_extra(self, kernel: Kernel | None, shares: Kernel | None) -> dict[str, Any]:
         if kernel is None:
-            return {"descriptors": None}
+            return {"descriptors": None, "shares": None}
         vectors = [line.text for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
-        grid = f"(min(tiles, {self.configs}.resident_programs({self.first()}.device)),)"
+        every = self.launch_of(kernel, "(min(tiles, programs),)", f"{self.specialised_loop()}{self.tiles}")
+        steps = "n_groups * _cdiv({}, block_k)" if self.contraction.groups else "_cdiv(n_inner, block_k)"
+        turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
         return {
             "descriptors": self.kernel_view(kernel),
+            "shares": shares and self.kernel_view(shares),
+            "shared_terms": f"{turns}n_inner" if shares else "0",
+            "tile_steps": turns + steps.format(self.operands.group_size),
             "apart": self.operands.joined.apart() if self.operands.joined else [],
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
-            "early_positions": any(re.search(r"\b(rows|cols|row_mask|col_mask)\b", text) for text in vectors),
+            "positions": list(POSITIONS.values()) if any(map(POSITION.search, vectors)) else [],
+            "share_positions": positions_in(shares) if shares else [],
             "describe": self.describe(kernel),
-            "launch_descriptors": self.launches((kernel, grid, f"{self.specialised_loop()}{self.tiles}")),
+            "launch_descriptors": self.launches_with(shares, every) if shares else self.launches(every),
         }
+
+    def launches_with(self, shares: Kernel, every: str) -> list[str]:
+        """The lines that launch a kernel on the tiles of whole rounds, and others on what is left of them."""
+        others = (
+            self.launch_of(shares, "(n_shares,)", self.tiles),
+            self.launch_of(self.plan.combine, *combined("n_shared")),
+        )
+        workspaces = ["n_shares = _cdiv(n_shared * tile_steps, steps)", *self.workspaces("n_shares + n_shared - 1")]
+        launched = [f"launches += [{', '.join(others)}]"] if self.knows else others
+        return [
+            *(["launches = []"] if self.knows else []),
+            "if first_tile:",
+            f"    launches.append({every})" if self.knows else f"    {every}",
+            "if n_shared:",
+            *(f"    {line}" for line in (*workspaces, *launched)),
+            *(["_know(call_key, *launches)"] if self.knows else []),
+        ]
 
     def specialised_loop(self) -> str:
         return f"WARP_SPECIALIZE={self.configs}.warps_specialize({self.first()}.device), " if self.specialises else ""
@@ -325,16 +370,18 @@ class Products(Common):
         lines = []
         names = [argument.spelling for argument in kernel.arguments]
         blocks = "block_m", "block_n // 2" if self.plan.halved else "block_n"
+        others = "n_cols", "n_rows"
         if self.plan.takes_turns:
             for side, (flag, block) in enumerate(zip(TURNS.values(), blocks, strict=True)):
                 sides = [operand for operand in self.operands.matrices if operand.side == side]
                 made = tuple_text([f"{operand.name}_desc" for operand in sides])
                 given = tuple_text([self.inner_last(operand) for operand in sides])
-                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k)")
+                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k, {others[side]})")
         else:
             for operand in self.operands.matrices:
                 if f"{operand.name}_desc" in names:
-                    described = f"_descriptor({self.inner_last(operand)}, {blocks[operand.side]}, block_k)"
+                    side = operand.side
+                    described = f"_descriptor({self.inner_last(operand)}, {blocks[side]}, block_k, {others[side]})"
                     lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
         if joined := self.operands.joined:
             described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
@@ -357,30 +404,27 @@ class Products(Common):
         order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
         return f"{operand.name}.permute({', '.join(map(str, order))})"
 
-    def workspaces(self) -> list[str]:
+    def workspaces(self, n_parts: str) -> list[str]:
         dtypes = {"ACC": "_torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
         dtypes["COMPUTE"] = "_torch_dtype(compute)"
         dtype = dtypes[self.plan.accumulator]
-        sizes = "n_parts, n_batch, n_rows, n_cols" if self.contraction.batch else "n_parts, n_rows, n_cols"
-        made = f"torch.empty(({sizes}), dtype={dtype}, device={self.first()}.device)"
+        made = f"torch.empty(({n_parts}, block_m, block_n), dtype={dtype}, device={self.first()}.device)"
         return [f"{name}_part = {made}" for name in self.contraction.sums]
 
     @property
     def tiles(self) -> str:
         return TILES.replace(*GROUPED) if self.operands.group_size else TILES
 
-    def launches(self, *kernels: tuple[Kernel, str, str]) -> list[str]:
-        """The lines that launch kernels on grids of tiles, by which calls like this one launch the same at once."""
-        each = []
-        for kernel, grid, tiles in kernels:
-            options = f"{self.options(kernel)}, {tiles}"
-            if self.knows:
-                each.append(
-                    f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(list(kernel.passed))}, {options})"
-                )
-            else:
-                each.append(f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(kernel.passed)}, {options})")
-        return [f"_know(call_key, {', '.join(each)})"] if self.knows else each
+    def launches(self, *launches: str) -> list[str]:
+        """The lines that launch kernels, by which calls like this one launch the same at once."""
+        return [f"_know(call_key, {', '.join(launches)})"] if self.knows else list(launches)
+
+    def launch_of(self, kernel: Kernel, grid: str, tiles: str) -> str:
+        """The launch of a kernel on a grid of tiles."""
+        options = f"{self.options(kernel)}, {tiles}"
+        if self.knows:
+            return f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(list(kernel.passed))}, {options})"
+        return f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(kernel.passed)}, {options})"
 
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""

@@ -46,9 +46,6 @@ POINTERS_WIDE = (
     Tiles(4, 16, 64, 32, 3),
     Tiles(4, 16, 32, 64, 3),
 )
-# What each row and column that a tile reads takes, in multiplications, where descriptors copy tiles: of float8, whose
-# tensor cores are twice as fast, those of 128 x 256, 128 x 128 and 64 x 128 take 66, 42 and 29 us for 8,192 terms.
-READING, READING_FLOAT8 = 32, 400
 # Shared memory of a program, in bytes: where there are descriptors, and where there is the least.
 HOPPER, ADA = 227 * 1024, 99 * 1024
 
@@ -75,7 +72,6 @@ class Tables:
     descriptors: tuple[Tiles, ...]
     pointers: tuple[Tiles, ...]
     pointers_wide: tuple[Tiles, ...]
-    reading: int = READING
 
 
 def tables_of(summing: Summing, schedule: Schedule) -> Tables:
@@ -89,7 +85,6 @@ def tables_of(summing: Summing, schedule: Schedule) -> Tables:
         _fitting(DESCRIPTORS, described, schedule, _Memory(bytes_of_half, HOPPER, True)) if summing.described else (),
         _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
         _fitting(POINTERS_WIDE, summing, schedule, _Memory(8, ADA, False)),
-        READING_FLOAT8 if summing.halved else READING,
     )
 
 

@@ -62,8 +62,9 @@ def _contraction(op: Op, contraction: Contraction) -> Program:
 
 # What the kernels of matrix products call their own.
 TILES = frozenset(
-    "accumulator block_k block_m by_name dot end first_col first_row inner inner_mask matrix n_batch n_inner n_parts"
-    " n_summed stages part part_col parts split start steps tile".split()
+    "accumulator begin block_k block_m by_name dot end first_col first_row first_step first_tile inner inner_mask"
+    " launches matrix n_batch n_inner n_parts n_shared n_shares n_summed n_tiles part part_col parts programs share"
+    " shared split stages start step steps tile".split()
 )
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
 LOOP = frozenset("end first last length split splits start".split())

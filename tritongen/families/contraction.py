@@ -1,8 +1,8 @@
 """Kernels of matrix products: tiles of rows by columns, summed over blocks of the inner axes.
 
-Four shapes of the same math: tiles by pointers, for any strides; tiles by descriptors, which the
-tensor memory accelerator of a GPU copies; parts of a long sum; and what adds those parts up. Which
-of them run is decided on the host.
+Five shapes of the same math: tiles by pointers, for any strides; tiles by descriptors, which the
+tensor memory accelerator of a GPU copies; equal shares of the last of those tiles; parts of a long
+sum; and what adds parts and shares up. Which of them run is decided on the host.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
 from .places import COUNTS, Places, inner_of, stride
 
+# What kernels take beside lengths.
+TAKEN = {
+    "descriptor_kernel": ("n_tiles",),
+    "share_kernel": ("first_tile", "n_shared", "tile_steps", "steps"),
+    "part_kernel": ("steps",),
+    "combine_kernel": ("first_tile", "tile_steps", "steps"),
+}
 SLICERS = {2: "_halves", 4: "_quarters"}
 
 
@@ -44,6 +51,7 @@ class ContractionKernels:
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
+    shares: Kernel | None  # of the tiles that are too few for a round of all programs
     parts: Kernel
     combine: Kernel
 
@@ -52,6 +60,7 @@ def plan_contraction(program: Program) -> ContractionKernels:
     assert program.contraction is not None
     builder = _Builder(program, program.contraction)
     operands = builder.operands
+    described = is_described(program.op, program.contraction, operands)
     return ContractionKernels(
         builder.compute,
         operands,
@@ -64,7 +73,8 @@ def plan_contraction(program: Program) -> ContractionKernels:
         builder.halved,
         builder.kept is not None,
         builder.pointers(),
-        builder.descriptors() if is_described(program.op, program.contraction, operands) else None,
+        builder.descriptors() if described else None,
+        builder.shares() if described and builder.may_share else None,
         builder.parts(),
         builder.combine(),
     )
@@ -291,22 +301,33 @@ class _Builder:
     def parts(self) -> Kernel:
         lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
-        for name in self.contraction.sums:
-            lines.end.append(Line(f"tl.store({self.places.part(name, 'split')}, {name}, mask=tile_mask)"))
+        lines.end += self.kept_parts()
         doc = "A part of each sum, for few tiles and a long inner axis."
         return self.kernel("part_kernel", doc, lines)
 
+    def kept_parts(self) -> list[Line]:
+        return [Line(f"tl.store({name}_part_ptr + part, {name})") for name in self.contraction.sums]
+
     def combine(self) -> Kernel:
-        lines = _Lines(setup=self.start())
-        for name in self.contraction.sums:
-            other = "0" if self.accumulator == "tl.int32" else "0.0"
-            lines.loop.append(
-                Line(f"{name} += tl.load({self.places.part(name, 'split')}, mask=tile_mask, other={other})")
-            )
+        zeros = f"tl.zeros([16, BLOCK_N], {self.accumulator})"
+        lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
+        lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + part)") for name in self.contraction.sums]
         self.after(lines, _stored)
         return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
 
-    def descriptors(self) -> Kernel:
+    @property
+    def may_share(self) -> bool:
+        """Whether programs may share tiles: all take the same time, and are summed as a whole."""
+        return self.kept is None and not self.halved
+
+    def shares(self) -> Kernel:
+        lines = self.described()
+        lines.end += self.kept_parts()
+        doc = "Equal shares of the tiles that are too few for a round of all programs."
+        return self.kernel("share_kernel", doc, lines, described=True)
+
+    def described(self) -> _Lines:
+        """The sums of a tile whose blocks descriptors copy."""
         lines = _Lines(setup=self.limit())
 
         def read(operand: Operand, half: str = "") -> list[Line]:
@@ -336,6 +357,10 @@ class _Builder:
         else:
             lines.setup += self.start()
             self.block(lines, read)
+        return lines
+
+    def descriptors(self) -> Kernel:
+        lines = self.described()
         whole_rows = self.reduces_rows()
         full = self.full()
 
@@ -385,7 +410,7 @@ class _Builder:
         casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
         if self.contraction.groups and suffix != "combine_kernel":
             casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
-            casts.append(Line("n_steps = n_groups * group_blocks"))
+            casts += [] if suffix == "share_kernel" else [Line("n_steps = n_groups * group_blocks")]
         every = [*casts, *body]
         arguments: list[Argument] = []
         made = [result.output.name for result in self.op.results]
@@ -401,12 +426,13 @@ class _Builder:
         summing = suffix != "combine_kernel"
         if summing:
             counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
-        if mentions(every, "n_inner") or (summing and not self.contraction.groups):
+        bounds = mentions(every, "inner") or mentions(every, "inner_mask") or suffix != "share_kernel"
+        if mentions(every, "n_inner") or (summing and bounds and not self.contraction.groups):
             counts.append("n_inner")
-        if self.contraction.batch and (described or suffix in ("part_kernel", "combine_kernel")):
-            counts.insert(0, "n_batch")
-        counts += {"part_kernel": ["steps"], "combine_kernel": ["n_parts"]}.get(suffix, [])
-        arguments += [Argument(name, name) for name in counts]
+        counts += TAKEN.get(suffix, ())
+        arguments += [
+            Argument(name, {"n_tiles": "first_tile" if self.may_share else "tiles"}.get(name, name)) for name in counts
+        ]
         for axis in self.op.axes:
             if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
                 arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
@@ -428,8 +454,8 @@ class _Builder:
         constexprs += [joined.flag] if joined else []
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
-        tiling = set() if suffix == "combine_kernel" else {"_grouped"}
-        tiling |= {SLICERS[self.slices]} if described and not self.reduces_rows() and not self.halved else set()
+        sliced = suffix == "descriptor_kernel" and not self.reduces_rows() and not self.halved
+        tiling = {"_grouped"} | ({SLICERS[self.slices]} if sliced else set())
         tiling |= {"_halves"} if joined else set()
         return Kernel(
             name=f"_{self.op.name}_{suffix}",
@@ -444,6 +470,7 @@ class _Builder:
             use_row_mask=mentions(every, "row_mask") or mentions(every, "tile_mask"),
             use_col_mask=mentions(every, "col_mask") or mentions(every, "tile_mask"),
             use_mask=mentions(every, "tile_mask"),
+            use_batch=suffix != "share_kernel" or mentions(every, "batch"),
             use_rows=mentions(every, "rows") or mentions(every, "row_mask") or mentions(every, "tile_mask"),
             devices=frozenset(
                 tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}

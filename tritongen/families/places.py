@@ -109,11 +109,6 @@ class Places:
         mask = self.mask(operand.tensor.type.axes, operand.side)
         return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
 
-    def part(self, name: str, split: str) -> str:
-        """Where a part of a sum is kept: parts by matrices by rows by columns, without gaps."""
-        matrix = f"({split} * n_batch + batch)" if self.contraction.batch else split
-        return f"{name}_part_ptr + ({matrix} * n_rows + rows) * n_cols + cols"
-
     def index(self, axis: str, side: int | None) -> ast.expr:
         """The position along an axis."""
         role = self.contraction.roles((axis,))[0]
