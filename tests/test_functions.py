@@ -300,11 +300,11 @@ OF_EXP |= {"gelu_tanh", "sigmoid", "silu", "softplus"}
 def allowed(case: Case, dtype: torch.dtype) -> float:
     """The relative error: 4 ulp of float32, and 1e-12 of float64.
 
-    On a GPU `tl.exp` of float32 rounds its argument once more, which costs abs(x) * 2**-24.
+    On a GPU `tl.exp` of float32 rounds its argument once more, which costs abs(x) * 2**-24; `silu` does so itself.
     """
     if dtype == torch.float64:
         return 1e-12
-    if GPU:
+    if GPU or case.function == "silu":
         return 6e-6 if "exp" in case.row.triton or case.function in OF_EXP else 7e-7
     if not EXACT_FMA and case.function in ("pow", "sinh", "cosh", "erfc"):
         return 1e-5
