@@ -53,6 +53,11 @@ def products() -> Iterator[Case]:
             a, b = matrices(m, n, k, layout, torch.bfloat16)
             name = f"matmul {layout} {m}x{n}x{k} bfloat16"
             yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+    # Few tiles and a long sum, as of the gradient by a weight; rows that are not a multiple of 128 bytes.
+    for m, n, k, layout in ((768, 768, 65536, "tn"), (5000, 5000, 5000, "nn"), (4096, 4104, 4104, "nt")):
+        a, b = matrices(m, n, k, layout, torch.bfloat16)
+        name = f"matmul {layout} {m}x{n}x{k} bfloat16"
+        yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
 
 
 def batches() -> Iterator[Case]:

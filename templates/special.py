@@ -326,8 +326,10 @@ def _normal_cdf(x):
 
 @triton.jit
 def _gelu_tanh(x):
-    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))), spelled as a sigmoid."""
-    return x * tl.sigmoid(1.5957691216057308 * x * (1 + 0.044715 * x * x))
+    """0.5 * x * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x**3), as x / (1 + exp(-2 * u))."""
+    if x.dtype == tl.float64:
+        return x / (1.0 + tl.exp(-1.5957691216057308 * x * (1 + 0.044715 * x * x)))
+    return x / (1.0 + tl.exp2(x * (-2.302208198144325 - 0.10294323958002348 * (x * x))))
 
 
 @triton.jit
