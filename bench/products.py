@@ -38,26 +38,26 @@ def matrices(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> tuple[t
     return a, b
 
 
-def products() -> Iterator[Case]:
+def product(m: int, n: int, k: int, layout: str, dtype: torch.dtype = torch.bfloat16) -> Case:
     from generated.matmul import matmul
 
+    a, b = matrices(m, n, k, layout, dtype)
+    name = f"matmul {layout} {m}x{n}x{k} {str(dtype)[6:]}"
+    return name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+
+
+def products() -> Iterator[Case]:
     for dtype in (torch.bfloat16, torch.float16):
         for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 4096)):
             for layout in ("nn", "nt", "tn", "tt"):
-                a, b = matrices(m, n, k, layout, dtype)
-                name = f"matmul {layout} {m}x{n}x{k} {str(dtype)[6:]}"
-                yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+                yield product(m, n, k, layout, dtype)
     shapes = ((4095, 4097, 4093), (16, 4096, 4096), (1, 4096, 4096), (64, 14336, 4096))
     for m, n, k in shapes:
         for layout in ("nn", "nt"):
-            a, b = matrices(m, n, k, layout, torch.bfloat16)
-            name = f"matmul {layout} {m}x{n}x{k} bfloat16"
-            yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+            yield product(m, n, k, layout)
     # Few tiles and a long sum, as of the gradient by a weight; rows that are not a multiple of 128 bytes.
     for m, n, k, layout in ((768, 768, 65536, "tn"), (5000, 5000, 5000, "nn"), (4096, 4104, 4104, "nt")):
-        a, b = matrices(m, n, k, layout, torch.bfloat16)
-        name = f"matmul {layout} {m}x{n}x{k} bfloat16"
-        yield name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+        yield product(m, n, k, layout)
 
 
 def batches() -> Iterator[Case]:
