@@ -277,16 +277,12 @@ def _aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
     if _is_aligned(tensor, apart):
         return tensor
     copy = _aligned_empty(tensor, *tensor.shape)
-    _copy_rows(tensor, copy)
-    return copy
-
-
-def _copy_rows(tensor: torch.Tensor, copy: torch.Tensor) -> None:
-    """Copy a tensor to where its rows are otherwise apart: 16 bytes at a time, where they have whole ones."""
     places = tensor.shape[-1], tensor.storage_offset()
     if _is_aligned(tensor) and all(n * tensor.itemsize % 16 == 0 for n in places):
-        tensor, copy = tensor.view(torch.complex128), copy.view(torch.complex128)
-    copy.copy_(tensor)
+        # 16 bytes at a time, of which it has whole ones.
+        copy.view(torch.complex128).copy_(tensor.view(torch.complex128))
+        return copy
+    return copy.copy_(tensor)
 
 
 def _descriptor(
@@ -312,22 +308,16 @@ def _described(
     """A descriptor of a tensor, or of a copy of it that says how calls alike make theirs."""
     descriptor = TensorDescriptor.from_tensor(_aligned(tensor, apart), blocks)
     if descriptor.base is not tensor:
-        layout = tensor.size(), tensor.stride(), descriptor.base.stride()
-        copied = functools.partial(_copied, *layout)
-        vars(descriptor).update(source=tensor, copied=copied)
+        copied = functools.partial(_copied, tensor.size(), tensor.stride(), apart)
+        vars(descriptor).update(source=tensor.data_ptr(), copied=copied)
     return descriptor
 
 
 def _copied(
-    size: Sequence[int],
-    stride: Sequence[int],
-    apart: Sequence[int],
-    tensor: torch.Tensor,
+    size: Sequence[int], stride: Sequence[int], apart: int, tensor: torch.Tensor
 ) -> torch.Tensor:
-    """A copy with other strides of the memory of a tensor, seen with some sizes and strides."""
-    copy = torch.empty_strided(size, apart, dtype=tensor.dtype, device=tensor.device)
-    _copy_rows(torch.as_strided(tensor, size, stride), copy)
-    return copy
+    """An aligned copy of the memory of a tensor, seen with some sizes and strides."""
+    return _aligned(torch.as_strided(tensor, size, stride), apart)
 
 
 def _descriptors(

@@ -109,13 +109,13 @@ class _Again:
         self.run, self.values = run, list(args)
         self.named: list[tuple[int, str]] = []
         self.described: list[tuple[int, str, TensorDescriptor]] = []
-        self.copies: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = []
+        self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
         self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
         for place, (name, arg) in enumerate(zip(names, args, strict=False)):
             if isinstance(arg, TensorDescriptor):
                 if copied := vars(arg).get("copied"):
-                    self.copies.append((name, copied))
-                    name = f"{name}, copied"
+                    source, name = name, f"{name}, copied"
+                    self.copies.append((name, source, copied))
                 self.described.append((place, name, _moved(arg, None)))
             elif isinstance(arg, torch.Tensor) and name not in by_name:
                 room = functools.partial(
@@ -132,9 +132,9 @@ class _Again:
         values = self.values.copy()
         for place, name in self.named:
             values[place] = by_name[name]
-        for name, copied in self.copies:
-            if f"{name}, copied" not in by_name:
-                by_name[f"{name}, copied"] = copied(by_name[name])
+        for name, source, copied in self.copies:
+            if name not in by_name:
+                by_name[name] = copied(by_name[source])
         for place, name, descriptor in self.described:
             values[place] = _moved(descriptor, by_name[name])
         for place, name, room in self.rooms:
@@ -149,20 +149,15 @@ def _moved(
 ) -> TensorDescriptor:
     """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
     moved = TensorDescriptor.__new__(TensorDescriptor)
-    vars(moved).update(vars(descriptor), base=tensor, source=tensor)
+    vars(moved).update(vars(descriptor), base=tensor)
     return moved
-
-
-def _source(descriptor: TensorDescriptor) -> torch.Tensor:
-    """The tensor of a call that a descriptor is of, or of a copy of."""
-    source: torch.Tensor = vars(descriptor).get("source", descriptor.base)
-    return source
 
 
 def _is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
     """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
     if isinstance(arg, TensorDescriptor):
-        return bool(_source(arg).data_ptr() == by_name[name].data_ptr())
+        source = vars(arg).get("source", arg.base.data_ptr())
+        return bool(source == by_name[name].data_ptr())
     return not isinstance(arg, torch.Tensor) or arg is by_name.get(name, arg)
 
 

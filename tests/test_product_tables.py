@@ -111,7 +111,7 @@ def test_tiles_are_shared_where_that_saves_enough(configs: ModuleType) -> None:
 
 
 def test_tiles_are_chosen_by_the_rounds_that_they_take(configs: ModuleType) -> None:
-    """Shapes and the best of the three tiles, as measured; the last two where programs share no sums."""
+    """The best of three tiles, for the first three shapes as measured; in the last two programs share no sums."""
     chosen = [
         ((4096, 4096, 4096), 256),
         ((2304, 4608, 4096), 256),  # Of 324 tiles, 60 are shared.

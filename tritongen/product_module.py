@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from typing import Any
 
@@ -15,11 +14,13 @@ from .families.places import COUNTS
 from .host_checks import tuple_text
 from .ir import Load, Result
 from .launch import Traffic
+from .lower import Line
 from .modules import Around, Common, Module, length_text
 from .product_tables import Summing
 from .space import Space
 from .spec import BATCH
 from .structure import Program
+from .tile import mentions
 from .views import Kernel
 
 TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stages"
@@ -34,13 +35,11 @@ POSITIONS = {
     "row_mask": "row_mask = rows < n_rows",
     "col_mask": "col_mask = cols < n_cols",
 }
-POSITION = re.compile(rf"\b({'|'.join(POSITIONS)})\b")
 
 
-def positions_in(kernel: Kernel) -> list[str]:
-    """The positions that the lines of a kernel need."""
-    every = [line.text for line in (*kernel.setup, *kernel.body, *kernel.stores)]
-    needed = {name for text in every for name in POSITION.findall(text)}
+def positions_in(lines: list[Line]) -> list[str]:
+    """The positions that some lines need."""
+    needed = {name for name in POSITIONS if mentions(lines, name)}
     needed |= {f"{name[:3]}s" for name in needed}
     return [line for name, line in POSITIONS.items() if name in needed]
 
@@ -195,7 +194,7 @@ class Products(Common):
     def descriptor_extra(self, kernel: Kernel | None, shares: Kernel | None) -> dict[str, Any]:
         if kernel is None:
             return {"descriptors": None, "shares": None}
-        vectors = [line.text for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
+        vectors = [line for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
         every = self.launch_of(kernel, "(min(tiles, programs),)", f"{self.specialised_loop()}{self.tiles}")
         steps = "n_groups * _cdiv({}, block_k)" if self.contraction.groups else "_cdiv(n_inner, block_k)"
         turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
@@ -206,9 +205,9 @@ class Products(Common):
             "tile_steps": turns + steps.format(self.operands.group_size),
             "apart": self.operands.joined.apart() if self.operands.joined else [],
             # Whether a side has more than whole blocks, which descriptors copy.
-            "masks_inner": any(re.search(r"\binner(_mask)?\b", text) for text in vectors),
-            "positions": list(POSITIONS.values()) if any(map(POSITION.search, vectors)) else [],
-            "share_positions": positions_in(shares) if shares else [],
+            "masks_inner": mentions(vectors, "inner") or mentions(vectors, "inner_mask"),
+            "positions": list(POSITIONS.values()) if positions_in(vectors) else [],
+            "share_positions": positions_in(vectors),
             "describe": self.describe(kernel),
             "launch_descriptors": self.launches_with(shares, every) if shares else self.launches(every),
         }

@@ -430,9 +430,8 @@ class _Builder:
         if mentions(every, "n_inner") or (summing and bounds and not self.contraction.groups):
             counts.append("n_inner")
         counts += TAKEN.get(suffix, ())
-        arguments += [
-            Argument(name, {"n_tiles": "first_tile" if self.may_share else "tiles"}.get(name, name)) for name in counts
-        ]
+        values = {"n_tiles": "first_tile" if self.may_share else "tiles"}
+        arguments += [Argument(name, values.get(name, name)) for name in counts]
         for axis in self.op.axes:
             if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
                 arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
