@@ -1,6 +1,7 @@
 """The tests that are emitted with a kernel pass.
 
-Of tests/emitted/*.toml, whose oracles are their own math, and of the operators of tests/specs that are registered.
+Of tests/emitted/*.toml, whose oracles are their own math, and of the operators of tests/specs that are registered or
+multiply what they compute, which is rounded to the dtype that is multiplied.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ SPECS = sorted(
         *(HERE / "emitted").glob("*.toml"),
         *(HERE / "specs").glob("*registered*.toml"),
         HERE / "specs" / "gradient_shared_optional.toml",
+        HERE / "specs" / "product_float64_mixed.toml",
+        HERE / "specs" / "product_prologue.toml",
     )
 )
 
