@@ -286,13 +286,13 @@ def _aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
 
 
 def _descriptor(
-    tensor: torch.Tensor, block: int, block_inner: int, n_others: int
+    tensor: torch.Tensor, block: int, block_inner: int, n_others: int = 0
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
 
     Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through, or of bytes,
     which tensor cores read along the inner axis alone, is copied to where one can; and one whose rows start amid the
-    128 bytes that are copied at once, where the other matrix has so many rows or columns that it is read often.
+    128 bytes that are copied at once, where the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
     shape, inner_last = [block, block_inner], True
@@ -321,7 +321,7 @@ def _copied(
 
 
 def _descriptors(
-    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int, n_others: int
+    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int, n_others: int = 0
 ) -> tuple[list[TensorDescriptor], bool]:
     """Descriptors of matrices, as `_descriptor` gives one, that are all taken as the first lies; others are copied."""
     first, inner_last = _descriptor(tensors[0], block, block_inner, n_others)

@@ -242,6 +242,19 @@ def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
     assert torch.equal(described.base, given.T if lies else given)
 
 
+def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles have twice as many rows of it; with the left one copied too, the product is no faster."""
+    kernel = importlib.import_module(f"{module_at(GENERATED / 'matmul').__name__}.kernel")
+    launched: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(kernel, "_launch_named", lambda *given, **_: launched.append(given[-1]))
+    monkeypatch.setattr(kernel.configs, "use_descriptors", lambda *_: True)
+    a, b = torch.randn(4096, 72).half(), torch.randn(72, 4104).half()
+    kernel.matmul(a, b)
+    left, right, *_ = launched[0]
+    assert left.base is a
+    assert right.base.stride() == (4160, 1)
+
+
 def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     gone = weakref.ref(x)

@@ -369,18 +369,19 @@ class Products(Common):
         lines = []
         names = [argument.spelling for argument in kernel.arguments]
         blocks = "block_m", "block_n // 2" if self.plan.halved else "block_n"
-        others = "n_cols", "n_rows"
+        # Of the right one tiles have more rows, so that a copy pays where the left one has many.
+        others = "", ", n_rows"
         if self.plan.takes_turns:
             for side, (flag, block) in enumerate(zip(TURNS.values(), blocks, strict=True)):
                 sides = [operand for operand in self.operands.matrices if operand.side == side]
                 made = tuple_text([f"{operand.name}_desc" for operand in sides])
                 given = tuple_text([self.inner_last(operand) for operand in sides])
-                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k, {others[side]})")
+                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k{others[side]})")
         else:
             for operand in self.operands.matrices:
                 if f"{operand.name}_desc" in names:
                     side = operand.side
-                    described = f"_descriptor({self.inner_last(operand)}, {blocks[side]}, block_k, {others[side]})"
+                    described = f"_descriptor({self.inner_last(operand)}, {blocks[side]}, block_k{others[side]})"
                     lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
         if joined := self.operands.joined:
             described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
