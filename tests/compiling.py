@@ -262,7 +262,7 @@ def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
         products = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
         has_descriptors = hasattr(configs, "DESCRIPTORS") and half and target in ("sm_90", "sm_100")
         products += [described] if has_descriptors else []
-        shared = described | {"choose_shares": lambda tiles, *_: (1, 2)}
+        shared = described | {"choose_shares": lambda tiles, *_: (1, 2, tiles - 1, 3)}
         products += [shared] if has_descriptors and hasattr(configs, "choose_shares") else []
 
     def whole_step(n_rows: int, n_cols: int, *_: Any) -> triton.Config:

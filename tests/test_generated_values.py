@@ -277,7 +277,7 @@ def ways(configs: Any) -> list[dict[str, Any]]:
         described = {"use_descriptors": lambda *_: True, "choose_descriptors": tiles}
         found = [pointers | {"choose_parts": lambda *_, parts=parts: parts} for parts in (1, 3)]
         found += [described] if hasattr(configs, "DESCRIPTORS") else []
-        shared = described | {"choose_shares": lambda tiles, *_: (tiles - tiles // 2, 2)}
+        shared = described | {"choose_shares": lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3)}
         return [*found, shared] if hasattr(configs, "choose_shares") else found
     if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
         return [{"choose_flat": always(BLOCK=32), "choose_tile": always(BLOCK_M=8, BLOCK_N=16)}]

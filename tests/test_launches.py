@@ -289,7 +289,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "pointers": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 1},
     "parts": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 3},
     "descriptors": {"use_descriptors": lambda *_: True},
-    "shares": {"use_descriptors": lambda *_: True, "choose_shares": lambda tiles, *_: (tiles - tiles // 2, 2)},
+    "shares": {
+        "use_descriptors": lambda *_: True,
+        "choose_shares": lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3),
+    },
 }
 
 

@@ -102,12 +102,14 @@ def test_sums_are_shared_by_three_programs_or_more(configs: ModuleType) -> None:
 
 
 def test_tiles_are_shared_where_that_saves_enough(configs: ModuleType) -> None:
-    """What is left of whole rounds is shared where that saves 28 steps of a tile, by 8 steps each or more."""
-    assert configs.choose_shares(2048, 128, 132) == (68, 66)
-    assert configs.choose_shares(4096, 64, 132) == (4, 8)
-    assert configs.choose_shares(2048, 64, 132) == (68, 33)
-    assert configs.choose_shares(18, 1024, 132) == (18, 140)
+    """What is left of whole rounds, in parts that are one round or two, of 8 steps or more."""
+    assert configs.choose_shares(18, 1024, 132) == (18, 7, 0, 0)
+    assert configs.choose_shares(72, 512, 132) == (66, 2, 6, 22)
+    assert configs.choose_shares(2048, 128, 132) == (66, 2, 2, 16)
+    assert configs.choose_shares(4096, 64, 132) == (4, 8, 0, 0)
+    assert configs.choose_shares(2048, 64, 132) == (0, 0, 0, 0)  # As long as the round that it would save.
     assert [configs.choose_shares(tiles, 128, 132)[0] for tiles in (0, 110, 132, 264, 300, 390)] == [0, 0, 0, 0, 36, 0]
+    assert configs.choose_shares(72, 0, 132) == (0, 0, 0, 0)
 
 
 def test_tiles_are_chosen_by_the_rounds_that_they_take(configs: ModuleType) -> None:

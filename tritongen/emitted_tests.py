@@ -127,6 +127,7 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
         "of_tensors": ", tensors" if computes_factors(program) else "",
         "error_factor": 4 if program.contraction else 2,
         "tiled": shapes.tiled(),
+        "shared": shapes.shared() if program.contraction else (),
         "pair_got": "got" if len(program.op.results) > 1 else "[got]",
         "pair_want": "want" if len(program.op.results) > 1 else "[want]",
         "half": f", {halves}" if columns and half else "",

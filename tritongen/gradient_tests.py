@@ -178,9 +178,11 @@ def _products(view: dict[str, Any], kinds: set[str], by_kernel: bool) -> list[di
     described = [_set("use_descriptors", "True"), *_chosen("choose_descriptors", by_kernel)]
     one = usual | {"kind": "descriptor", "mark": "@described", "lines": described}
     tests += [one | _of_table("DESCRIPTORS", by_kernel)] * descriptors
-    choice = 'monkeypatch.setattr(configs_backward, "choose_shares", lambda tiles, *_: (tiles - tiles // 2, steps))'
+    shares = "(tiles - tiles // 2 - tiles // 4, long_parts, tiles // 4, short_parts)"
+    choice = f'monkeypatch.setattr(configs_backward, "choose_shares", lambda tiles, *_: {shares})'
     lines = [described[0], _set("choose_descriptors", "SMALL"), choice]
-    counted = {"argument": '"steps"', "choices": "[1, 5]", "ids": "", "signature": "steps: int"}
+    counted = {"argument": '("long_parts", "short_parts")', "choices": "[(1, 3), (5, 2)]", "ids": ""}
+    counted["signature"] = "long_parts: int, short_parts: int"
     return tests + [one | counted | {"kind": "shares", "lines": lines}] * ("shares" in kinds)
 
 

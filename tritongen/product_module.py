@@ -45,8 +45,8 @@ def positions_in(lines: list[Line]) -> list[str]:
 
 
 def combined(tiles: str) -> tuple[str, str]:
-    """The grid of what adds up the parts of some tiles, 16 rows at a time, and its tiles."""
-    return f"({tiles} * block_m // 16,)", 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
+    """The grid of what adds up the parts of some tiles, four rows at a time, and its tiles."""
+    return f"({tiles} * block_m // 4,)", 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
 
 
 class Products(Common):
@@ -99,15 +99,17 @@ class Products(Common):
             "dot": "dot" if plan.dot else dot,
             "allocate": self.allocate(),
             "result": self.result(),
-            "workspaces": self.workspaces("tiles * n_parts + tiles - 1"),
+            "workspaces": self.workspaces("tiles * n_parts"),
             "whose": "",
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
         tiles = self.tiles.replace(*STAGED)
         extra["launch_pointers"] = self.launches(self.launch_of(plan.pointers, "(tiles,)", tiles))
+        shared = {"first_tile": "0", "n_long": "tiles", "long_parts": "n_parts", "n_short": "0", "short_parts": "0"}
         extra["launch_parts"] = self.launches(
-            self.launch_of(plan.parts, "(tiles, n_parts)", tiles), self.launch_of(plan.combine, *combined("tiles"))
+            self.launch_of(plan.parts, "(tiles, n_parts)", tiles),
+            self.launch_of(plan.combine, *combined("tiles"), **shared),
         )
         summing = Summing(
             len(self.contraction.sums),
@@ -215,16 +217,16 @@ class Products(Common):
     def launches_with(self, shares: Kernel, every: str) -> list[str]:
         """The lines that launch a kernel on the tiles of whole rounds, and others on what is left of them."""
         others = (
-            self.launch_of(shares, "(n_shares,)", self.tiles),
-            self.launch_of(self.plan.combine, *combined("n_shared")),
+            self.launch_of(shares, "(n_parts,)", self.tiles),
+            self.launch_of(self.plan.combine, *combined("(n_long + n_short)")),
         )
-        workspaces = ["n_shares = _cdiv(n_shared * tile_steps, steps)", *self.workspaces("n_shares + n_shared - 1")]
+        workspaces = ["n_parts = n_long * long_parts + n_short * short_parts", *self.workspaces("n_parts")]
         launched = [f"launches += [{', '.join(others)}]"] if self.knows else others
         return [
             *(["launches = []"] if self.knows else []),
             "if first_tile:",
             f"    launches.append({every})" if self.knows else f"    {every}",
-            "if n_shared:",
+            "if n_long:",
             *(f"    {line}" for line in (*workspaces, *launched)),
             *(["_know(call_key, *launches)"] if self.knows else []),
         ]
@@ -419,12 +421,13 @@ class Products(Common):
         """The lines that launch kernels, by which calls like this one launch the same at once."""
         return [f"_know(call_key, {', '.join(launches)})"] if self.knows else list(launches)
 
-    def launch_of(self, kernel: Kernel, grid: str, tiles: str) -> str:
-        """The launch of a kernel on a grid of tiles."""
+    def launch_of(self, kernel: Kernel, grid: str, tiles: str, **given: str) -> str:
+        """The launch of a kernel on a grid of tiles, with what is given in place of lengths that have no name there."""
+        passed = [given.get(name, name) for name in kernel.passed]
         options = f"{self.options(kernel)}, {tiles}"
         if self.knows:
-            return f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(list(kernel.passed))}, {options})"
-        return f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(kernel.passed)}, {options})"
+            return f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(passed)}, {options})"
+        return f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(passed)}, {options})"
 
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""

@@ -182,6 +182,10 @@ class Shapes:
         """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
         return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
 
+    def shared(self) -> tuple[int, ...]:
+        """Eleven small tiles of a matrix product, of which programs share several in either of two ways."""
+        return self.sides(165, 21, 101)
+
     def tiny(self) -> tuple[int, ...]:
         """For finite differences."""
         return self.of((2,), 2, 3)

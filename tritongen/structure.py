@@ -62,9 +62,9 @@ def _contraction(op: Op, contraction: Contraction) -> Program:
 
 # What the kernels of matrix products call their own.
 TILES = frozenset(
-    "accumulator begin block_k block_m by_name dot end first_col first_row first_step first_tile inner inner_mask"
-    " launches matrix n_batch n_inner n_parts n_shared n_shares n_summed n_tiles part part_col parts programs share"
-    " shared split stages start step steps tile".split()
+    "accumulator apart block_k block_m by_name dot end first_col first_row first_step first_tile inner inner_mask"
+    " is_long launches long_parts matrix n_batch n_inner n_long n_parts n_short n_summed n_tiles part part_col"
+    " part_rows parts place programs shared short_parts split stages start step steps tile tile_steps within".split()
 )
 # What a loop along a row calls its own, and what follows a reduction's name in its further states.
 LOOP = frozenset("end first last length split splits start".split())

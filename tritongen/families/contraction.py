@@ -25,12 +25,14 @@ from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
 from .places import COUNTS, Places, inner_of, stride
 
+# How many tiles programs share in long parts, in how many each, and the same of short parts.
+SHARED = ("n_long", "long_parts", "n_short", "short_parts")
 # What kernels take beside lengths.
 TAKEN = {
     "descriptor_kernel": ("n_tiles",),
-    "share_kernel": ("first_tile", "n_shared", "tile_steps", "steps"),
+    "share_kernel": ("first_tile", *SHARED, "tile_steps"),
     "part_kernel": ("steps",),
-    "combine_kernel": ("first_tile", "tile_steps", "steps"),
+    "combine_kernel": ("first_tile", *SHARED),
 }
 SLICERS = {2: "_halves", 4: "_quarters"}
 
@@ -309,7 +311,7 @@ class _Builder:
         return [Line(f"tl.store({name}_part_ptr + part, {name})") for name in self.contraction.sums]
 
     def combine(self) -> Kernel:
-        zeros = f"tl.zeros([16, BLOCK_N], {self.accumulator})"
+        zeros = f"tl.zeros([4, BLOCK_N], {self.accumulator})"
         lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
         lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + part)") for name in self.contraction.sums]
         self.after(lines, _stored)
@@ -323,7 +325,7 @@ class _Builder:
     def shares(self) -> Kernel:
         lines = self.described()
         lines.end += self.kept_parts()
-        doc = "Equal shares of the tiles that are too few for a round of all programs."
+        doc = "Parts of the tiles that are too few for a round of all programs."
         return self.kernel("share_kernel", doc, lines, described=True)
 
     def described(self) -> _Lines:
