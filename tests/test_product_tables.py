@@ -12,7 +12,7 @@ from importing import module_at
 
 from tritongen.compile import program_of
 from tritongen.families.copies import take_turns
-from tritongen.families.operands import operands_of
+from tritongen.families.operands import is_described, operands_of
 from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
 from tritongen.read import read_spec
 from tritongen.spec import Schedule
@@ -234,6 +234,15 @@ def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> No
     assert program.contraction is not None
     operands = operands_of(program.op, program.contraction)
     assert take_turns(program.op, program.contraction, operands) == in_turn
+
+
+@pytest.mark.parametrize(("length", "described"), [("N", True), ("N=129", True), ("N=128", False)])
+def test_what_the_rule_never_copies_by_descriptors_has_none(length: str, described: bool) -> None:
+    text = SUMS.format(lines='y = "sum(x * one, K) + sum(z * other, K)"', x="T[M, K]").replace("T[N, K]", f"T[{length}, K]")
+    program = program_of(read_spec("sums.toml", text))
+    assert program.contraction is not None
+    operands = operands_of(program.op, program.contraction)
+    assert is_described(program.op, program.contraction, operands) == described
 
 
 def test_few_rows_are_one_tile(configs: ModuleType) -> None:

@@ -123,14 +123,18 @@ def tensors_of(op: Op, node: Node) -> list[str]:
 def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
     """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
 
-    Tiles of float64 results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
+    Never of so few rows or columns, of fixed lengths, that the rule for launches takes pointers. Tiles of float64
+    results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
     """
     floats = [known for name in operands.dot.of if (known := set(_dtypes_of(op, name))) & set(FLOATS)]
     narrow = operands.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
     wide = any(result.dtype.of == ("float64",) for result in op.results)
     size = operands.group_size
     grouped = bool(size) and (len(contraction.products) > 1 or (size.isdigit() and int(size) % SHORTEST > 0))
-    return bool(narrow) and not wide and not grouped
+    sizes = dict(op.sizes)
+    lengths = [[sizes.get(axis, math.inf) for axis in axes] for axes in (contraction.rows, contraction.cols)]
+    few = any(math.prod(found) <= 128 for found in lengths)
+    return bool(narrow) and not wide and not grouped and not few
 
 
 def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, ...]:
