@@ -238,7 +238,9 @@ def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> No
 
 @pytest.mark.parametrize(("length", "described"), [("N", True), ("N=129", True), ("N=128", False)])
 def test_what_the_rule_never_copies_by_descriptors_has_none(length: str, described: bool) -> None:
-    text = SUMS.format(lines='y = "sum(x * one, K) + sum(z * other, K)"', x="T[M, K]").replace("T[N, K]", f"T[{length}, K]")
+    text = SUMS.format(lines='y = "sum(x * one, K) + sum(z * other, K)"', x="T[M, K]").replace(
+        "T[N, K]", f"T[{length}, K]"
+    )
     program = program_of(read_spec("sums.toml", text))
     assert program.contraction is not None
     operands = operands_of(program.op, program.contraction)
