@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from tritongen.compile import generate
+import pytest
+
+from tritongen.compile import generate, program_of
+from tritongen.oracle import torch_lines
 from tritongen.read import read_spec
 
 HERE = Path(__file__).parent
@@ -38,3 +42,18 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.parametrize(
+    ("reference", "called"),
+    [
+        ("x + torch.arange(x.shape[0])", "x + torch.arange(x.shape[0], device=x.device)"),
+        ("x * torch.ones(x.shape).tril(-1)", "x * torch.ones(x.shape, device=x.device).tril(-1)"),
+        ("x + torch.arange(3, device=x.device)", "x + torch.arange(3, device=x.device)"),
+        ("x.new_zeros(3) + torch.sum(x)", "x.new_zeros(3) + torch.sum(x)"),
+    ],
+)
+def test_a_reference_makes_tensors_where_its_inputs_are(reference: str, called: str) -> None:
+    text = (HERE.parent / "specs" / "relu.toml").read_text(encoding="utf-8")
+    spec = replace(read_spec("relu.toml", text), reference=reference)
+    assert torch_lines(spec, program_of(spec).op) == (f"return {called}",)

@@ -22,11 +22,30 @@ from .syntax import Text
 def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
-        return (f"return {ast.unparse(Text(spec.reference).parse())}",)
+        made = _BesideAnInput(op.inputs[0].name).visit(Text(spec.reference).parse())
+        return (f"return {ast.unparse(made)}",)
     # torch computes nothing in float8.
     names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
     widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]
     return *widened, *_Printer(spec, op).lines()
+
+
+# Functions of torch that make a tensor of none.
+MAKERS = frozenset("arange empty eye full linspace logspace ones tensor tril_indices triu_indices zeros".split())
+
+
+@dataclass(frozen=True, slots=True)
+class _BesideAnInput(ast.NodeTransformer):
+    """Puts the tensors that a reference makes where an input is: it is called on a GPU too."""
+
+    tensor: str
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        makes = ast.unparse(node.func).removeprefix("torch.") in MAKERS
+        if makes and all(keyword.arg != "device" for keyword in node.keywords):
+            node.keywords.append(ast.keyword("device", ast.Attribute(ast.Name(self.tensor), "device")))
+        return node
 
 
 def signature(op: Op) -> str:
