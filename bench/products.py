@@ -55,9 +55,16 @@ def products() -> Iterator[Case]:
     for m, n, k in shapes:
         for layout in ("nn", "nt"):
             yield product(m, n, k, layout)
-    # Few tiles and a long sum, as of the gradient by a weight; rows that are not a multiple of 128 bytes.
-    for m, n, k, layout in ((768, 768, 65536, "tn"), (5000, 5000, 5000, "nn"), (4096, 4104, 4104, "nt")):
+    # Rows that are not a multiple of 128 bytes.
+    for m, n, k, layout in ((5000, 5000, 5000, "nn"), (4096, 4104, 4104, "nt")):
         yield product(m, n, k, layout)
+    # Few tiles and a long sum, as of the gradient by a weight; short last rounds.
+    shapes = ((768, 768, 65536), (1024, 1024, 16384), (768, 2304, 32768), (1536, 1536, 65536), (768, 3072, 32768))
+    shapes += ((1536, 1536, 8192), (2048, 2304, 16384), (2560, 2560, 32768), (4096, 11008, 16384))
+    for m, n, k in shapes:
+        yield product(m, n, k, "tn")
+    for m, n, k in ((2304, 4608, 4096), (2560, 5120, 4096), (8192, 8192, 16384)):
+        yield product(m, n, k, "nn")
 
 
 def batches() -> Iterator[Case]:

@@ -1,10 +1,11 @@
 """Rates of the matrix products of bench/products.py with other tiles than the rule picks: what the tables came from.
 
-    python bench/tiles.py --only NAME [--by pointers] [--rounds COUNT] [TILE ...]
+    python bench/tiles.py --only NAME [--by pointers] [--rounds COUNT] [alone] [TILE ...]
 
-A tile is ROWSxCOLSxINNER/WARPS/STAGES, with /PROGRAMS for how many programs take tiles in turn, and with
-/PROGRAMS/GROUP for how many rows of tiles are one group. Random data; the rule's choice, the others and torch's take
-turns in an order that is drawn for each round, and the medians of the rounds are compared.
+"alone" is what the rule picks, with no tile shared by programs. A tile is ROWSxCOLSxINNER/WARPS/STAGES, with
+/PROGRAMS for how many programs take tiles in turn, and with /PROGRAMS/GROUP for how many rows of tiles are one
+group. Random data; the rule's choice, the others and torch's take turns in an order that is drawn for each round,
+and the medians of the rounds are compared.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ class Choice:
     name: str
     config: triton.Config | None
     programs: int | None
+    shares: bool = True
 
 
 def choice(text: str) -> Choice:
-    """What is written as ROWSxCOLSxINNER/WARPS/STAGES[/PROGRAMS[/GROUP]]; ValueError for anything else."""
+    """What is written as ROWSxCOLSxINNER/WARPS/STAGES[/PROGRAMS[/GROUP]] or alone; ValueError for anything else."""
+    if text == "alone":
+        return Choice(text, None, None, shares=False)
     tile, *numbers = text.split("/")
     rows, cols, inner = (int(length) for length in tile.split("x"))
     warps, stages, programs, group = (*map(int, numbers), *(0, 8)[len(numbers) - 2 :])
@@ -56,6 +60,8 @@ def as_chosen(
         said["choose_stages"] = lambda config, *_: config.num_stages
     if one.programs is not None:
         said["resident_programs"] = lambda _: one.programs
+    if not one.shares:
+        said["choose_shares"] = lambda *_: (0, 0, 0, 0)
     said = {name: rule for name, rule in said.items() if hasattr(module, name)}
 
     def chosen() -> Any:
