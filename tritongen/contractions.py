@@ -52,6 +52,16 @@ class Contraction:
         return tuple(dict.fromkeys(product.sum for product in self.products))
 
     @property
+    def factors(self) -> tuple[Node, ...]:
+        """What is multiplied: the left and the right side of each product."""
+        return tuple(side for product in self.products for side in product.sides)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether only inputs are multiplied, and nothing that is computed of them."""
+        return all(isinstance(factor, Load) for factor in self.factors)
+
+    @property
     def within(self) -> tuple[str, ...]:
         """The inner axes along which no scale of a group varies."""
         return tuple(axis for axis in self.inner if axis not in self.groups)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .families.operands import operands_of
-from .ir import Load, Op, Result
+from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
 from .promotion import is_float8
@@ -124,7 +124,7 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
     bfloat16 = any("bfloat16" in dtypes for dtypes in columns.values())
     return {
         "product": program.contraction is not None,
-        "of_tensors": ", tensors" if computes_factors(program) else "",
+        "of_tensors": ", tensors" if program.contraction and not program.contraction.is_plain else "",
         "error_factor": 4 if program.contraction else 2,
         "tiled": shapes.tiled(),
         "shared": shapes.shared() if program.contraction else (),
@@ -135,12 +135,6 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
         "swapped": swapped(program),
         "without_bfloat16": ("torch.bfloat16 not in one" if several else "one != torch.bfloat16") if bfloat16 else "",
     }
-
-
-def computes_factors(program: Program) -> bool:
-    """Whether a factor of a product is computed, which is rounded to the dtype that is multiplied."""
-    products = program.contraction.products if program.contraction else ()
-    return any(not isinstance(side, Load) for product in products for side in product.sides)
 
 
 def swapped(program: Program) -> str:

@@ -96,7 +96,7 @@ def multiplied(op: Op, dtype: Dtype) -> Dtype:
     return dtype
 
 
-def not_as_floats(op: Op, nodes: list[Node]) -> set[str]:
+def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
     """The inputs that some nodes, or the lines that they refer to, compute with as anything but floats."""
     found: set[str] = set()
     for part in (part for node in nodes for part in walk(node)):

@@ -12,7 +12,7 @@ from .families.copies import HALVES, TURNS
 from .families.operands import Operand
 from .families.places import COUNTS
 from .host_checks import tuple_text
-from .ir import Load, Result
+from .ir import Result
 from .launch import Traffic
 from .lower import Line
 from .modules import Around, Common, Module, length_text
@@ -237,9 +237,8 @@ class Products(Common):
     @property
     def specialises(self) -> bool:
         """Whether warps divide the work: of several products that are of plain matrices."""
-        sides = [side for product in self.contraction.products for side in product.sides]
         several = len(self.contraction.sums) > 1 and not self.operands.joined
-        return several and all(isinstance(side, Load) for side in sides)
+        return several and self.contraction.is_plain
 
     def overlap(self) -> dict[str, str]:
         """How a program copies one tile while it computes another: as measured, see docs/performance.md."""

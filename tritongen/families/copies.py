@@ -31,10 +31,9 @@ def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
     Two in one step would wait for each other: tensor cores add to a sum one product at a time.
     """
     one_sum = len(contraction.sums) == 1 < len(contraction.products)
-    sides = [side for product in contraction.products for side in product.sides]
     batched = {"batch" in contraction.roles(operand.tensor.type.axes) for operand in operands.matrices}
     own = {"n_steps", *TURNS, *(f"{name}_desc" for name in TURNS)}
-    plain = all(isinstance(side, Load) for side in sides) and not operands.converts
+    plain = contraction.is_plain and not operands.converts
     return one_sum and plain and len(batched) == 1 and not own & op.names
 
 

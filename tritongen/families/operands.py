@@ -93,14 +93,13 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
     dot = multiplied(op, promote(*(side.dtype for side in contraction.products[0].sides)))
     names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
-    plain = all(isinstance(side, Load) for side, _ in sides)
     kinds = {one.tensor.type.variable or tuple(one.tensor.type.dtypes) for one in matrices}
     one_kind = len(kinds) == 1 and (
         len(matrices) == 1 or all(one.tensor.type.variable or len(one.tensor.type.dtypes) == 1 for one in matrices)
     )
     dtypes = {dtype for operand in matrices for dtype in operand.tensor.type.dtypes}
-    float8 = plain and dtypes <= set(FLOAT8S)
-    converts = not (plain and (one_kind or float8))
+    float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
+    converts = not (contraction.is_plain and (one_kind or float8))
     return Operands(
         matrices,
         tuple(dict.fromkeys(name for name, _ in names)),
@@ -146,7 +145,7 @@ def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, 
     kinds = {one.type.variable or one for one in tensors}
     if not operands.converts or "float64" not in operands.dtypes or len(kinds) < 2:
         return ()
-    others = not_as_floats(op, [side for product in contraction.products for side in product.sides])
+    others = not_as_floats(op, contraction.factors)
     narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
     return tuple(one.name for one in narrow if one.name not in others)
 
