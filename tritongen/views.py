@@ -44,7 +44,7 @@ class Kernel:
     stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
     use_rows: bool = False
-    use_batch: bool = True
+    use_batch: bool = False
     use_row_mask: bool = False
     use_col_mask: bool = False
     use_mask: bool = False

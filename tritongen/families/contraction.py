@@ -471,7 +471,7 @@ class _Builder:
             use_row_mask=mentions(every, "row_mask") or mentions(every, "tile_mask"),
             use_col_mask=mentions(every, "col_mask") or mentions(every, "tile_mask"),
             use_mask=mentions(every, "tile_mask"),
-            use_batch=suffix != "share_kernel" or mentions(every, "batch"),
+            use_batch=mentions(every, "batch"),
             use_rows=mentions(every, "rows") or mentions(every, "row_mask") or mentions(every, "tile_mask"),
             devices=frozenset(
                 tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}
