@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from .factors import SHORTEST
-from .families.contraction import SLICERS, ContractionKernels, plan_contraction
+from .families.contraction import COMBINED_ROWS, SLICERS, ContractionKernels, plan_contraction
 from .families.copies import HALVES, TURNS
 from .families.operands import Operand
 from .families.places import COUNTS
@@ -45,8 +45,9 @@ def positions_in(lines: list[Line]) -> list[str]:
 
 
 def combined(tiles: str) -> tuple[str, str]:
-    """The grid of what adds up the parts of some tiles, four rows at a time, and its tiles."""
-    return f"({tiles} * block_m // 4,)", 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
+    """The grid of what adds up the parts of some tiles, a few rows at a time, and its tiles."""
+    blocks = 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
+    return f"({tiles} * block_m // {COMBINED_ROWS},)", blocks
 
 
 class Products(Common):
@@ -84,6 +85,7 @@ class Products(Common):
             "summed": "n_summed" if plan.skips else "n_steps" if self.operands.group_size else "n_inner",
             **self.groups(),
             **self.overlap(),
+            "combined_rows": COMBINED_ROWS,
             "slices": plan.slices,
             "sliced": self.sliced(),
             "turns": len(self.contraction.products) if plan.takes_turns else 0,

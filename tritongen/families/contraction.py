@@ -1,8 +1,8 @@
 """Kernels of matrix products: tiles of rows by columns, summed over blocks of the inner axes.
 
 Five shapes of the same math: tiles by pointers, for any strides; tiles by descriptors, which the
-tensor memory accelerator of a GPU copies; equal shares of the last of those tiles; parts of a long
-sum; and what adds parts and shares up. Which of them run is decided on the host.
+tensor memory accelerator of a GPU copies; parts of the last of those tiles; parts of a long sum,
+by pointers; and what adds parts up. Which of them run is decided on the host.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ TAKEN = {
     "part_kernel": ("steps",),
     "combine_kernel": ("first_tile", *SHARED),
 }
+# What adds parts up takes so many rows of a tile at a time: few, so that many programs read.
+COMBINED_ROWS = 4
 SLICERS = {2: "_halves", 4: "_quarters"}
 
 
@@ -311,7 +313,7 @@ class _Builder:
         return [Line(f"tl.store({name}_part_ptr + part, {name})") for name in self.contraction.sums]
 
     def combine(self) -> Kernel:
-        zeros = f"tl.zeros([4, BLOCK_N], {self.accumulator})"
+        zeros = f"tl.zeros([{COMBINED_ROWS}, BLOCK_N], {self.accumulator})"
         lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
         lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + part)") for name in self.contraction.sums]
         self.after(lines, _stored)
