@@ -122,9 +122,11 @@ def products_view(program: Program, shapes: Shapes) -> dict[str, Any]:
     several = len(columns) > 1
     halves, singles = (torch_dtypes((dtype,) * len(columns)) for dtype in ("float16", "float32"))
     bfloat16 = any("bfloat16" in dtypes for dtypes in columns.values())
+    # Factors that are computed are rounded to what is multiplied; results of float8 are compared as exactly as others.
+    rounded = program.contraction is not None and not program.contraction.is_plain and not gives_float8(program.op)
     return {
         "product": program.contraction is not None,
-        "of_tensors": ", tensors" if program.contraction and not program.contraction.is_plain else "",
+        "of_tensors": ", tensors" if rounded else "",
         "error_factor": 4 if program.contraction else 2,
         "tiled": shapes.tiled(),
         "shared": shapes.shared() if program.contraction else (),
@@ -213,7 +215,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
     typed = f"{argument}: {'tuple[torch.dtype, ...]' if several else 'torch.dtype'}"
     floats = common_floats(op)
     float_results = all(result.dtype.kind == "float" for result in op.results)
-    float8 = any(is_float8(op, result.dtype) for result in op.results)
+    float8 = gives_float8(op)
     cases = dtype_cases(columns) if columns else []
     usual = next((case for case in cases if set(case) == {"float32"}), cases[0] if cases else ())
     return {
@@ -230,6 +232,11 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "compares_errors": bool(floats) and float_results and len(op.results) == 1 and not float8,
         "float8_results": float8,
     }
+
+
+def gives_float8(op: Op) -> bool:
+    """Whether some result is of float8."""
+    return any(is_float8(op, result.dtype) for result in op.results)
 
 
 def common_floats(op: Op) -> list[str]:
