@@ -91,7 +91,7 @@ class Numbers:
         if text in ("lowest", "highest"):
             if self.kind == "float":
                 return 'float("-inf")' if text == "lowest" else 'float("inf")'
-            return f"_{text}({self.dtype})"
+            return f"reduce.{text}({self.dtype})"
         if text in ("0", "1") and self.kind == "float":
             return f"{text}.0"
         return text
@@ -109,13 +109,13 @@ def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
         case "var":
             return f"tl.sum(x, {rows}) / {count}"
         case "prod":
-            return "tl.reduce(x, 1, _product, keep_dims=True)"
+            return "tl.reduce(x, 1, reduce.multiply, keep_dims=True)"
         case "max" | "min" if plain_max or numbers.kind == "int":
             return f"tl.{node.kind}(x, {rows})"
         case "max" | "min":
-            return f"tl.reduce(x, 1, _nan_{node.kind}, keep_dims=True)"
+            return f"tl.reduce(x, 1, reduce.nan_{node.kind}, keep_dims=True)"
         case "argmax" | "argmin":
-            return f"_{node.kind}(x, {cols})[1]"
+            return f"reduce.{node.kind}(x, {cols})[1]"
         case "any":
             return f"tl.max((x).to(tl.int32), {rows}) != 0"
         case "all":
@@ -143,11 +143,13 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "mean":
             return one(f"{name} += §", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
         case "prod":
-            return one(f"{name} *= §", f"tl.reduce({name}, 1, _product, keep_dims=True)")
+            return one(f"{name} *= §", f"tl.reduce({name}, 1, reduce.multiply, keep_dims=True)")
         case "max" | "min":
             merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
             plain = numbers.kind == "int" or plain_max
-            return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = _nan_{kind}({name}, §)", merge)
+            return one(
+                f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = reduce.nan_{kind}({name}, §)", merge
+            )
         case "any":
             return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
         case "all":
@@ -159,8 +161,8 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             both = f"{best.name}, {name}"
             return Running(
                 (best, at),
-                lambda x: (Line(f"{both} = _lead_{kind[3:]}({both}, {x}, cols)"),),
-                (Line(f"{both} = _{kind}({both})"),),
+                lambda x: (Line(f"{both} = reduce.lead_{kind[3:]}({both}, {x}, cols)"),),
+                (Line(f"{both} = reduce.{kind}({both})"),),
             )
         case "var":
             mean = State(f"{name}_mean", "0.0", numbers.dtype)
@@ -171,8 +173,8 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = _welford({both}, {x}, tile_mask, start // BLOCK_N + 1)"),),
-                (Line(f"{both} = _welford_merge({both}, {counts}, n_cols)"),),
+                lambda x: (Line(f"{both} = reduce.welford({both}, {x}, tile_mask, start // BLOCK_N + 1)"),),
+                (Line(f"{both} = reduce.merge_welford({both}, {counts}, n_cols)"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
                 lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
@@ -201,8 +203,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
     return Running(
         states,
-        lambda x: (Line(f"{both} = _online_exp({both}, {x}, {finite})"),),
-        (Line(f"{both} = _online_exp_merge({both}, {finite})"),),
+        lambda x: (Line(f"{both} = reduce.online_exp({both}, {x}, {finite})"),),
+        (Line(f"{both} = reduce.merge_online_exp({both}, {finite})"),),
     )
 
 

@@ -206,5 +206,5 @@ class AheadHost(Host):
         assert self.checked is not None
         others = [t.name for t in self.op.inputs if t.name != result.over and set(t.type.dtypes) & set(FLOATS)]
         shown = f'"{self.checked.name}: {result.over}"'
-        text = f"_taken_over({', '.join([shown, result.over, *others])}) if {IN_PLACE} else {text}"
+        text = f"autograd.take_over({', '.join([shown, result.over, *others])}) if {IN_PLACE} else {text}"
         return f"({text})" if result.when else text

@@ -51,7 +51,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "unpacked": f"({grads[0]},)" if len(grads) == 1 else ", ".join(grads),
         "kept": [f"ctx.save_for_backward({', '.join(grads)})", *constant_lines(flat)],
         "keeps_nothing": False,
-        "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
+        "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(outgoing[result] for result in own),
         "needs": bool(flags),
         "lines": [*_once(op.name, grads, bool(flags)), _returned(backward, "{part}({seed}, {own})")],
@@ -62,7 +62,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         ],
         "all_seeds": ", ".join(outgoing.values()),
         "needs_apart": bool(flags),
-        "lines_apart": [_returned(backward, "_Once.apply({part}, {seed}, {own}.clone())")],
+        "lines_apart": [_returned(backward, "autograd.Once.apply({part}, {seed}, {own}.clone())")],
         "vmap": f"{function}({first}, info, in_dims, *args)",
     }
 
@@ -76,7 +76,7 @@ def _once(name: str, grads: list[str], optional: bool) -> list[str]:
         "if torch.compiler.is_compiling():",
         *(f"    {line}" for line in copies),
         "else:",
-        f'    _spend("{name}", ctx)',
+        f'    autograd.spend("{name}", ctx)',
     ]
 
 

@@ -93,7 +93,7 @@ class Assembler:
         if not use_row_mask:
             arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
         return Kernel(
-            name=f"_{self.tile.op.name}_{suffix}",
+            name=f"{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
             constexprs=(*constexprs, *compute, *vector),
@@ -164,7 +164,7 @@ def converted(op: Op, result: Result) -> str:
     """A result in the dtype that it is stored in."""
     name = result.output.name
     dtype = f"{name}_ptr.dtype.element_ty"
-    return f"_to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
+    return f"float8.to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
 
 
 def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:

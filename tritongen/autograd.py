@@ -16,14 +16,16 @@ from .families.scaled import ScaledProgram
 from .families.sums import SumsProgram
 from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
-from .launch import Traffic
-from .modules import Around, Module, sources
-from .product_tables import Tables, by_kernel, tables_of
+from .launch import Table, Traffic, matmul_tables, row_tables
+from .modules import Around, Module
+from .product_tables import tables_of
 from .registration import Registered, registration_view, typed
 from .scaled_module import ScaledModule
 from .spec import Schedule, Spec
 from .structure import Program
 from .sums_module import SumsModule
+
+ROWS = "_BACKWARD"  # what the names of the tables of rows end with, those of a backward
 
 
 def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Module, ...]]:
@@ -36,7 +38,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = module_of(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
     each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part, register), part)))
-    parts = _with_tables(tuple(_part_module(backward, part, register) for part in each))
+    parts = tuple(_part_module(backward, part, register) for part in each)
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     is_ahead = backward.write != "backward"
     own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "")
@@ -45,7 +47,6 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
         view |= {"notes": notes(backward), "also_raises": raises(backward)}
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
     view["returns"] = returned_types(len(view["results"]))
-    view["config_modules"] = "configs, configs_backward" if parts else "configs"
     view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
     signature = [*typed(op), *([f"{name}: bool" for name in extra])]
     saved = len(op.results) - len(view["results"])
@@ -62,8 +63,6 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
         "forward_says": f"{says}.",
         **own,
     }
-    autograd = {"cdiv": False, "devices": frozenset[str](), **own, "registration": view["registration"]}
-    view |= sources(forward.view, autograd, *(part.view for part in parts))
     return replace(forward, view=view), parts
 
 
@@ -89,33 +88,26 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
     )
 
 
-def tables_by_kernel(parts: tuple[Module, ...]) -> dict[str, Tables]:
-    """The tables of parts that multiply matrices, each under the names of those that have it."""
-    named = {part.view["name"].partition("_backward_")[2]: part.traffic.summing for part in parts}
-    return by_kernel({name: summing for name, summing in named.items() if summing}, Schedule())
+def backward_tables(parts: tuple[Module, ...]) -> tuple[Table, ...]:
+    """The tables of a backward: one of each kind for all its rows, and those of each matmul."""
+    rows = row_tables(traffic_of(parts), Schedule(), ROWS)
+    matmuls = [part for part in parts if part.traffic.summing is not None]
+    each = (matmul_tables(tables_of(part.traffic.summing, Schedule()), part.view["tables"]) for part in matmuls)
+    return (*rows, *(table for tables in each for table in tables))
 
 
-def _with_tables(parts: tuple[Module, ...]) -> tuple[Module, ...]:
-    """The parts, where their tables differ told which is whose."""
-    tables = tables_by_kernel(parts)
-    if len(tables) < 2:
-        return parts
-    names = {table: name for name, table in tables.items()}
-
-    def told(part: Module) -> Module:
-        if part.traffic.summing is None:
-            return part
-        whose = names[tables_of(part.traffic.summing, Schedule())]
-        return replace(part, view=part.view | {"whose": f', "{whose}"'})
-
-    return tuple(map(told, parts))
+def _suffix(part: Part) -> str:
+    """What the names of a part's tables end with."""
+    if not (isinstance(part.program, Program) and part.program.contraction):
+        return ROWS
+    return f"_{part.op.name.partition('_backward_')[2].upper() or 'BACKWARD'}"
 
 
 def _part_module(backward: Backward, part: Part, register: str) -> Module:
     is_registered = register != "none" and part in backward.parts
     host = partial(BackwardHost, gradient=backward.gradient, fills=is_registered)
     extra = (*_extra(part), *([IS_FAKE] if is_registered else []))
-    around = Around(f"_{part.op.name}", extra, "configs_backward", host, register)
+    around = Around(f"_{part.op.name}", extra, _suffix(part), host, register)
     if isinstance(part.program, SumsProgram):
         return SumsModule(part.program, around, part.rows.op if part.rows else None).module()
     if isinstance(part.program, ScaledProgram):

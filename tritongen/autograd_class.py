@@ -57,7 +57,7 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
         "kept": [*kept, *constant_lines(flat)],
         "keeps_nothing": not kept and not flat and not saves,
-        "requires": f"_needs_gradient({', '.join(gradient.wrt)})",
+        "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(grads[name] for name in own),
         "needs": needs,
         "lines": lines,
@@ -130,7 +130,7 @@ class _Apart(_Eager):
     """The backward under torch.func, to which each part is a function."""
 
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"_Once.apply({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
+        return f"autograd.Once.apply({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class _Registered(_Eager):
 
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
         function = operator(self.namespace, f"_{part.op.name}")
-        return f"_once({', '.join([function, *passed, *flags.values()])})"
+        return f"autograd.once({', '.join([function, *passed, *flags.values()])})"
 
 
 def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
@@ -191,7 +191,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
 
 def _dtype_text(dtype: Dtype, inputs: list[str]) -> str:
     leaves = [f"ctx.{leaf}_dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.of]
-    return leaves[0] if len(leaves) == 1 else f"_promote({', '.join(leaves)})"
+    return leaves[0] if len(leaves) == 1 else f"dtypes.promote({', '.join(leaves)})"
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:

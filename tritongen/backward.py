@@ -307,7 +307,7 @@ class BackwardHost(Host):
         text = super().regrouped(result)
         first = self.first()
         assert first is not None
-        return f"_filled({text}, {first.name})" if self.fills and result.when else text
+        return f"library.filled({text}, {first.name})" if self.fills and result.when else text
 
     def checks(self) -> list[str]:
         return []
@@ -402,7 +402,7 @@ class BackwardHost(Host):
             if leaf in optional and leaf not in alike:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
-        return f"_promote({', '.join(dict.fromkeys(parts.values()))})"
+        return f"dtypes.promote({', '.join(dict.fromkeys(parts.values()))})"
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

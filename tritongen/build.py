@@ -7,13 +7,15 @@ are never half-way to each other because of one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
+from .imports import RUNTIME_FOLDER
 from .resources import digest, in_checkout, read_text
-from .settings import Project, Source, find_projects, shown_path
+from .runtime import SOURCE, package_files, runtime_files
+from .settings import Project, Source, find_projects, shown_path, stamp_of
 from .stamps import Stamps
 from .tree import (
     TEMPORARY,
@@ -22,11 +24,14 @@ from .tree import (
     Kind,
     body_of,
     compare,
+    is_ours_or_missing,
     listing,
     locked,
+    op_folders,
     orphans,
     our_files,
     remove,
+    runtime_homes,
     sweep,
     write,
 )
@@ -82,7 +87,20 @@ class _Work:
             yield from compare(self.folder(one), one.files, one.source.name)
         owners = {op: source.name for op, source in self.owners.items()}
         owners |= {one.op: one.source.name for one in self.rendered}
-        yield from orphans(self.project.settings.out_dir, owners, self._is_gone)
+        gone = tuple(orphans(self.project.settings.out_dir, owners, self._is_gone))
+        yield from gone
+        yield from self._shared(owners, {os.path.basename(os.path.dirname(change.path)) for change in gone})
+
+    def _shared(self, owners: Mapping[str, str], gone: Set[str]) -> Iterator[Change]:
+        """What must change of the files that no operator owns."""
+        settings = self.project.settings
+        out = settings.out_dir
+        ops = {*owners, *op_folders(out, owners)} - gone
+        homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
+        for home in sorted(homes | runtime_homes(out)):
+            yield from compare(os.path.join(home, RUNTIME_FOLDER), runtime_files() if home in homes else {}, SOURCE)
+        if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
+            yield from compare(out, package_files(ops) if ops else {}, SOURCE)
 
     def folder(self, one: Rendered) -> str:
         return os.path.join(self.project.settings.out_dir, one.op)
@@ -100,6 +118,8 @@ def build(
 ) -> Built:
     """Brings the tree up to date. Raises `Rejected`, having written nothing, if a spec is wrong."""
     projects = find_projects(paths)
+    for project in projects:
+        _join_others(project)
     count = sum(len(project.sources) for project in projects)
     if all(_is_settled(_survey(project)) for project in projects):
         return Built(count)
@@ -139,6 +159,20 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
     works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
     _render(works, generate, None)
     return works[0].rendered[0]
+
+
+def _join_others(project: Project) -> None:
+    """Takes in the specs of all operators beside a runtime that is about to change: one tree has one runtime."""
+    settings = project.settings
+    homes = runtime_homes(settings.out_dir)
+    if not any(True for home in homes for _ in compare(os.path.join(home, RUNTIME_FOLDER), runtime_files(), SOURCE)):
+        return
+    known = {source.name for source in project.sources}
+    for name in sorted(op_folders(settings.out_dir, ()).values()):
+        path = os.path.normpath(os.path.join(settings.root, name))
+        if name not in known and os.path.isfile(path):
+            project.sources.append(Source(path, name, shown_path(path), stamp_of(os.stat(path)), settings))
+    project.sources.sort(key=lambda source: source.name)
 
 
 def _survey(project: Project) -> _Work:
@@ -242,7 +276,7 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
             remove(change.path)
             stamps.get(folder, {}).pop(name, None)
         else:
-            stamps[folder][name] = write(change.path, change.new)
+            stamps.setdefault(folder, {})[name] = write(change.path, change.new)
     for work in works:
         for one in work.rendered:
             work.stamps.record(one.source, one.op, stamps[work.folder(one)])

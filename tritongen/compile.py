@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .ahead import plan_ahead
-from .autograd import autograd_module, tables_by_kernel, traffic_of
+from .autograd import autograd_module, backward_tables
 from .backward import Backward, plan_backward
 from .diagnostics import Mistake, Mistakes
 from .emitted_bench import bench_view
@@ -16,15 +17,15 @@ from .family_module import module_of
 from .gradient import derive
 from .gradient_tests import gradient_view
 from .host_checks import IS_FAKE
-from .launch import configs_view
-from .modules import Around, Module, sources
+from .imports import RUNTIME_FOLDER, device_imports, host_imports, imports_of
+from .launch import Table, configs_view, matmul_tables, row_tables
+from .modules import Around, Module
 from .product_gradient import plan_product_backward
 from .product_tables import tables_of
 from .reference import reference_mistakes
 from .registration import registration_view
 from .resources import templates_dir
 from .samples import Shapes
-from .scoping import undefined_names
 from .spec import Schedule, Spec
 from .structure import Program, recognise
 from .typecheck import typecheck
@@ -79,37 +80,42 @@ def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
     return found
 
 
-def generate(spec: Spec) -> dict[str, str]:
-    """File name -> text of the files that a spec becomes, unformatted and without header."""
+def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
+    """File name -> text of the files that a spec becomes, unformatted and without header.
+
+    `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
+    """
     program = program_of(spec)
-    files = {}
     backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()
     if backward is not None:
-        kernel, parts = autograd_module(backward, spec)
-        if parts:
-            rules = tuple(dict.fromkeys(rule for part in parts for rule in part.rules))
-            tables = tables_by_kernel(parts)
-            view = configs_view(spec.name, traffic_of(parts), tables, Schedule(), rules, spec.register != "none")
-            view["how"] = "backward, and the rule that picks one."
-            files["configs_backward.py"] = render("configs.py.jinja", view)
+        module, parts = autograd_module(backward, spec)
     else:
-        kernel = forward_module(program, spec)
-    summing = kernel.traffic.summing
-    tables = {spec.name: tables_of(summing, spec.schedule)} if summing else {}
-    configs = configs_view(spec.name, kernel.traffic, tables, spec.schedule, kernel.rules, spec.register != "none")
+        module = forward_module(program, spec)
+    package = f"{runtime}{RUNTIME_FOLDER}"
+    tables = [*tables_of_forward(module, spec.schedule), *(backward_tables(parts) if parts else ())]
+    configs = configs_view(spec.name, tables, spec.schedule)
     tested = gradient_view(program, backward, parts, Shapes(spec, program))
-    text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
-    if missing := undefined_names(text):
-        raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
     bench = "bench_products.py.jinja" if program.contraction else "bench.py.jinja"
-    return files | {
-        "__init__.py": render("init.py.jinja", kernel.view),
-        "kernel.py": text,
-        "configs.py": render("configs.py.jinja", configs),
-        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, kernel, configs, tested)),
+    return {
+        "__init__.py": render("init.py.jinja", module.view),
+        "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package)),
+        "op.py": framed("op.py.jinja", module.view, host_imports(package)),
+        "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
+        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, module, configs, tested)),
         f"bench_{spec.name}.py": render(bench, bench_view(spec, program)),
     }
+
+
+def tables_of_forward(module: Module, schedule: Schedule) -> tuple[Table, ...]:
+    summing = module.traffic.summing
+    return matmul_tables(tables_of(summing, schedule)) if summing else row_tables(module.traffic, schedule)
+
+
+def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
+    """A module with the imports that its text asks for."""
+    body = render(template, view)
+    return environment().get_template("module.py.jinja").render(m=view, body=body, imports=imports_of(body, provided))
 
 
 def forward_module(program: Program, spec: Spec) -> Module:
@@ -127,7 +133,7 @@ def registered(module: Module, spec: Spec, program: Program) -> Module:
     view = module.view | {"registration": registration_view(spec, program), "head": "inner.jinja"}
     if view["registration"]["lowers"]:
         view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Library.
-    return replace(module, view=view | sources(module.view, view))
+    return replace(module, view=view)
 
 
 def render(template: str, view: Any) -> str:

@@ -62,16 +62,16 @@ def tests_view(
 ) -> dict[str, Any]:
     op = program.op
     shapes = Shapes(spec, program)
-    knows_launches = any("_Launches" in source for source in kernel.view["host_sources"])
-    inside = ["kernel"] if configs["search"] or knows_launches else []
+    knows_launches = bool(kernel.view.get("find"))
+    inside = ["kernels"] if configs["search"] else []
     return {
         **oracle_view(spec, op),
         **gradient,
         "imports": imports(op, "configs", *gradient["modules"], *inside),
         "knows_launches": knows_launches,
         "search": configs["search"],
-        "registers_searched": bool(configs["registers"] and configs["search"]),
-        "registers_chosen": bool(configs["registers"] and not configs["search"]),
+        "registers_searched": "registers" in kernel.traffic.kinds and configs["search"],
+        "registers_chosen": "registers" in kernel.traffic.kinds and not configs["search"],
         **dtypes_view(op),
         **draws_view(spec, op, shapes),
         **shapes_view(op, shapes),
@@ -87,7 +87,7 @@ def tests_view(
         "tolerances": tolerances(program),
         **products_view(program, shapes),
         **registered_view(spec, program),
-        "small_n": min((config.block_n for config in configs["pointers"]), default=0),
+        "small_n": min((config.block_n for table in configs["tables"][:2] for config in table.configs), default=0),
     }
 
 

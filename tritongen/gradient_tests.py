@@ -31,7 +31,7 @@ def gradient_view(
         tests += _products(products_view(program, shapes), kinds, by_kernel)
     return {
         "gradient": True,
-        "modules": ("configs_backward",) if parts else (),
+        "modules": (),
         "wrt": repr(wrt),
         "some_wrt": [(place,) for place in wrt] if len(wrt) > 1 else [],
         "parts": bool(parts),

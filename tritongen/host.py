@@ -17,7 +17,7 @@ class Host(Checks):
 
     def dtype(self, dtype: Dtype) -> str:
         if dtype.rule == "compute":
-            return "_torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+            return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         parts = []
         for leaf in dtype.of:
@@ -30,13 +30,13 @@ class Host(Checks):
                 parts.append(f"*(() if {leaf} is None else ({leaf}.dtype,))")
         if not parts:
             return "torch.get_default_dtype()"
-        text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"_promote({', '.join(parts)})"
+        text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"dtypes.promote({', '.join(parts)})"
         if dtype.rule == "float":
             ints = all(INTS.issuperset(inputs[leaf].type.dtypes if leaf in inputs else {leaf}) for leaf in dtype.of)
-            return "torch.get_default_dtype()" if ints else f"_as_float({text})"
+            return "torch.get_default_dtype()" if ints else f"dtypes.as_float({text})"
         if dtype.rule == "int" and any("bool" in inputs[leaf].type.dtypes for leaf in dtype.of if leaf in inputs):
-            return f"_int_dtype({text})"
-        return f"_sum_dtype({text})" if dtype.rule == "sum" else text
+            return f"dtypes.int_dtype({text})"
+        return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
 
     def allocate(self) -> list[str]:
         otherwise = {r.output.name: f" if {self.condition(r)} else None" for r in self.op.results if r.when}
@@ -142,7 +142,7 @@ class Host(Checks):
         named = [f"{name}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
         return f"{self.function}({', '.join(tensors + named)})"
 
-    def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "_fold") -> list[str]:
+    def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "tensors.fold") -> list[str]:
         """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
         if not dims:
             return []
@@ -201,7 +201,7 @@ class Host(Checks):
                     optional = inputs[name].default is not None
                     tests.append(f"({name} is not None and {test})" if optional else test)
             return f"tl.float64 if {' or '.join(tests)} else tl.float32"
-        helper = "_wide_compute_dtype" if self.compute.wide else "_compute_dtype"
+        helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
         return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"
 
     def tensor_fields(self) -> list[Field]:

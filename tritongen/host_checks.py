@@ -11,9 +11,9 @@ from .lower import Compute
 from .space import Space
 from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 
-CLASS_NAMES = {dtypes: f"_{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
-CLASS_NAMES[DTYPE_CLASSES["any"]] = "_DTYPES"
-CLASS_NAMES[DTYPE_CLASSES["bool"]] = "_BOOL"
+# The tuples of the runtime's dtypes.py.
+CLASS_NAMES = {dtypes: f"dtypes.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
+CLASS_NAMES[DTYPE_CLASSES["any"]] = "dtypes.ANY"
 
 
 IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
@@ -27,14 +27,14 @@ class Constant:
     value: str
 
 
-INTERPRETED = Constant("_INTERPRETED", "tl.constexpr(triton.knobs.runtime.interpret)")
-
-
 def constants(op: Op) -> tuple[Constant, ...]:
+    """What the runtime has no tuple for."""
     found = {}
     for tensor in op.inputs:
         dtypes = tensor.type.dtypes
         name = dtype_constant(tensor)
+        if dtypes in CLASS_NAMES:
+            continue
         found[name] = Constant(name, tuple_text([f"torch.{dtype}" for dtype in dtypes]))
     return tuple(found[name] for name in sorted(found))
 
@@ -95,7 +95,7 @@ class Checks:
 
     def float8_check(self, name: str, dtype: str) -> str:
         first = self.first()
-        return f'_check_float8("{self.op.name}: {name}", {dtype}, {first.name if first else name}.device)'
+        return f'tensors.check_float8("{self.op.name}: {name}", {dtype}, {first.name if first else name}.device)'
 
     def guarded(self, tensor: Input, block: list[str]) -> list[str]:
         if tensor.default is None or not block:
@@ -109,7 +109,7 @@ class Checks:
         leading = BATCH in tensor.type.axes
         ndim = len(tensor.type.shape) - leading
         return (
-            f'_check("{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}, '
+            f'tensors.check("{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}, '
             f'"{shape_text(tensor.type.shape)}", {ndim}, {leading})'
         )
 
@@ -250,7 +250,7 @@ class Checks:
             text = self.batch_shape(tensor)
             block = [
                 f"if {text} != batch:",
-                f'    batch = _broadcast("{self.op.name}: {tensor.name}", batch, {text})',
+                f'    batch = tensors.broadcast("{self.op.name}: {tensor.name}", batch, {text})',
             ]
             lines += self.guarded(tensor, block)
         for tensor in inputs:
@@ -283,7 +283,7 @@ def kind_check(op: Op, param: Param) -> list[str]:
     kinds = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
     if param.kind not in kinds:
         return []
-    return [f'_check_param("{op.name}: {param.name}", {param.name}, {kinds[param.kind]})']
+    return [f'tensors.check_param("{op.name}: {param.name}", {param.name}, {kinds[param.kind]})']
 
 
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])

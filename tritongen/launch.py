@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from .extract import extract
-from .product_tables import Summing, Tables
-from .resources import templates_dir
+from .product_tables import Summing, Tables, Tiles
 from .spec import Schedule
 
 
@@ -109,16 +106,19 @@ LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 
 
-def configs_view(
-    name: str,
-    traffic: Traffic,
-    tables: Mapping[str, Tables],
-    schedule: Schedule,
-    rules: tuple[str, ...],
-    is_registered: bool,
-) -> dict[str, Any]:
-    """What the template of configs.py sees; `tables` are those of kernels of matrix products."""
-    kinds = traffic.kinds
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of configs.py: its name, its class, and its candidates; or the name of another that has the same."""
+
+    name: str
+    kind: str  # the name without what tells several of a kind apart
+    configs: tuple[Config, ...] | tuple[Tiles, ...]
+    wide: tuple[Tiles, ...] = ()
+    same_as: str = ""
+
+
+def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:
+    """The tables of kernels that are no matmuls."""
     known = {
         "flat": FLAT,
         "tile": TILE,
@@ -127,35 +127,31 @@ def configs_view(
         "sums": SUMS,
         "loop": loop(traffic),
     }
-    view: dict[str, Any] = {"name": name, **products(tables)}
-    for kind, configs in known.items():
-        view[kind] = explicit(kind, configs, schedule) if kind in kinds else None
-    view["warps"] = schedule.num_warps or (4, 8, 16, 32) if "registers" in kinds and schedule.autotune else None
-    view["search"] = schedule.autotune
-    rule = "and the rule that picks one. There is no search at run time."
-    view["how"] = "which @triton.autotune searches at the first call of a shape." if schedule.autotune else rule
-    sources = ("rules.py", "rules_by_kernel.py") if view["several"] else ("rules.py",)
-    view["rules"] = extract([Path(templates_dir(), source) for source in sources], rules, forgetful=is_registered)
-    text = "".join(view["rules"])
-    view["imports"] = (
-        *(("import functools",) if "functools." in text else ()),
-        *(("from collections.abc import Callable",) if "Callable[" in text else ()),
-        *(("from typing import Any",) if "Any]" in text else ()),
-        *(("",) if "functools." in text else ()),
-        *(("import torch",) if "torch." in text else ()),
-        "import triton",
-    )
-    return view
+    found = [
+        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule))
+        for kind, configs in known.items()
+        if kind in traffic.kinds
+    ]
+    if schedule.autotune and "registers" in traffic.kinds:
+        warps = tuple(Config(number) for number in schedule.num_warps or (4, 8, 16, 32))
+        found.append(Table(f"WARPS{suffix}", "warps", warps))
+    return tuple(found)
 
 
-def products(tables: Mapping[str, Tables]) -> dict[str, Any]:
-    """The candidates of matrix products: one table for all kernels, or one for each that `tables` names."""
-    kinds = ("descriptors", "pointers", "pointers_wide")
-    view = {kind: {names: getattr(one, kind) for names, one in tables.items() if getattr(one, kind)} for kind in kinds}
-    several = len(tables) > 1
-    return {"several": several} | {
-        kind: found if several else next(iter(found.values()), ()) for kind, found in view.items()
-    }
+def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
+    """The tables of a matmul's kernels."""
+    described = (Table(f"TMA{suffix}", "tma", tables.descriptors),) if tables.descriptors else ()
+    return (*described, Table(f"STRIDED{suffix}", "strided", tables.pointers, tables.pointers_wide))
+
+
+def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
+    """What the template of configs.py sees."""
+    first: dict[tuple[object, ...], str] = {}
+    told = []
+    for table in tables:
+        earlier = first.setdefault((table.kind, table.configs, table.wide), table.name)
+        told.append(table if earlier == table.name else replace(table, same_as=earlier))
+    return {"name": name, "tables": told, "search": schedule.autotune}
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

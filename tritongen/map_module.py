@@ -40,8 +40,8 @@ class MapModule(Common):
             ]
         else:
             extra["fold"] = self.fold_all()
-        grid = '_cdiv(n_rows, config.kwargs["BLOCK_M"]) * _cdiv(n_cols, config.kwargs["BLOCK_N"]),'
-        choice = [f"config = {self.configs}.choose_tile(n_rows, n_cols, {self.cols_contiguous()})"]
+        grid = 'tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]) * tensors.cdiv(n_cols, config.kwargs["BLOCK_N"]),'
+        choice = [f"config = configs.TILE{self.tables}.choose(n_rows, n_cols, {self.cols_contiguous()})"]
         extra["launch_strided"] = [
             *([] if self.autotune else choice),
             *self.known_launch(strided, f"({grid})"),
@@ -55,8 +55,8 @@ class MapModule(Common):
         """The module of an operator of one axis, whose strides a kernel takes as they are."""
         strided = replace(self.plan.strided, arguments=tuple(map(self.unfolded, self.plan.strided.arguments)))
         strided = self.searched(strided, "FLAT") or strided
-        choice = [] if self.autotune else [f"config = {self.configs}.choose_flat(n)"]
-        launch = [*choice, *self.known_launch(strided, '(_cdiv(n, config.kwargs["BLOCK"]),)')]
+        choice = [] if self.autotune else [f"config = configs.FLAT{self.tables}.choose(n)"]
+        launch = [*choice, *self.known_launch(strided, '(tensors.cdiv(n, config.kwargs["BLOCK"]),)')]
         extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch, **self.known(strided)}
         if self.plan.flat is not None and self.plan.body is not None:
             extra |= self.flat(self.plan.body, self.plan.flat)
@@ -96,7 +96,7 @@ class MapModule(Common):
         named = self.host.moving(dims)
         strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
         lines = [
-            f"folded = _fold_by_stride({len(dims)}, {self.host.sizes(axes, True)}, {tuple_text(strides)})",
+            f"folded = tensors.fold_by_stride({len(dims)}, {self.host.sizes(axes, True)}, {tuple_text(strides)})",
             "if folded is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
             f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",
@@ -150,8 +150,8 @@ class MapModule(Common):
             "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {
                 **self.kernel_view(runtime),
-                "launch": self.known_launch(runtime, '(_cdiv(n, config.kwargs["BLOCK"]),)'),
-                "choice": "" if self.autotune else f"config = {self.configs}.choose_flat(n)",
+                "launch": self.known_launch(runtime, '(tensors.cdiv(n, config.kwargs["BLOCK"]),)'),
+                "choice": "" if self.autotune else f"config = configs.FLAT{self.tables}.choose(n)",
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
             },

@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from .extract import extract, mentioned
 from .host import Host
-from .host_checks import INTERPRETED, IS_FAKE, constants, returned_types, tuple_text
+from .host_checks import IS_FAKE, constants, returned_types, tuple_text
 from .ir import Op
 from .launch import Traffic
 from .layout import wrapped
 from .lower import Compute, Line
-from .resources import templates_dir
 from .space import Space
 from .structure import Program
 from .unread import without_unread
 from .views import Kernel
 
-DEVICE_SOURCES = ("functions.py", "special.py", "reductions.py", "products.py", "float8.py")
-HOST_SOURCES = ("host.py", "launches.py", "torch_library.py")
-RULES = (
-    "choose_flat",
-    "choose_tile",
-    "in_registers",
-    "choose_registers",
-    "choose_loop",
-    "choose_vector",
-    "choose_splits",
-    "is_whole",
-    "choose_whole",
-    "choose_sums",
-    "choose_programs",
-    "choose_whole_programs",
-    "use_shared",
-    "choose_shared",
-    "choose_groups",
-    "choose_pointers",
-    "choose_parts",
-    "choose_stages",
-    "use_descriptors",
-    "choose_descriptors",
-    "choose_shares",
-    "resident_programs",
-    "warps_specialize",
-)
 CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
 
 
@@ -59,22 +28,6 @@ class Module:
     view: dict[str, Any]
     traffic: Traffic
 
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The functions of configs.py that it calls."""
-        own = {key: part for key, part in self.view.items() if key != "gradient"}
-        texts = _strings(own) | ({"choose_loop"} if self.view.get("choose") else set())
-        texts |= {"choose_splits"} if self.view.get("partial") else set()
-        texts |= {"in_registers", "choose_registers"} if self.view.get("registers") else set()
-        texts |= {"choose_sums", "choose_programs"} if "sums" in self.traffic.kinds else set()
-        texts |= {"is_whole", "choose_whole", "choose_whole_programs"} if "whole" in self.traffic.kinds else set()
-        texts |= {"use_shared", "choose_shared", "choose_groups"} if "shared" in self.traffic.kinds else set()
-        texts |= {"choose_pointers", "choose_parts", "choose_stages"} if "pointers" in self.traffic.kinds else set()
-        described = {"use_descriptors", "choose_descriptors", "resident_programs"}
-        texts |= described if "descriptors" in self.traffic.kinds else set()
-        texts |= {"choose_shares"} if "shares" in self.traffic.kinds else set()
-        return tuple(rule for rule in RULES if any(rule in text for text in texts))
-
 
 @dataclass(frozen=True, slots=True)
 class Around:
@@ -82,13 +35,13 @@ class Around:
 
     function: str
     extra: tuple[str, ...] = ()
-    configs: str = "configs"
+    tables: str = ""  # what the names of its tables in configs.py end with
     host: Callable[..., Host] = Host
     register: str = "none"
 
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
-        return f"wrap_triton({kernel})" if self.register == "triton_op" else kernel
+        return f"library.wrap_triton(kernels.{kernel})" if self.register == "triton_op" else f"kernels.{kernel}"
 
 
 # What of a view is told to readers.
@@ -109,14 +62,14 @@ class Common:
     ) -> None:
         self.program, self.op, self.autotune = program, program.op, autotune
         self.host = around.host(program.op, space, compute, around.function, around.extra)
-        self.around, self.configs = around, around.configs
+        self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
         refusals = host.checks()
         if extra.get("find"):  # A call like this one has passed them.
-            guarded = ["if launch is None:", *(f"    {line}" for line in refusals)] if refusals else []
+            guarded = ["if replay is None:", *(f"    {line}" for line in refusals)] if refusals else []
             refusals = [*extra["find"], *guarded]
         checks = [*refusals, *host.shapes()]
         fields = [*host.tensor_fields(), *host.param_fields()]
@@ -144,8 +97,7 @@ class Common:
             "device": f"{self.first()}.device",
             "index": self.index(),
             "compute": self.compute_text(),
-            "configs": self.configs,
-            "config_modules": self.configs,
+            "tables": self.tables,
             "also_untyped": "",
             "is_fake": IS_FAKE in self.around.extra,
             "registration": None,
@@ -157,11 +109,7 @@ class Common:
         fold = view.get("fold", [])
         view["checks"] = without_unread(checks, _strings([code, fold]))
         view["fold"] = without_unread(fold, _strings(code))
-        view["devices"] = frozenset(name for kernel in self.kernels for name in kernel.devices)
-        if "_to_float8" in view["devices"]:
-            view["constants"] = (*view["constants"], INTERPRETED)
-        view["cdiv"] = "_cdiv(" in "".join(_strings(extra)) or bool(extra.get("flat") or extra.get("pointers"))
-        return view | sources(view)
+        return view
 
     def compute_text(self) -> str:
         """The dtype to compute in, where a kernel is told of it and no line before has done so."""
@@ -176,7 +124,7 @@ class Common:
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
         names = [name for name in names if name not in self.op.by_row]
-        return f"_index_dtype({', '.join(names)})"
+        return f"tensors.index_dtype({', '.join(names)})"
 
     def specialised(self, kernel: Kernel) -> str:
         """The compile-time arguments of a launch, but for tiles."""
@@ -212,7 +160,7 @@ class Common:
             for group in (tensors, integers, params)
         )
         options = f"{self.specialised(kernel)}, {CHOSEN}"
-        return [f"grid = {grid}", f"_launch(call_key, {kernel.name}, grid, {texts}, {options})"]
+        return [f"grid = {grid}", f"launch.run(call_key, kernels.{kernel.name}, grid, {texts}, {options})"]
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
@@ -238,14 +186,14 @@ class Common:
         settings = [text for param in self.op.params for text in _setting(param)]
         inputs = tuple_text([tensor.name for tensor in self.op.inputs])
         key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
-        return [f"call_key = _call_key({key})", "launch = _known_launch(call_key)"]
+        return [f"call_key = launch.call_key({key})", "replay = launch.known(call_key)"]
 
     def launch_again(self, passed: str, result: str) -> list[str]:
         """The lines that launch what is known, and return."""
         return [
-            "if launch is not None:",
-            f"    with _on({self.first()}.device):",
-            f"        launch({passed})",
+            "if replay is not None:",
+            f"    with launch.on_device({self.first()}.device):",
+            f"        replay({passed})",
             f"    return {result}",
         ]
 
@@ -256,39 +204,6 @@ class Common:
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
         return replace(kernel, search=candidates, search_key=f"[{key}]")
-
-
-def sources(*views: dict[str, Any]) -> dict[str, Any]:
-    """What a module of some views carries of the functions in templates/, and what it imports."""
-    roots = [Path(templates_dir(), name) for name in DEVICE_SOURCES]
-    hosts = [Path(templates_dir(), name) for name in HOST_SOURCES]
-    always = {"_on("} | ({"_cdiv("} if any(view["cdiv"] for view in views) else set())
-    texts = set.union(*map(_strings, views))
-    found = extract(hosts, mentioned(texts | always, hosts), forgetful=any(view.get("is_fake") for view in views))
-    devices: set[str] = set().union(*(view["devices"] for view in views))
-    return {
-        "device_sources": extract(roots, devices),
-        "host_sources": found,
-        "imports": imports([*found, *texts]),
-    }
-
-
-def imports(texts: Iterable[str]) -> tuple[str, ...]:
-    text = "\n".join(texts)
-    names = ("contextlib", "functools", "itertools", "math")
-    standard = [f"import {name}" for name in names if re.search(rf"\b{name}\.", text)]
-    abstract = ", ".join(name for name in ("Callable", "Sequence") if f"{name}[" in text)
-    standard += [f"from collections.abc import {abstract}"] if abstract else []
-    typing = ", ".join(name for name in ("Any", "ClassVar") if re.search(rf"\b{name}\b", text))
-    standard += [f"from typing import {typing}"] if typing else []
-    return (
-        *standard,
-        *([""] if standard else []),
-        "import torch",
-        "import triton",
-        "import triton.language as tl",
-        *(["from triton.tools.tensor_descriptor import TensorDescriptor"] if "TensorDescriptor" in text else []),
-    )
 
 
 def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:

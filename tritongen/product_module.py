@@ -102,7 +102,6 @@ class Products(Common):
             "allocate": self.allocate(),
             "result": self.result(),
             "workspaces": self.workspaces("tiles * n_parts"),
-            "whose": "",
         }
         for key in ("pointers", "parts", "combine"):
             extra[key] = self.kernel_view(getattr(plan, key))
@@ -185,7 +184,7 @@ class Products(Common):
         if not size:
             return {"group_size": "", "block_end": "n_inner", "whole_blocks": "", "fit_whole": "", "fit": ""}
         described = self.plan.descriptors is not None
-        holds = f"max({SHORTEST}, _power_of_two({size}))"
+        holds = f"max({SHORTEST}, tensors.power_of_two({size}))"
         holds = str(1 << (int(size) - 1).bit_length()) if size.isdigit() else holds
         return {
             "group_size": size,
@@ -200,7 +199,7 @@ class Products(Common):
             return {"descriptors": None, "shares": None}
         vectors = [line for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
         every = self.launch_of(kernel, "(min(tiles, programs),)", f"{self.specialised_loop()}{self.tiles}")
-        steps = "n_groups * _cdiv({}, block_k)" if self.contraction.groups else "_cdiv(n_inner, block_k)"
+        steps = "n_groups * tensors.cdiv({}, block_k)" if self.contraction.groups else "tensors.cdiv(n_inner, block_k)"
         turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
         return {
             "descriptors": self.kernel_view(kernel),
@@ -230,11 +229,11 @@ class Products(Common):
             f"    launches.append({every})" if self.knows else f"    {every}",
             "if n_long:",
             *(f"    {line}" for line in (*workspaces, *launched)),
-            *(["_know(call_key, *launches)"] if self.knows else []),
+            *(["launch.remember(call_key, *launches)"] if self.knows else []),
         ]
 
     def specialised_loop(self) -> str:
-        return f"WARP_SPECIALIZE={self.configs}.warps_specialize({self.first()}.device), " if self.specialises else ""
+        return f"WARP_SPECIALIZE=heuristics.warps_specialize({self.first()}.device), " if self.specialises else ""
 
     @property
     def specialises(self) -> bool:
@@ -379,20 +378,20 @@ class Products(Common):
                 sides = [operand for operand in self.operands.matrices if operand.side == side]
                 made = tuple_text([f"{operand.name}_desc" for operand in sides])
                 given = tuple_text([self.inner_last(operand) for operand in sides])
-                lines.append(f"{made}, {flag.lower()} = _descriptors({given}, {block}, block_k{others[side]})")
+                lines.append(f"{made}, {flag.lower()} = tma.descriptors({given}, {block}, block_k{others[side]})")
         else:
             for operand in self.operands.matrices:
                 if f"{operand.name}_desc" in names:
                     side = operand.side
-                    described = f"_descriptor({self.inner_last(operand)}, {blocks[side]}, block_k{others[side]})"
+                    described = f"tma.descriptor({self.inner_last(operand)}, {blocks[side]}, block_k{others[side]})"
                     lines.append(f"{operand.name}_desc, {self.flag(operand)} = {described}")
         if joined := self.operands.joined:
-            described = f"_joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
+            described = f"tma.joined_descriptor({joined.first.name}, {joined.second.name}, block_n, block_k)"
             lines.append(f"{joined.name}_desc, {joined.flag.lower()} = {described}")
         width = "block_n" if self.plan.whole_rows else f"block_n // {self.plan.slices}"
         for name, when in [(r.output.name, r.when) for r in self.op.results if f"{r.output.name}_desc" in names]:
             otherwise = f" if {name} is not None else None" if when else ""
-            lines.append(f"{name}_desc = _result_descriptor({name}, block_m, {width}){otherwise}")
+            lines.append(f"{name}_desc = tma.result_descriptor({name}, block_m, {width}){otherwise}")
         return lines
 
     def flag(self, operand: Operand) -> str:
@@ -408,8 +407,8 @@ class Products(Common):
         return f"{operand.name}.permute({', '.join(map(str, order))})"
 
     def workspaces(self, n_parts: str) -> list[str]:
-        dtypes = {"ACC": "_torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
-        dtypes["COMPUTE"] = "_torch_dtype(compute)"
+        dtypes = {"ACC": "dtypes.torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
+        dtypes["COMPUTE"] = "dtypes.torch_dtype(compute)"
         dtype = dtypes[self.plan.accumulator]
         made = f"torch.empty(({n_parts}, block_m, block_n), dtype={dtype}, device={self.first()}.device)"
         return [f"{name}_part = {made}" for name in self.contraction.sums]
@@ -420,19 +419,19 @@ class Products(Common):
 
     def launches(self, *launches: str) -> list[str]:
         """The lines that launch kernels, by which calls like this one launch the same at once."""
-        return [f"_know(call_key, {', '.join(launches)})"] if self.knows else list(launches)
+        return [f"launch.remember(call_key, {', '.join(launches)})"] if self.knows else list(launches)
 
     def launch_of(self, kernel: Kernel, grid: str, tiles: str, **given: str) -> str:
         """The launch of a kernel on a grid of tiles, with what is given in place of lengths that have no name there."""
         passed = [given.get(name, name) for name in kernel.passed]
         options = f"{self.options(kernel)}, {tiles}"
         if self.knows:
-            return f"_launch_named({kernel.name}, {grid}, by_name, {tuple_text(passed)}, {options})"
+            return f"launch.run_named(kernels.{kernel.name}, {grid}, by_name, {tuple_text(passed)}, {options})"
         return f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(passed)}, {options})"
 
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""
-        values = {"COMPUTE": "compute", "DOT": "_triton_dtype(dot)", "ACC": "accumulator"}
+        values = {"COMPUTE": "compute", "DOT": "dtypes.triton_dtype(dot)", "ACC": "accumulator"}
         values |= {flag: flag.lower() for flag in TURNS.values()}
         values |= {operand.flag: self.flag(operand) for operand in self.operands.matrices}
         values |= {joined.flag: joined.flag.lower()} if (joined := self.operands.joined) else {}
@@ -447,8 +446,8 @@ class Products(Common):
         apart = []
         if self.plan.descriptors and (joined := self.operands.joined):
             both = f"{joined.first.name}, {joined.second.name}"
-            apart = [f"_apart({both})"]
-            pairs.append(f'"{joined.name}": _first_of({both})')
+            apart = [f"launch.distance({both})"]
+            pairs.append(f'"{joined.name}": launch.first_of({both})')
         return {
             "find": self.find(*apart),
             "known": [f"by_name = {{{', '.join(pairs)}}}", *self.launch_again("by_name", self.result())],

@@ -39,7 +39,8 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
     cast = _autocast(program)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
     parts = [
-        _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"_one_by_one, _{one.name}_op") for one in others
+        _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"autograd.one_by_one, _{one.name}_op")
+        for one in others
     ]
     return {
         "kind": spec.register,
@@ -100,10 +101,10 @@ def _checks(op: Op) -> list[str]:
     """Refusals of arguments of which torch's dispatcher would tell in its own words."""
     lines = []
     for tensor in op.inputs:
-        check = f'_check_tensor("{op.name}: {tensor.name}", {tensor.name})'
+        check = f'tensors.check_tensor("{op.name}: {tensor.name}", {tensor.name})'
         lines += [f"if {tensor.name} is not None:", f"    {check}"] if tensor.default is not None else [check]
     for param in op.params:
-        word = [f'_check_param("{op.name}: {param.name}", {param.name}, "a word", str)']
+        word = [f'tensors.check_param("{op.name}: {param.name}", {param.name}, "a word", str)']
         lines += word if param.kind == "enum" else kind_check(op, param)
     return lines
 
@@ -117,8 +118,8 @@ def over_batch(op: Op, call: str) -> str:
     nodes = [node for value in op.values for node in walk(value.node)]
     reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
-        return f"_one_by_one, {call}"
-    return f"_over_batch, {call}, ({', '.join(named)}{',' if len(named) == 1 else ''})"
+        return f"autograd.one_by_one, {call}"
+    return f"autograd.over_batch, {call}, ({', '.join(named)}{',' if len(named) == 1 else ''})"
 
 
 def _named(tensor: Input) -> str:
@@ -138,7 +139,7 @@ def autocast_rule(program: Program) -> str:
 def _autocast(program: Program) -> list[str]:
     """The lines that register the rule."""
     name, devices = program.op.name, ("cuda", "cpu")
-    lower = '_LIBRARY.impl("{0}", _lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
+    lower = '_LIBRARY.impl("{0}", library.lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
     widen = '_{0}_op.register_autocast("{1}", torch.float32)'
     line = {"lower": lower, "float32": widen}.get(autocast_rule(program))
     return [line.format(name, device, device.upper()) for device in devices] if line else []

@@ -16,7 +16,7 @@ from .settings import Source, stamp_of
 from .spec import Spec
 from .tree import with_header
 
-Generate = Callable[[Spec], Mapping[str, str]]
+Generate = Callable[[Spec, str], Mapping[str, str]]  # of a spec, and where the runtime is
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Bug(Exception):
     """Ours, with the traceback that a report needs."""
 
 
-def generate_modules(spec: Spec) -> Mapping[str, str]:
+def generate_modules(spec: Spec, runtime: str) -> Mapping[str, str]:
     from .compile import generate
 
-    return generate(spec)
+    return generate(spec, runtime)
 
 
 def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Rendered]:
@@ -66,7 +66,7 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         return Rendered(source, diagnostics=(Diagnostic(source.shown, 0, 0, "TG102", message),))
     try:
         spec = read_spec(source.name, text)
-        modules = generate(spec)
+        modules = generate(spec, "." if source.settings.runtime == "folder" else "..")
     except BadToml:
         return Rendered(source, diagnostics=(syntax_error(source.shown, text, "TG101"),))
     except Mistakes as mistakes:

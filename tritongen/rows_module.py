@@ -37,7 +37,7 @@ class RowsModule(Common):
         loop = self.searched(plan.loop, "LOOP") or plan.loop
         extra["loop"] = self.kernel_view(loop)
         extra["choose"] = not self.autotune or plan.partial is not None
-        row_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
+        row_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
         extra["launch_loop"] = self.known_launch(loop, row_grid)
         extra |= self.known(loop)
         if plan.registers is not None:
@@ -58,13 +58,13 @@ class RowsModule(Common):
                 f"device={self.first()}.device)"
                 for name, dtype in plan.states
             ]
-            split_grid = '(_cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
+            split_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
             extra["launch_split"] = [
                 *self.launch(plan.partial, split_grid, name="split_grid"),
                 *self.launch(
                     plan.combine,
                     "(n_rows,)",
-                    "BLOCK_M=1, BLOCK_N=_power_of_two(n_splits), num_warps=4",
+                    "BLOCK_M=1, BLOCK_N=tensors.power_of_two(n_splits), num_warps=4",
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
@@ -89,7 +89,7 @@ class RowsModule(Common):
         if dtype == "INDEX":
             return "torch.int64"
         if dtype == "COMPUTE":
-            return "_torch_dtype(compute)"
+            return "dtypes.torch_dtype(compute)"
         return {
             "tl.float32": "torch.float32",
             "tl.int64": "torch.int64",
@@ -105,4 +105,4 @@ class RowsModule(Common):
         return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
 
     def vector(self) -> str:
-        return f"vector = {self.configs}.choose_vector(n_cols, contiguous, {self.largest()}.element_size())"
+        return f"vector = heuristics.choose_vector(n_cols, contiguous, {self.largest()}.element_size())"

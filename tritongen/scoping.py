@@ -13,8 +13,8 @@ from collections.abc import Iterable
 OF_ALL = frozenset({*dir(builtins), "__file__", "__name__"})
 
 
-def undefined_names(text: str) -> list[str]:
-    """What a module mentions and nothing above defines, as "line 12: name"."""
+def undefined_names(text: str) -> dict[str, str]:
+    """What a module mentions and nothing above defines, each with the place of its first use: "line 12: name"."""
     tree = ast.parse(text)
     module = _Scope(set(OF_ALL))
     for statement in tree.body:
@@ -27,9 +27,9 @@ def undefined_names(text: str) -> list[str]:
 class _Scope(ast.NodeVisitor):
     """The names of a scope, as its statements define them one after the other."""
 
-    def __init__(self, known: set[str], missing: list[str] | None = None) -> None:
+    def __init__(self, known: set[str], missing: dict[str, str] | None = None) -> None:
         self.known = known
-        self.missing: list[str] = [] if missing is None else missing
+        self.missing: dict[str, str] = {} if missing is None else missing
         self.later: list[ast.FunctionDef | ast.Lambda] = []
 
     def enter(self, function: ast.FunctionDef | ast.Lambda) -> None:
@@ -48,7 +48,7 @@ class _Scope(ast.NodeVisitor):
         if isinstance(node.ctx, ast.Store):
             self.known.add(node.id)
         elif node.id not in self.known:
-            self.missing.append(f"line {node.lineno}: {node.id}")
+            self.missing.setdefault(node.id, f"line {node.lineno}: {node.id}")
 
     def visit_alias(self, node: ast.alias) -> None:
         self.known.add((node.asname or node.name).partition(".")[0])

@@ -19,6 +19,7 @@ class Settings:
     specs: tuple[str, ...] = ("specs",)
     out: str = "generated"
     line_length: int = 88
+    runtime: str = "shared"  # or "folder": every operator has a copy of its own
 
     @property
     def out_dir(self) -> str:
@@ -181,6 +182,7 @@ def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
         tuple(values.get("specs", ("specs",))),
         values.get("out", "generated"),
         values.get("line-length", 88),
+        values.get("runtime", "shared"),
     )
 
 

@@ -26,7 +26,7 @@ class Stamps:
         self._path = os.path.join(self._folder, "stamps.json")
         self._out = settings.out_dir
         self.templates = templates_digest(settings.line_length)
-        self._made_by = digest(program_digest(), self.templates, settings.out)
+        self._made_by = digest(program_digest(), self.templates, settings.out, settings.runtime)
         self._entries = self._load()
         self._changed = False
 

@@ -28,7 +28,7 @@ class SumsModule(Common):
 
     def module(self) -> Module:
         plan, host, around = self.plan, self.host, self.around
-        finish = f"_{self.op.name}_sums_kernel"
+        finish = f"{self.op.name}_sums_kernel"
         pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
         passed = [f"{name}_part, {name}" for name in self.sums]
         extra: dict[str, Any] = {
@@ -55,7 +55,7 @@ class SumsModule(Common):
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
             "launch_finish": [
-                f"{around.launcher(finish)}[(_cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
+                f"{around.launcher(finish)}[(tensors.cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
                 f"COMPUTE={self.compute_name()}, BLOCK_M=128, BLOCK_N=32, num_warps=8)"
             ],
         }
@@ -82,7 +82,7 @@ class SumsModule(Common):
 
     def shared(self, shared: SumsKernel) -> dict[str, Any]:
         """The view of programs that share rows, whose launch has to see that all of them run at once."""
-        may = f"{self.configs}.use_shared(n_cols, {self.first()}.device)"
+        may = f"heuristics.use_shared(n_cols, {self.first()}.device)"
         names = ", ".join(f"{name}_slots" for name in shared.slots)
         shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"
         tiles = "**config.kwargs, num_warps=config.num_warps, maxnreg=config.maxnreg, launch_cooperative_grid=True"
@@ -90,7 +90,7 @@ class SumsModule(Common):
             "shared": self.one(shared),
             "may_share": f"compute == tl.float32 and {may}" if self.compute.constexpr else may,
             "slots": [
-                'members = config.kwargs["MEMBERS"]',
+                'members = config.kwargs["CTAS_PER_ROW"]',
                 f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
             ],
             "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", tiles),
@@ -107,7 +107,7 @@ class SumsModule(Common):
         return "compute" if self.compute.constexpr else self.compute.text
 
     def torch_dtype(self) -> str:
-        return "_torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+        return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:

@@ -45,7 +45,7 @@ def plan_map(program: Program) -> MapKernels:
         line = Space((), (dim,), split=False)
         body = _kernel(program, line, compute, "tile", "")
         body = _unit_stride(body, op.name)
-        flat = replace(body, name=f"_{op.name}_kernel", doc="Contiguous data, as one run of elements.")
+        flat = replace(body, name=f"{op.name}_kernel", doc="Contiguous data, as one run of elements.")
     return MapKernels(space, compute, body, flat, strided)
 
 

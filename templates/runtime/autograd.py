@@ -1,0 +1,134 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+"""How operators take part in torch's autograd and in torch.func."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .tensors import overlaps
+
+
+def one_by_one(
+    call: Callable[..., Any], info: Any, in_dims: Sequence[int | None], *args: Any
+) -> tuple[Any, Any]:
+    """What torch.func.vmap makes of a call: one for each of the batch."""
+    each = []
+    for place in range(info.batch_size):
+        pairs = zip(args, in_dims, strict=True)
+        each.append(
+            call(
+                *(
+                    arg.select(dim, place) if isinstance(dim, int) else arg
+                    for arg, dim in pairs
+                )
+            )
+        )
+    if not isinstance(each[0], tuple):
+        return torch.stack(each), 0
+    columns = [
+        None if column[0] is None else torch.stack(column)
+        for column in zip(*each, strict=True)
+    ]
+    return tuple(columns), tuple(None if column is None else 0 for column in columns)
+
+
+def over_batch(
+    call: Callable[..., Any],
+    named: Sequence[int | None],
+    info: Any,
+    in_dims: Sequence[int | None],
+    *args: Any,
+) -> tuple[Any, Any]:
+    """What torch.func.vmap makes of a call: one, with the batch as the first of the leading axes.
+
+    `named` has how many axes of an argument follow the leading ones; None where it has no leading ones.
+    """
+    moved = list(args)
+    leading = 0
+    for place, (arg, dim, count) in enumerate(zip(args, in_dims, named, strict=True)):
+        if dim is not None and count is None:
+            return one_by_one(call, info, in_dims, *args)
+        if dim is not None:
+            moved[place] = arg.movedim(dim, 0)
+        if arg is not None and count is not None:
+            leading = max(leading, arg.ndim - count - (dim is not None))
+    for place, (dim, count) in enumerate(zip(in_dims, named, strict=True)):
+        if dim is not None and count is not None:
+            missing = leading + 1 + count - moved[place].ndim
+            moved[place] = moved[place][(slice(None), *[None] * missing)]
+    results = call(*moved)
+    return results, (0,) * len(results) if isinstance(results, tuple) else 0
+
+
+class Once(torch.autograd.Function):
+    """Launches that torch.func sees as one function, which has no derivative."""
+
+    @staticmethod
+    def forward(function, *args):
+        return function(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keeps nothing."""
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RuntimeError(
+            "a gradient has no derivative here: it is once_differentiable"
+        )
+
+    @staticmethod
+    def vmap(info, in_dims, function, *args):
+        call = functools.partial(Once.apply, function)
+        return one_by_one(call, info, in_dims[1:], *args)
+
+
+def once(function: Callable[..., Any], *args: Any) -> Any:
+    """A call of a registered operator, which torch.func by itself does not take for a function."""
+    if torch._C._are_functorch_transforms_active():
+        return Once.apply(function, *args)
+    return function(*args)
+
+
+def needs_gradient(*tensors: torch.Tensor | None) -> bool:
+    """Whether autograd is to know of a call: what is no tensor is refused later."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            return torch.is_grad_enabled()
+    return False
+
+
+def take_over(
+    name: str, tensor: torch.Tensor, *others: torch.Tensor | None
+) -> torch.Tensor:
+    """The memory of a tensor that is overwritten, of which autograd is told.
+
+    It is new memory where elements share theirs, or where others of the inputs may be in it.
+    """
+    storage = tensor.untyped_storage().data_ptr()
+    shared = (
+        other is not None and other.untyped_storage().data_ptr() == storage
+        for other in others
+    )
+    if overlaps(tensor) or any(shared):
+        return torch.empty_like(tensor)
+    base = tensor._base
+    source = tensor if base is None or not base.requires_grad else base
+    if source.is_leaf and source.requires_grad:
+        raise RuntimeError(
+            f"{name} is a leaf that requires grad, or a view of one: its gradient cannot be written over it"
+        )
+    torch.autograd.graph.increment_version(tensor)
+    return tensor.detach()
+
+
+def spend(name: str, ctx: Any) -> None:
+    """Refuse a second backward: the first gives on the memory in which the gradient was kept."""
+    if getattr(ctx, "is_spent", False):
+        raise RuntimeError(
+            f"{name}: trying to backward through the graph a second time, "
+            "but its gradient was kept for one: call it again for another"
+        )
+    ctx.is_spent = True

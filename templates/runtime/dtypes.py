@@ -1,0 +1,60 @@
+"""The dtypes of results and of computations, as torch promotes them."""
+
+import functools
+
+import torch
+import triton.language as tl
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOAT8S = (torch.float8_e4m3fn, torch.float8_e5m2)
+INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+BOOLS = (torch.bool,)
+NUMBERS = (*FLOATS, *INTS)
+ANY = (*NUMBERS, *BOOLS)
+
+
+def promote(*dtypes: torch.dtype) -> torch.dtype:
+    """torch's promotion of several dtypes."""
+    return functools.reduce(torch.promote_types, dtypes)
+
+
+def as_float(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a float function's result."""
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def int_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of arithmetic with an integer of Python's, which makes int64 of booleans."""
+    return torch.int64 if dtype == torch.bool else dtype
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a sum: integers and booleans add up as int64."""
+    return dtype if dtype.is_floating_point else torch.int64
+
+
+def compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What a dtype is computed in: half precision in float32, booleans as integers."""
+    widened = {torch.float16: "float32", torch.bfloat16: "float32", torch.bool: "int8"}
+    return getattr(tl, widened.get(dtype, str(dtype).removeprefix("torch.")))
+
+
+def wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What a dtype is reduced in: half precision in float32, integers in int64."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32 if dtype.is_floating_point else tl.int64
+
+
+def torch_dtype(dtype: tl.dtype) -> torch.dtype:
+    """The torch dtype of a Triton one."""
+    return {
+        tl.float32: torch.float32,
+        tl.float64: torch.float64,
+        tl.int64: torch.int64,
+    }[dtype]
+
+
+def triton_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What Triton calls a dtype of torch."""
+    return getattr(tl, str(dtype).removeprefix("torch."))

@@ -1,0 +1,380 @@
+"""How launches pick a configuration: tables of an operator's candidates, each with the rule that picks one.
+
+The rules were measured on an H100, and count in SMs of the device at hand.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import triton
+
+from .launch import memoized
+from .tensors import cdiv, power_of_two
+
+Configs = tuple[triton.Config, ...]
+
+
+@memoized
+def sm_count(device: torch.device) -> int:
+    """The streaming multiprocessors of a GPU; the interpreter picks what an H100 would."""
+    if device.type != "cuda":
+        return 132
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@memoized
+def shared_memory(device: torch.device) -> int:
+    """The bytes of shared memory that a program can have."""
+    if device.type != "cuda":
+        return 2**16
+    return (
+        torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
+    )
+
+
+def persistent_programs(device: torch.device) -> int:
+    """How many programs of a persistent kernel run, one to an SM; the interpreter has two."""
+    return sm_count(device) if device.type == "cuda" else 2
+
+
+class Table:
+    """Candidate configurations. Rules are methods of the tables below, and remember what they picked."""
+
+    def __init__(self, *configs: triton.Config) -> None:
+        self.configs = configs
+
+    def __iter__(self) -> Iterator[triton.Config]:
+        return iter(self.configs)
+
+    def searched(self) -> list[triton.Config]:
+        """What @triton.autotune searches; the interpreter cannot time, so there the first has to do."""
+        return list(
+            self.configs[:1] if triton.knobs.runtime.interpret else self.configs
+        )
+
+
+class Flat(Table):
+    """For contiguous data: elements per program, the largest block first."""
+
+    def choose(self, n: int) -> triton.Config:
+        """The largest block of which `n` elements still fill the device."""
+        for config in self.configs[:-1]:
+            if n >= config.kwargs["BLOCK"] * 1024:
+                return config
+        return self.configs[-1]
+
+
+class Tile(Table):
+    """For any strides: rows by columns per program, first the square tile, then the widest."""
+
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """A square tile where some tensor steps along its rows, else the widest that the columns fill."""
+        if not contiguous:
+            return self.configs[0]
+        return next(
+            (c for c in self.configs[1:] if c.kwargs["BLOCK_N"] < 2 * n_cols),
+            self.configs[-1],
+        )
+
+
+class Registers:
+    """For whole rows in registers: up to which row length, elements per program, and warps."""
+
+    def __init__(self, *rows: tuple[int, int, int]) -> None:
+        self.rows = rows
+
+    def fits(self, n_cols: int, contiguous: bool) -> bool:
+        """Whether a row is held in registers rather than looped over."""
+        return n_cols <= (self.rows[-1][0] if contiguous else 1024)
+
+    @memoized
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """Several short rows to a program, warps by the row's length."""
+        block_n = power_of_two(n_cols)
+        if not contiguous:  # What lies next to each other is in neighbouring rows.
+            rows = min(64, 32768 // block_n)
+            num_warps = max(4, rows * block_n // 1024)
+        else:
+            _, elements, num_warps = next(
+                (row for row in self.rows if block_n <= row[0]), self.rows[-1]
+            )
+            rows = max(1, elements // block_n)
+            while rows > 1 and cdiv(n_rows, rows) < 256:
+                rows //= 2
+        return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+
+
+class Loop(Table):
+    """For a loop over the row: rows by columns per iteration, the last for columns that are not contiguous."""
+
+    def choose(self, n_cols: int, contiguous: bool) -> triton.Config:
+        """Wide blocks where columns lie next to each other, else many rows at once."""
+        if not contiguous:
+            return self.configs[-1]
+        return next(
+            (c for c in self.configs[:-1] if n_cols <= c.kwargs["BLOCK_N"] * 4),
+            self.configs[-2],
+        )
+
+
+def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
+    """How many columns share a running maximum: those that a thread loads at once, 16 bytes of a row that allows it."""
+    return 16 // element_size if contiguous and n_cols % 16 == 0 else 1
+
+
+def choose_splits(
+    n_rows: int, n_cols: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share a row: enough for about four programs on each SM."""
+    programs = cdiv(n_rows, config.kwargs["BLOCK_M"])
+    blocks = cdiv(n_cols, config.kwargs["BLOCK_N"])
+    sms = sm_count(device)
+    if programs >= 2 * sms or blocks < 8:
+        return 1
+    return min(cdiv(4 * sms, programs), blocks // 4)
+
+
+class Whole:
+    """For whole rows beside sums over the rows: up to which row length, elements per iteration, warps, and stages."""
+
+    def __init__(self, *rows: tuple[int, int, int, int]) -> None:
+        self.rows = rows
+
+    def fits(self, n_cols: int) -> bool:
+        """Whether a row is held in registers beside the sums over the rows."""
+        return n_cols <= self.rows[-1][0]
+
+    @memoized
+    def choose(
+        self, n_cols: int, column_bytes: int, device: torch.device
+    ) -> triton.Config:
+        """Several short rows to an iteration, and as many pipeline stages as shared memory has room for, with so many
+        bytes a column.
+        """
+        block_n = power_of_two(n_cols)
+        _, elements, num_warps, stages = next(
+            (row for row in self.rows if block_n <= row[0]), self.rows[-1]
+        )
+        rows = max(1, elements // block_n)
+        prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
+        stages = min(stages, 1 + prefetched)
+        tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
+        return triton.Config(tile, num_warps=num_warps)
+
+
+def choose_whole_programs(
+    n_rows: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share whole rows: 8 warps or more on each SM, measured."""
+    programs: int = sm_count(device) * max(1, 8 // config.num_warps)
+    return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
+
+
+class Sums(Table):
+    """For tiles beside sums over the rows: rows by columns per iteration, the widest first."""
+
+    def choose(self, n_cols: int) -> triton.Config:
+        """The widest that the columns fill."""
+        return next(
+            (c for c in self.configs if c.kwargs["BLOCK_N"] < 2 * n_cols),
+            self.configs[-1],
+        )
+
+
+def choose_programs(
+    n_rows: int, n_tiles: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share the rows of a tile of columns: 16 warps on each SM, measured."""
+    blocks = cdiv(n_rows, config.kwargs["BLOCK_M"])
+    warps: int = config.num_warps * n_tiles
+    return min(blocks, max(1, 16 * sm_count(device) // warps))
+
+
+def use_shared(n_cols: int, device: torch.device) -> bool:
+    """Whether several CTAs hold a part of each row and wait for one another, for which all must run at once."""
+    return (
+        device.type == "cuda"
+        and torch.version.hip is None
+        and n_cols <= 4096 * sm_count(device)
+        and not torch.compiler.is_compiling()  # It has no cooperative launches.
+        and not triton.knobs.runtime.interpret
+    )
+
+
+def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
+    """For rows that CTAs share: 2048 columns each, three of them in registers at once, which take fewer where they have
+    so few bytes.
+    """
+    tile = {"CTAS_PER_ROW": cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
+    return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
+
+
+def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
+    """How many rows are under way at once: as many CTAs as the registers of all SMs allow."""
+    resident: int = 65536 // (32 * config.num_warps * config.maxnreg)
+    ctas_per_row: int = config.kwargs["CTAS_PER_ROW"]
+    return min(n_rows, resident * sm_count(device) // ctas_per_row)
+
+
+def use_tma(
+    device: torch.device,
+    dtype: torch.dtype,
+    n_rows: int,
+    n_cols: int,
+    n_inner: int,
+    n_batch: int = 1,
+) -> bool:
+    """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
+    in all sums, a result counted as 128, that the time on the host to make descriptors does not show.
+    """
+    return (
+        n_batch * n_rows * n_cols * (n_inner + 128) >= 2**34
+        and min(n_rows, n_cols) > 128
+        and n_inner > 0
+        and dtype.itemsize <= 2
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+    )
+
+
+@memoized
+def _tail_wave(
+    tiles: int, tile_steps: int, programs: int
+) -> tuple[float, tuple[int, int, int, int]]:
+    """How many waves of programs some tiles take, and how the tiles of the tail wave are split.
+
+    Measured: two more kernels take as long as 12 steps, and a wave of split tiles as 12. A wave in which some SMs have
+    nothing to do leaves power to the others, and is as fast as 0.88 of one.
+    """
+    waves, left = divmod(tiles, programs)
+    least, split = 0.88 * tile_steps, (0, 0, 0, 0)
+    most = min(32, tile_steps // 8) if left else 0
+    for long_parts in range(2, most + 1):
+        n_long = min(left, programs // long_parts)
+        n_short = left - n_long
+        short_parts = min(most, programs // n_short) if n_short else 0
+        steps = cdiv(tile_steps, long_parts)
+        steps += cdiv(tile_steps, short_parts) if n_short else 0
+        n_parts = n_long * long_parts + n_short * short_parts
+        taken = 12 + steps + 12 * n_parts / programs
+        if taken < least:
+            least, split = taken, (n_long, long_parts, n_short, short_parts)
+    if split[0] == 0:
+        return cdiv(tiles, programs), split
+    return waves + least / tile_steps, split
+
+
+def choose_stream_k(
+    tiles: int, tile_steps: int, programs: int
+) -> tuple[int, int, int, int]:
+    """How the tiles of the tail wave are split, where that saves time: how many tiles into how many long parts, a wave
+    of them, and how many into how many short ones, another wave.
+
+    All programs of a wave are at the same steps of their tiles, so that they read the same from the cache: in one line,
+    where each goes on where another ends, long sums took twice as long.
+    """
+    return _tail_wave(tiles, tile_steps, programs)[1]
+
+
+def _least(
+    configs: Configs,
+    n_rows: int,
+    n_cols: int,
+    reading: int,
+    programs: int,
+    n_terms: int = 0,
+) -> triton.Config:
+    """The tiles that take the least time: what each computes, and what it reads at so much a row and column, in as many
+    waves as the programs need for all, the last of which may be split over so many terms.
+    """
+    best, least = configs[0], 0.0
+    for config in configs:
+        block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+        tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
+        waves, _ = _tail_wave(tiles, cdiv(n_terms, block_k), programs)
+        work = waves * (block_m * block_n + reading * (block_m + block_n))
+        if least == 0 or work < least:
+            best, least = config, work
+    return best
+
+
+class Tma(Table):
+    """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 94, 58 and 42 us for 8,192 terms; 66,
+    42 and 29 of float8.
+    """
+
+    @memoized  # It takes longer than a small kernel does.
+    def choose(
+        self, n_rows: int, n_cols: int, n_terms: int, device: torch.device
+    ) -> triton.Config:
+        """For a result of rows by columns, whose tail wave may be split over so many terms."""
+        return _least(self.configs, n_rows, n_cols, 400, sm_count(device), n_terms)
+
+
+def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Configs:
+    """The tiles of half precision that read the right matrix few times, all rows at once or 64, and in long pieces: 64
+    columns that lie next to one another, if that leaves enough tiles.
+    """
+    rows = min(n_rows, 64)
+    cols = 64 if cols_last and n_cols >= 4096 else 0
+    suited = (
+        config
+        for config in configs
+        if config.kwargs["BLOCK_M"] >= rows and config.kwargs["BLOCK_N"] >= cols
+    )
+    return tuple(suited) or configs
+
+
+class Strided:
+    """For tiles that are read by pointers: of half precision and bytes, and of what tensor cores do not multiply."""
+
+    def __init__(self, half: Configs, wide: Configs) -> None:
+        self.half, self.wide = half, wide
+
+    @memoized
+    def choose(
+        self,
+        n_rows: int,
+        n_cols: int,
+        dtype: torch.dtype,
+        cols_last: bool,
+        device: torch.device,
+    ) -> triton.Config:
+        """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
+        configs = self.wide
+        if dtype.itemsize <= 2:
+            configs = _suited(self.half, n_rows, n_cols, cols_last)
+        return _least(configs, n_rows, n_cols, 64, sm_count(device))
+
+
+def choose_stages(
+    config: triton.Config, programs: int, stage_bytes: int, device: torch.device
+) -> int:
+    """How many pipeline stages blocks of the inner axes have.
+
+    As many as shared memory has room for, where each program has an SM to itself; what is best for more than half of
+    them leaves some of it free, as measured.
+    """
+    stages: int = config.num_stages
+    sms = sm_count(device)
+    if programs > sms:
+        return stages
+    most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
+    return max(stages, min(8, min(shared_memory(device) - 16384, most) // stage_bytes))
+
+
+def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:
+    """How many programs share a sum: enough for all SMs, with 256 terms or more each.
+
+    Two would not make up for the kernel that adds their parts up.
+    """
+    n_parts = min(sm_count(device) // max(1, tiles), n_inner // 256)
+    return n_parts if n_parts > 2 else 1
+
+
+@memoized
+def warps_specialize(device: torch.device) -> bool:
+    """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9

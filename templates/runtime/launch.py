@@ -1,0 +1,217 @@
+"""How kernels are launched: calls like an earlier one launch what that compiled, at a fraction of the host time."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
+    """functools.lru_cache, but for torch.compile, which traces what the function does."""
+    remembered = functools.lru_cache(1024)(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args)
+        return remembered(*args)
+
+    return call
+
+
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make a device the current one, on which Triton launches."""
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return contextlib.nullcontext()
+
+
+class Launches:
+    """The launches of calls seen before. Triton works out anew for every launch what its arguments are compiled to,
+    which takes longer than the launch.
+    """
+
+    known: ClassVar[dict[tuple[object, ...], Callable[..., None]]] = {}
+
+    @classmethod
+    def add(cls, call_key: tuple[object, ...], launch: Callable[..., None]) -> None:
+        """Know the launch of calls like one, of the latest thousand or so."""
+        if len(cls.known) >= 1024:
+            cls.known.clear()
+        cls.known[call_key] = launch
+
+
+def call_key(
+    function: str, tensors: tuple[Any, ...], *others: object
+) -> tuple[object, ...] | None:
+    """All of a call that a launch depends on but the values of tensors; None while torch is tracing."""
+    if torch.compiler.is_compiling():
+        return None
+    return (function, *others, *map(layout, tensors))
+
+
+def layout(tensor: torch.Tensor | None) -> object:
+    """All of a tensor that a launch depends on."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor is None
+    return (
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.get_device(),
+        tensor.data_ptr() % 16,
+    )
+
+
+def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
+    """How far apart in memory two tensors are; what is no tensor is refused later."""
+    if torch.compiler.is_compiling() or not (
+        isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+    ):
+        return None
+    return second.data_ptr() - first.data_ptr()
+
+
+def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """The one of two tensors that comes first in memory, of which torch.compile knows nothing."""
+    if torch.compiler.is_compiling():
+        return first
+    return first if first.data_ptr() <= second.data_ptr() else second
+
+
+def known(call_key: tuple[object, ...] | None) -> Callable[..., None] | None:
+    """The launch of a call like this one."""
+    if call_key is None:
+        return None
+    try:
+        return Launches.known.get(call_key)
+    except TypeError:  # An argument that is no key is refused later.
+        return None
+
+
+def run(
+    call_key: tuple[object, ...] | None,
+    kernel: Any,
+    grid: tuple[int, ...],
+    tensors: tuple[torch.Tensor | None, ...],
+    integers: tuple[int, ...],
+    params: tuple[Any, ...],
+    **options: Any,
+) -> None:
+    """Launch a kernel, and know the launch for calls like this one."""
+    compiled = kernel[grid](*tensors, *integers, *params, **options)
+    if call_key is None or compiled is None or torch.version.hip is not None:
+        return  # Triton's interpreter compiles nothing, and for AMD what it compiles depends on sizes in bytes too.
+    relaunch = compiled[(*grid, 1, 1)[:3]]
+    constants = [options[name] for name in kernel.arg_names if name in options]
+    Launches.add(
+        call_key,
+        lambda tensors, params: relaunch(*tensors, *integers, *params, *constants),
+    )
+
+
+class Replay:
+    """Launches a compiled kernel again, with the tensors and params that have the names of its arguments.
+
+    A tensor that has no name is made for each call, and what a descriptor has a copy of is copied for each. Of the call
+    that was launched first, no tensor is kept.
+    """
+
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        names: Sequence[str],
+        args: tuple[Any, ...],
+        by_name: dict[str, Any],
+    ) -> None:
+        self.run, self.values = run, list(args)
+        self.named: list[tuple[int, str]] = []
+        self.described: list[tuple[int, str, TensorDescriptor]] = []
+        self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
+        self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
+        for place, (name, arg) in enumerate(zip(names, args, strict=False)):
+            if isinstance(arg, TensorDescriptor):
+                if copied := vars(arg).get("copied"):
+                    source, name = name, f"{name}, copied"
+                    self.copies.append((name, source, copied))
+                self.described.append((place, name, moved(arg, None)))
+            elif isinstance(arg, torch.Tensor) and name not in by_name:
+                room = functools.partial(
+                    torch.empty, arg.shape, dtype=arg.dtype, device=arg.device
+                )
+                self.rooms.append((place, name, room))
+            elif arg is not None and name in by_name:
+                self.named.append((place, name))
+            else:
+                continue
+            self.values[place] = None
+
+    def __call__(self, by_name: dict[str, Any]) -> None:
+        values = self.values.copy()
+        for place, name in self.named:
+            values[place] = by_name[name]
+        for name, source, copied in self.copies:
+            if name not in by_name:
+                by_name[name] = copied(by_name[source])
+        for place, name, descriptor in self.described:
+            values[place] = moved(descriptor, by_name[name])
+        for place, name, room in self.rooms:
+            if name not in by_name:
+                by_name[name] = room()
+            values[place] = by_name[name]
+        self.run(*values)
+
+
+def moved(
+    descriptor: TensorDescriptor, tensor: torch.Tensor | None
+) -> TensorDescriptor:
+    """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
+    moved = TensorDescriptor.__new__(TensorDescriptor)
+    vars(moved).update(vars(descriptor), base=tensor)
+    return moved
+
+
+def is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
+    """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
+    if isinstance(arg, TensorDescriptor):
+        source = vars(arg).get("source", arg.base.data_ptr())
+        return bool(source == by_name[name].data_ptr())
+    return not isinstance(arg, torch.Tensor) or arg is by_name.get(name, arg)
+
+
+def run_named(
+    kernel: Any,
+    grid: tuple[int, ...],
+    by_name: dict[str, Any],
+    args: tuple[Any, ...],
+    **options: Any,
+) -> Replay | None:
+    """Launch a kernel, and give what launches it again; None where it was given what is of this call alone."""
+    compiled = kernel[grid](*args, **options)
+    if compiled is None or torch.version.hip is not None:
+        return None
+    names = [
+        name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
+    ]
+    if not all(
+        is_named(name, arg, by_name) for name, arg in zip(names, args, strict=False)
+    ):
+        return None
+    constants = [options[name] for name in kernel.arg_names if name in options]
+    return Replay(compiled[(*grid, 1, 1)[:3]], names, (*args, *constants), by_name)
+
+
+def remember(call_key: tuple[object, ...] | None, *launches: Replay | None) -> None:
+    """Know the launches of a call for calls like it."""
+    found = [launch for launch in launches if launch is not None]
+    if call_key is None or len(found) < len(launches):
+        return
+
+    def launch(by_name: dict[str, Any]) -> None:
+        for each in found:
+            each(by_name)
+
+    Launches.add(call_key, launch if len(found) > 1 else found[0])

@@ -1,0 +1,188 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""How tiles are combined along their columns, as device functions: Welford, online softmax, argmax, and sums that
+several programs of one launch exchange.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def nan_max(a, b):
+    """The larger of two, or NaN if either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def nan_min(a, b):
+    """The smaller of two, or NaN if either is."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def sum_pair(a, b):
+    """The sums of two tiles along their columns, [BLOCK_M, 1] each, in one reduction."""
+    return tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))
+
+
+@triton.jit
+def publish(slots, number, mask):
+    """Give a float32 to other programs: in one word with a flag, so that who sees the flag sees the number."""
+    word = number.to(tl.uint32, bitcast=True).to(tl.int64) + 0x100000000
+    tl.atomic_xchg(slots, word, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def publish_pair(slots, one, other, mask):
+    """Give two float32 to other programs, in one word. It is 0 until then: bits are flipped, and no NaN has all."""
+    one = (
+        tl.where(one == one, one, float("nan")).to(tl.uint32, bitcast=True).to(tl.int64)
+    )
+    word = (one << 32) | other.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(slots, ~word, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def wait(slots, mask):
+    """Wait until all slots have been filled, and take the words in them."""
+    words = tl.load(slots, mask=mask, other=1, volatile=True)
+    while tl.max(tl.max((words == 0).to(tl.int32), axis=1), axis=0) == 1:
+        words = tl.load(slots, mask=mask, other=1, volatile=True)
+    return words
+
+
+@triton.jit
+def collect(slots, mask):
+    """The sum along the slots of what `publish` gave."""
+    number = wait(slots, mask).to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.sum(tl.where(mask, number, 0.0), axis=1, keep_dims=True)
+
+
+@triton.jit
+def collect_pair(slots, mask):
+    """The two sums along the slots of what `publish_pair` gave."""
+    words = ~wait(slots, mask)
+    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    one = tl.sum(tl.where(mask, one, 0.0), axis=1, keep_dims=True)
+    return one, tl.sum(tl.where(mask, other, 0.0), axis=1, keep_dims=True)
+
+
+@triton.jit
+def argmax(value, at):
+    """Per row, the largest of a tile and the first position of it; [BLOCK_M, 1] each.
+
+    NaN is the largest, as it is in torch.
+    """
+    largest = tl.reduce(value, 1, nan_max, keep_dims=True)
+    leads = (value == largest) | (value != value)
+    last = tl.max(at, axis=1, keep_dims=True)
+    return largest, tl.min(tl.where(leads, at, last), axis=1, keep_dims=True)
+
+
+@triton.jit
+def argmin(value, at):
+    """Per row, the smallest of a tile and the first position of it; [BLOCK_M, 1] each.
+
+    NaN is the smallest, as it is in torch.
+    """
+    smallest = tl.reduce(value, 1, nan_min, keep_dims=True)
+    leads = (value == smallest) | (value != value)
+    last = tl.max(at, axis=1, keep_dims=True)
+    return smallest, tl.min(tl.where(leads, at, last), axis=1, keep_dims=True)
+
+
+@triton.jit
+def lead_max(best, best_at, value, at):
+    """The larger of two with its position; NaN is the largest, and the earlier stays of equals."""
+    leads = (value > best) | ((value != value) & (best == best))
+    return tl.where(leads, value, best), tl.where(leads, at, best_at)
+
+
+@triton.jit
+def lead_min(best, best_at, value, at):
+    """The smaller of two with its position; NaN is the smallest, and the earlier stays of equals."""
+    leads = (value < best) | ((value != value) & (best == best))
+    return tl.where(leads, value, best), tl.where(leads, at, best_at)
+
+
+@triton.jit
+def welford(mean, squares, x, mask, step):
+    """Take `x` into a running mean and sum of squared distances from it (Welford, 1962).
+
+    `step` counts from 1; lanes that are masked off stay as they are.
+    """
+    distance = tl.where(mask, x - mean, 0.0)
+    mean += distance * (tl.full((), 1.0, mean.dtype) / step)
+    squares += distance * tl.where(mask, x - mean, 0.0)
+    return mean, squares
+
+
+@triton.jit
+def merge_welford(mean, squares, count, total):
+    """Merge a tile of running means along its columns (Chan, Golub and LeVeque, 1979).
+
+    Each is of `count` numbers, and all together of `total`.
+    """
+    merged = tl.sum(mean * (count / total), axis=1, keep_dims=True)
+    distance = mean - merged
+    squares = tl.sum(squares + count * distance * distance, axis=1, keep_dims=True)
+    return merged, squares
+
+
+@triton.jit
+def exp_shift(largest, finite: tl.constexpr):
+    """What is subtracted before exp: the maximum, or 0 where that would give inf - inf.
+
+    With `finite` an infinite maximum does not count either, as in logsumexp; else it makes NaN of
+    the row, as in softmax.
+    """
+    if finite:
+        return tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
+    else:
+        return tl.where(largest == float("-inf"), 0.0, largest)
+
+
+@triton.jit
+def online_exp(largest, total, x, finite: tl.constexpr):
+    """Take `x` into running maxima and sums of exp(x - maximum) (Milakov and Gimelshein, 2018).
+
+    Neighbouring columns of `x` share one, as those of a thread, so that few sums are to be rescaled.
+    """
+    width: tl.constexpr = x.shape[1] // largest.shape[1]
+    groups = tl.reshape(x, [largest.shape[0], largest.shape[1], width])
+    larger = nan_max(largest, tl.reduce(groups, 2, nan_max))
+    shift = exp_shift(larger, finite)
+    added = tl.sum(tl.exp(groups - shift[:, :, None]), axis=2)
+    return larger, total * tl.exp(largest - shift) + added
+
+
+@triton.jit
+def merge_online_exp(largest, total, finite: tl.constexpr):
+    """Merge a tile of running maxima and sums along its columns."""
+    larger = tl.reduce(largest, 1, nan_max, keep_dims=True)
+    parts = total * tl.exp(largest - exp_shift(larger, finite))
+    return larger, tl.sum(parts, axis=1, keep_dims=True)
+
+
+@triton.jit
+def lowest(dtype: tl.constexpr):
+    """What every value of a dtype is at least."""
+    if dtype.is_floating():
+        return tl.full((), float("-inf"), dtype)
+    else:
+        return tl.full((), -(2**63), dtype)
+
+
+@triton.jit
+def highest(dtype: tl.constexpr):
+    """What every value of a dtype is at most."""
+    if dtype.is_floating():
+        return tl.full((), float("inf"), dtype)
+    else:
+        return tl.full((), 2**63 - 1, dtype)

@@ -1,0 +1,149 @@
+"""What a public function does with its tensors before it launches: checks, folded dimensions, index width."""
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import triton.language as tl
+
+from .launch import memoized
+
+
+def check_tensor(name: str, tensor: object) -> None:
+    """Refuse what is no tensor, of which torch's dispatcher would tell less."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
+
+
+def check(
+    name: str,
+    tensor: torch.Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    axes: str,
+    ndim: int,
+    leading: bool,
+) -> None:
+    """Refuse a tensor of another dtype or rank than the operator is written for."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
+    if tensor.dtype not in dtypes:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} must be {known}, not {tensor.dtype}")
+    if tensor.ndim < ndim or (tensor.ndim > ndim and not leading):
+        raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
+
+
+def check_param(name: str, value: object, kind: str, *types: type) -> None:
+    """Refuse a param of another type: a kernel would take it for something else."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be {kind}, not {value!r}")
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor may share memory, as those of an expanded one do."""
+    reached = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if step <= reached:
+                return True
+            reached += (size - 1) * step
+    return False
+
+
+@memoized
+def fold(
+    most: int,
+    shape: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    columns: bool = False,
+) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
+    """Merge neighbouring dimensions that every tensor steps through evenly.
+
+    Returns `most` sizes and the strides of each tensor; None where more remain. Sizes of 1 fill up
+    what is missing innermost, where Triton drops the division by them, but for the `columns`.
+    """
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for size, *step in zip(shape, *strides, strict=True):
+        if size == 0:
+            return (0,) * most, [(0,) * most] * len(strides)
+        if size == 1:
+            continue
+        if sizes and steps[-1] == tuple(inner * size for inner in step):
+            sizes[-1] *= size
+            steps[-1] = tuple(step)
+        else:
+            sizes.append(size)
+            steps.append(tuple(step))
+    missing = most - len(sizes)
+    if missing < 0:
+        return None
+    place = len(sizes) - columns
+    sizes[place:place] = [1] * missing
+    steps[place:place] = [(0,) * len(strides)] * missing
+    return tuple(sizes), list(zip(*steps, strict=True))
+
+
+@memoized
+def fold_by_stride(
+    most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
+    """`fold`, with the dimensions in the order of the last tensor's strides, the result's."""
+    order = sorted(range(len(shape)), key=lambda dim: -strides[-1][dim])
+    folded: tuple[Sequence[int], Sequence[tuple[int, ...]]] | None = fold(
+        most,
+        tuple(shape[dim] for dim in order),
+        tuple(tuple(step[dim] for dim in order) for step in strides),
+        True,
+    )
+    return folded
+
+
+def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:
+    """The leading axes that two tensors have together, as torch broadcasts them."""
+    sizes: list[int] = []
+    for a, b in itertools.zip_longest(reversed(one), reversed(other), fillvalue=1):
+        if a != b and a != 1 and b != 1:
+            raise ValueError(
+                f"{name}: the leading axes {list(one)} and {list(other)} do not broadcast"
+            )
+        sizes.insert(0, b if a == 1 else a)
+    return torch.Size(sizes)
+
+
+def check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse a float8 that Triton does not have on an older GPU."""
+    if (
+        dtype == torch.float8_e4m3fn
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) < (8, 9)
+    ):
+        raise TypeError(
+            f"{name} is float8_e4m3fn, for which a GPU of compute capability 8.9 or later is needed"
+        )
+
+
+def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
+    """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        span = tensor.numel()
+        if not tensor.is_contiguous():
+            span = 1
+            for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+                span += (size - 1) * step
+        if span > 2**31 - 2**20:
+            return tl.int64
+    return tl.int32
+
+
+def cdiv(count: int, size: int) -> int:
+    """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
+    return -(-count // size)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,97 @@
+"""The imports of a generated module: what provides the names that its text reads and does not define.
+
+A name is declared here once, with the line that provides it; nothing else decides what a module imports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from .resources import templates_dir
+from .scoping import undefined_names
+
+RUNTIME_FOLDER = "_runtime"
+
+STANDARD = {
+    "contextlib": "import contextlib",
+    "functools": "import functools",
+    "itertools": "import itertools",
+    "math": "import math",
+    "os": "import os",
+    "Callable": "from collections.abc import Callable",
+    "Iterable": "from collections.abc import Iterable",
+    "Sequence": "from collections.abc import Sequence",
+    "Any": "from typing import Any",
+}
+PACKAGES = {
+    "pytest": "import pytest",
+    "torch": "import torch",
+    "triton": "import triton",
+    "tl": "import triton.language as tl",
+    "TensorDescriptor": "from triton.tools.tensor_descriptor import TensorDescriptor",
+}
+# The modules of the runtime that kernels call, and those that host code calls.
+DEVICE_MODULES = ("float8", "math", "matmul", "reduce", "special")
+SIBLINGS = ("configs", "kernels")
+
+
+def device_imports(runtime: str) -> Mapping[str, str]:
+    """What provides the names of a module of kernels; `runtime` is the package that the runtime is in."""
+    own = {name: f"from {runtime} import {name}" for name in DEVICE_MODULES}
+    return PACKAGES | own | {"configs": "from . import configs"}
+
+
+def host_imports(runtime: str) -> Mapping[str, str]:
+    """What provides the names of host code."""
+    own = {name: f"from {runtime} import {name}" for name in runtime_modules() if name not in DEVICE_MODULES}
+    return STANDARD | PACKAGES | own | {name: f"from . import {name}" for name in SIBLINGS}
+
+
+def runtime_modules() -> tuple[str, ...]:
+    files = sorted(os.listdir(os.path.join(templates_dir(), "runtime")))
+    return tuple(name.removesuffix(".py") for name in files if name.endswith(".py") and name != "__init__.py")
+
+
+def imports_of(text: str, provided: Mapping[str, str]) -> tuple[str, ...]:
+    """The import lines of a module, in the order of isort. Raises `NameError` for what nothing provides."""
+    missing = undefined_names(text)
+    unknown = [place for name, place in missing.items() if name not in provided]
+    if unknown:
+        raise NameError(f"a generated module mentions what is not defined: {', '.join(unknown)}")
+    return merged(provided[name] for name in missing)
+
+
+def merged(lines: Iterable[str]) -> tuple[str, ...]:
+    """Import lines grouped and joined: the standard library, packages, then relative ones from the furthest."""
+    groups: dict[int, dict[str, list[str]]] = {}
+    for line in dict.fromkeys(lines):
+        source, _, names = (
+            line.removeprefix("from ").partition(" import ") if line.startswith("from") else (line, "", "")
+        )
+        found = groups.setdefault(_group(line), {}).setdefault(source, [])
+        found += names.split(", ") if names else []
+    blocks = []
+    for group in sorted(groups):
+        entries = groups[group].items()
+        plain = sorted(source for source, names in entries if not names)
+        others = sorted((source, names) for source, names in entries if names)
+        others.sort(key=lambda entry: -_dots(entry[0]))
+        block = [*plain, *(f"from {source} import {', '.join(sorted(names, key=_case))}" for source, names in others)]
+        blocks.append(block)
+    return tuple(line for n, block in enumerate(blocks) for line in ([""] if n else []) + block)
+
+
+def _group(line: str) -> int:
+    if line.startswith("from ."):
+        return 2
+    return 0 if line in STANDARD.values() else 1
+
+
+def _dots(source: str) -> int:
+    return len(source) - len(source.lstrip("."))
+
+
+def _case(name: str) -> tuple[bool, str]:
+    """isort's order: constants, classes, then the rest."""
+    return (not name.isupper(), name)
