@@ -91,8 +91,8 @@ def traffic_of(parts: tuple[Module, ...]) -> Traffic:
 def backward_tables(parts: tuple[Module, ...]) -> tuple[Table, ...]:
     """The tables of a backward: one of each kind for all its rows, and those of each matmul."""
     rows = row_tables(traffic_of(parts), Schedule(), ROWS)
-    matmuls = [part for part in parts if part.traffic.summing is not None]
-    each = (matmul_tables(tables_of(part.traffic.summing, Schedule()), part.view["tables"]) for part in matmuls)
+    matmuls = [(part.traffic.summing, part.view["tables"]) for part in parts]
+    each = (matmul_tables(tables_of(summing, Schedule()), suffix) for summing, suffix in matmuls if summing)
     return (*rows, *(table for tables in each for table in tables))
 
 

@@ -109,7 +109,7 @@ def orphans(out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool])
 
 def op_folders(out: str, known: Container[str]) -> dict[str, str]:
     """The folders of operators but for those that are known, each with the spec that its header names."""
-    found = {}
+    found: dict[str, str] = {}
     for name in sorted(_folders_in(out)):
         if name not in known and name != RUNTIME_FOLDER:
             header = read_header(_text_at(os.path.join(out, name, "__init__.py")) or "")
