@@ -17,8 +17,6 @@ from .structure import Program
 from .unread import without_unread
 from .views import Kernel
 
-CHOSEN = "**config.kwargs, num_warps=config.num_warps"  # of a launch whose configuration a rule picked
-
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -135,12 +133,15 @@ class Common:
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return view_of(kernel, self.space)
 
-    def launch(self, kernel: Kernel, grid: str, tiles: str = CHOSEN, name: str = "grid") -> list[str]:
-        if kernel.search and tiles == CHOSEN:
-            grid, tiles = "lambda meta: " + grid.replace("config.kwargs", "meta"), ""
-        passed = [_starred(kernel.passed, self.space), self.specialised(kernel), tiles]
-        launcher = self.around.launcher(kernel.name)
-        return [f"{name} = {grid}", f"{launcher}[{name}]({', '.join(filter(None, passed))})"]
+    def launch(
+        self, kernel: Kernel, grid: str, config: str = "config", options: str = "", name: str = "grid"
+    ) -> list[str]:
+        """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
+        if kernel.search and config == "config":
+            grid, config = "lambda meta: " + grid.replace("config.kwargs", "meta"), "None"
+        passed = tuple_text(_starred(kernel.passed, self.space).split(", "))
+        launched = ["None", self.around.launcher(kernel.name), name, config, passed, self.specialised(kernel), options]
+        return [f"{name} = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
 
     @property
     def knows(self) -> bool:
@@ -150,17 +151,19 @@ class Common:
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
 
-    def known_launch(self, kernel: Kernel, grid: str) -> list[str]:
+    def known_launch(self, kernel: Kernel, grid: str, sizes: str = "") -> list[str]:
         """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
         if not self.knows:
             return self.launch(kernel, grid)
-        tensors, integers, params = self.arguments(kernel)
-        texts = ", ".join(
-            tuple_text(_starred(group, self.space).split(", ") if group else [])
-            for group in (tensors, integers, params)
-        )
-        options = f"{self.specialised(kernel)}, {CHOSEN}"
-        return [f"grid = {grid}", f"launch.run(call_key, kernels.{kernel.name}, grid, {texts}, {options})"]
+        tensors, _, params = self.arguments(kernel)
+        passed = [tuple_text(list(tensors)), sizes or self.sizes(kernel), tuple_text(list(params)) if params else ""]
+        launched = ["call_key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
+        return [f"grid = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
+
+    def sizes(self, kernel: Kernel) -> str:
+        """The integers that are passed to a kernel, lengths and strides, as a tuple."""
+        _, integers, _ = self.arguments(kernel)
+        return tuple_text(_starred(integers, self.space).split(", ") if integers else [])
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
@@ -176,10 +179,8 @@ class Common:
         if not self.knows:
             return {"find": [], "known": []}
         tensors, _, params = map(list, self.arguments(kernel))
-        return {
-            "find": self.find(),
-            "known": self.launch_again(f"{tuple_text(tensors)}, {tuple_text(params)}", self.host.result()),
-        }
+        passed = ", ".join(tuple_text(group) for group in (tensors, params) if group)
+        return {"find": self.find(), "known": self.launch_again(passed, self.host.result())}
 
     def find(self, *more: str) -> list[str]:
         """The lines that find the launch of a call like this one."""
@@ -192,8 +193,7 @@ class Common:
         """The lines that launch what is known, and return."""
         return [
             "if replay is not None:",
-            f"    with launch.on_device({self.first()}.device):",
-            f"        replay({passed})",
+            f"    replay({passed})",
             f"    return {result}",
         ]
 

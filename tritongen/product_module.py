@@ -427,7 +427,7 @@ class Products(Common):
         options = f"{self.options(kernel)}, {tiles}"
         if self.knows:
             return f"launch.run_named(kernels.{kernel.name}, {grid}, by_name, {tuple_text(passed)}, {options})"
-        return f"{self.around.launcher(kernel.name)}[{grid}]({', '.join(passed)}, {options})"
+        return f"launch.run(None, {self.around.launcher(kernel.name)}, {grid}, None, {tuple_text(passed)}, {options})"
 
     def options(self, kernel: Kernel) -> str:
         """What a launch compiles a kernel for, but for tiles."""

@@ -7,7 +7,7 @@ from typing import Any
 from .families.rows import RowKernels, plan_rows
 from .ir import Reduce
 from .launch import Traffic
-from .modules import CHOSEN, Around, Common, Module, length_text
+from .modules import Around, Common, Module, length_text
 from .structure import Program
 
 
@@ -38,16 +38,19 @@ class RowsModule(Common):
         extra["loop"] = self.kernel_view(loop)
         extra["choose"] = not self.autotune or plan.partial is not None
         row_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
-        extra["launch_loop"] = self.known_launch(loop, row_grid)
+        shared = self.shared_sizes()
+        extra["sizes"] = shared
+        sizes = "sizes" if shared else ""
+        extra["launch_loop"] = self.known_launch(loop, row_grid, sizes)
         extra |= self.known(loop)
         if plan.registers is not None:
             registers = self.searched(plan.registers, "WARPS") or plan.registers
             extra["registers"] = self.kernel_view(registers)
-            tiles = "**config.kwargs" if self.autotune else CHOSEN
-            launch = (
-                self.launch(registers, row_grid, tiles) if self.autotune else self.known_launch(registers, row_grid)
+            extra["launch_registers"] = (
+                self.launch(registers, row_grid, "None", "**config.kwargs")
+                if self.autotune
+                else self.known_launch(registers, row_grid, sizes)
             )
-            extra["launch_registers"] = launch
         if plan.partial is not None and plan.combine is not None:
             extra |= {
                 "partial": self.kernel_view(plan.partial),
@@ -62,13 +65,18 @@ class RowsModule(Common):
             extra["launch_split"] = [
                 *self.launch(plan.partial, split_grid, name="split_grid"),
                 *self.launch(
-                    plan.combine,
-                    "(n_rows,)",
-                    "BLOCK_M=1, BLOCK_N=tensors.power_of_two(n_splits), num_warps=4",
+                    plan.combine, "(n_rows,)", "None", "BLOCK_M=1, BLOCK_N=tensors.power_of_two(n_splits), num_warps=4"
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
         return Module("kernel.py.jinja", self.view(extra), self.traffic(kinds))
+
+    def shared_sizes(self) -> str:
+        """The lengths and strides, where both kernels are passed the same."""
+        registers, loop = self.plan.registers, self.plan.loop
+        if not self.knows or registers is None or self.sizes(registers) != self.sizes(loop):
+            return ""
+        return f"sizes = {self.sizes(loop)}"
 
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [

@@ -55,7 +55,8 @@ class SumsModule(Common):
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
             "launch_finish": [
-                f"{around.launcher(finish)}[(tensors.cdiv(n_cols, 32),)]({', '.join(passed)}, n_programs, n_cols, "
+                f"launch.run(None, {around.launcher(finish)}, (tensors.cdiv(n_cols, 32),), None, "
+                f"({', '.join(passed)}, n_programs, n_cols), "
                 f"COMPUTE={self.compute_name()}, BLOCK_M=128, BLOCK_N=32, num_warps=8)"
             ],
         }
@@ -85,7 +86,7 @@ class SumsModule(Common):
         may = f"heuristics.use_shared(n_cols, {self.first()}.device)"
         names = ", ".join(f"{name}_slots" for name in shared.slots)
         shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"
-        tiles = "**config.kwargs, num_warps=config.num_warps, maxnreg=config.maxnreg, launch_cooperative_grid=True"
+        options = "maxnreg=config.maxnreg, launch_cooperative_grid=True"
         return {
             "shared": self.one(shared),
             "may_share": f"compute == tl.float32 and {may}" if self.compute.constexpr else may,
@@ -93,7 +94,7 @@ class SumsModule(Common):
                 'members = config.kwargs["CTAS_PER_ROW"]',
                 f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
             ],
-            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", tiles),
+            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", options=options),
         }
 
     def statistics(self) -> str:

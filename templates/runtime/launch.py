@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -95,22 +96,42 @@ def known(call_key: tuple[object, ...] | None) -> Callable[..., None] | None:
 def run(
     call_key: tuple[object, ...] | None,
     kernel: Any,
-    grid: tuple[int, ...],
-    tensors: tuple[torch.Tensor | None, ...],
-    integers: tuple[int, ...],
-    params: tuple[Any, ...],
+    grid: Any,
+    config: triton.Config | None,
+    tensors: tuple[Any, ...],
+    sizes: tuple[int, ...] = (),
+    params: tuple[Any, ...] = (),
     **options: Any,
 ) -> None:
-    """Launch a kernel, and know the launch for calls like this one."""
-    compiled = kernel[grid](*tensors, *integers, *params, **options)
+    """Launch a kernel on `tensors`, `sizes` and `params`, its arguments in this order; options are its constants.
+
+    With a key, calls like this one launch the same at once, on other tensors and params.
+    """
+    if config is not None:
+        options |= {**config.kwargs, "num_warps": config.num_warps}
+    device = device_of(tensors)
+    with on_device(device):
+        compiled = kernel[grid](*tensors, *sizes, *params, **options)
     if call_key is None or compiled is None or torch.version.hip is not None:
         return  # Triton's interpreter compiles nothing, and for AMD what it compiles depends on sizes in bytes too.
     relaunch = compiled[(*grid, 1, 1)[:3]]
     constants = [options[name] for name in kernel.arg_names if name in options]
-    Launches.add(
-        call_key,
-        lambda tensors, params: relaunch(*tensors, *integers, *params, *constants),
-    )
+
+    def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        with on_device(device):
+            relaunch(*tensors, *sizes, *params, *constants)
+
+    Launches.add(call_key, replay)
+
+
+def device_of(tensors: tuple[Any, ...]) -> torch.device:
+    """The device of the first that is a tensor, or a descriptor of one."""
+    for tensor in tensors:
+        if isinstance(tensor, TensorDescriptor):
+            return tensor.base.device
+        if isinstance(tensor, torch.Tensor):
+            return tensor.device
+    raise TypeError("a launch takes a tensor")
 
 
 class Replay:
@@ -128,6 +149,7 @@ class Replay:
         by_name: dict[str, Any],
     ) -> None:
         self.run, self.values = run, list(args)
+        self.device = device_of(args)
         self.named: list[tuple[int, str]] = []
         self.described: list[tuple[int, str, TensorDescriptor]] = []
         self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
@@ -162,7 +184,8 @@ class Replay:
             if name not in by_name:
                 by_name[name] = room()
             values[place] = by_name[name]
-        self.run(*values)
+        with on_device(self.device):
+            self.run(*values)
 
 
 def moved(
@@ -190,7 +213,8 @@ def run_named(
     **options: Any,
 ) -> Replay | None:
     """Launch a kernel, and give what launches it again; None where it was given what is of this call alone."""
-    compiled = kernel[grid](*args, **options)
+    with on_device(device_of(args)):
+        compiled = kernel[grid](*args, **options)
     if compiled is None or torch.version.hip is not None:
         return None
     names = [
