@@ -39,6 +39,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         return f"_{joint.name}({', '.join([arguments, *flags, *([f'{IN_PLACE}={place}'] if in_place else [])])})"
 
     return {
+        "in_forward": True,
         "class_name": name,
         "arguments": arguments,
         "call_forward": call(eager, NOT_COMPILING),

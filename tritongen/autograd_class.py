@@ -8,7 +8,7 @@ from typing import Any
 
 from .backward import Backward, Part
 from .ir import Dtype, Op
-from .registration import operator, over_batch
+from .registration import leading, operator, over_batch
 
 
 def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
@@ -36,16 +36,21 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
     apart, needs_apart = _backward_lines(backward, _Registered(namespace) if is_registered else _Apart())
     read_by_context = {*saved, *(value.partition(".")[0] for _, value in attributes)}
     kept = _kept(saved, attributes)
-    constant = [name for name in results if name not in seeds or name not in own]
+    # What is registered has its `setup_context` called as it is.
+    constant = [name for name in results if name not in seeds or name not in own] if is_registered else []
     setup = [
         *unpacked([*inputs, *params], read_by_context, "inputs"),
         *unpacked(results, {*saved, *constant}, "output"),
         *kept,
         *constant_lines(constant),
     ]
-    function, _, first = over_batch(op, f"{name if is_registered else f'{name}Transformed'}.apply").partition(", ")
+    function, _, first = over_batch(op, f"{name}.apply").partition(", ")
     return {
+        "in_forward": False,
         "class_name": name,
+        "leading": leading(op),
+        "n_results": len(own),
+        "constant": tuple(own.index(name) for name in flat),
         "arguments": call,
         "call_forward": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
         "call_apart": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
@@ -130,7 +135,7 @@ class _Apart(_Eager):
     """The backward under torch.func, to which each part is a function."""
 
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"autograd.Once.apply({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
+        return f"autograd.once({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .host_checks import IS_FAKE, kind_check, returned_types
+from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
 from .ir import Op, Reduce, Size, walk
 from .spec import BATCH, FLOATS, Input, Param, Spec
 from .structure import Program
@@ -114,12 +114,18 @@ def over_batch(op: Op, call: str) -> str:
 
     One call where the batch can be a leading axis of all results, else one by one.
     """
+    named = leading(op)
+    return f"autograd.over_batch, {call}, {named}" if named else f"autograd.one_by_one, {call}"
+
+
+def leading(op: Op) -> str:
+    """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those; else ""."""
     named = [_named(tensor) for tensor in op.inputs] + ["None"] * len(op.params)
     nodes = [node for value in op.values for node in walk(value.node)]
     reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
-        return f"autograd.one_by_one, {call}"
-    return f"autograd.over_batch, {call}, ({', '.join(named)}{',' if len(named) == 1 else ''})"
+        return ""
+    return tuple_text(named)
 
 
 def _named(tensor: Input) -> str:
