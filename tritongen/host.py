@@ -182,6 +182,17 @@ class Host(Checks):
             lines.append(f"{name}_{group} = {text}")
         return lines
 
+    def column_strides(self) -> dict[str, str]:
+        """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""
+        (dim, *others) = self.space.cols or (None,)
+        if dim is None or others or dim.axes[:1] == (BATCH,):
+            return {}
+        found = {}
+        for name, axes, optional in self.moving(self.space.cols):
+            stride = self.stride(name, axes, dim.axes[0])
+            found[name] = f"tensors.stride({name}, {stride[len(name) + 8 :]}" if optional else stride
+        return found
+
     def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
         if not optional:
             return text
@@ -194,13 +205,8 @@ class Host(Checks):
     def compute_value(self) -> str:
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         if self.compute.mode == "float":
-            tests = []
-            for name in self.compute.of:
-                if "float64" in inputs[name].type.dtypes:
-                    test = f"{name}.dtype == torch.float64"
-                    optional = inputs[name].default is not None
-                    tests.append(f"({name} is not None and {test})" if optional else test)
-            return f"tl.float64 if {' or '.join(tests)} else tl.float32"
+            names = [name for name in self.compute.of if "float64" in inputs[name].type.dtypes]
+            return f"dtypes.widest({', '.join(names)})"
         helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
         return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"
 

@@ -62,6 +62,7 @@ class Common:
         self.host = around.host(program.op, space, compute, around.function, around.extra)
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
+        self.column_strides: dict[str, str] = {}  # of tensors whose columns are passed as they are
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
@@ -134,13 +135,19 @@ class Common:
         return view_of(kernel, self.space)
 
     def launch(
-        self, kernel: Kernel, grid: str, config: str = "config", options: str = "", name: str = "grid"
+        self,
+        kernel: Kernel,
+        grid: str,
+        config: str = "config",
+        options: str = "",
+        name: str = "grid",
+        sizes: str = "",
     ) -> list[str]:
         """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
         if kernel.search and config == "config":
             grid, config = "lambda meta: " + grid.replace("config.kwargs", "meta"), "None"
-        passed = tuple_text(_starred(kernel.passed, self.space).split(", "))
-        launched = ["None", self.around.launcher(kernel.name), name, config, passed, self.specialised(kernel), options]
+        passed = self.passed(kernel, sizes)
+        launched = ["None", self.around.launcher(kernel.name), name, config, *passed, self.specialised(kernel), options]
         return [f"{name} = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
 
     @property
@@ -155,20 +162,31 @@ class Common:
         """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
         if not self.knows:
             return self.launch(kernel, grid)
-        tensors, _, params = self.arguments(kernel)
-        passed = [tuple_text(list(tensors)), sizes or self.sizes(kernel), tuple_text(list(params)) if params else ""]
+        passed = self.passed(kernel, sizes)
         launched = ["call_key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
-        return [f"grid = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
+        return [f"grid = {grid}", f"launch.run({', '.join(launched)})"]
+
+    def fold_cols(self) -> list[str]:
+        """The lines that fold the columns; one dimension of them is passed as it is."""
+        self.column_strides = self.host.column_strides()
+        return [] if self.column_strides else self.host.fold("cols", self.space.cols)
+
+    def passed(self, kernel: Kernel, sizes: str = "") -> list[str]:
+        """The arguments of a launch: tensors, sizes and params, each a tuple; `sizes` may have a name."""
+        tensors, _, params = self.arguments(kernel)
+        texts = [tuple_text(list(tensors)), sizes or self.sizes(kernel)]
+        return [*texts, tuple_text(list(params))] if params else texts
 
     def sizes(self, kernel: Kernel) -> str:
         """The integers that are passed to a kernel, lengths and strides, as a tuple."""
         _, integers, _ = self.arguments(kernel)
-        return tuple_text(_starred(integers, self.space).split(", ") if integers else [])
+        strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()}
+        parts = _starred(integers, self.space).split(", ") if integers else []
+        return tuple_text([strides.get(part, part) for part in parts])
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
-        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
-        tensors = tuple(name for name in kernel.passed if name in names)
+        tensors = tuple(a.value for a in kernel.arguments if a.spelling == f"{a.value}_ptr")
         params = tuple(name for name in kernel.passed if name in {param.name for param in self.op.params})
         integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
         assert (*tensors, *integers, *params) == kernel.passed

@@ -30,7 +30,7 @@ class RowsModule(Common):
             "n_cols": length_text(cols),
             "also_empty": " or n_cols == 0" if maps_all else "",
             "empty_errors": [] if maps_all else host.empty_errors(),
-            "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
+            "fold": [*host.fold("rows", self.space.rows), *self.fold_cols()],
             "contiguous_cols": self.contiguous_cols(),
         }
         extra["vector"] = self.vector() if "VECTOR" in plan.loop.constexprs else ""
@@ -106,7 +106,9 @@ class RowsModule(Common):
 
     def contiguous_cols(self) -> str:
         """Whether the columns of the largest input are next to each other in memory."""
-        return f"1 in {self.largest()}_cols"
+        largest = self.largest()
+        stride = self.column_strides.get(largest)
+        return f"{stride} == 1" if stride else f"1 in {largest}_cols"
 
     def largest(self) -> str:
         """The largest input, by its axes."""

@@ -28,6 +28,7 @@ class SumsModule(Common):
 
     def module(self) -> Module:
         plan, host, around = self.plan, self.host, self.around
+        tiles = plan.tiles.kernel
         finish = f"{self.op.name}_sums_kernel"
         pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
         passed = [f"{name}_part, {name}" for name in self.sums]
@@ -37,7 +38,11 @@ class SumsModule(Common):
             "n_rows": length_text(self.space.row_axes),
             "n_cols": length_text(self.space.col_axes),
             "zeroed": [line for name in self.sums for line in (f"if {name} is not None:", f"    {name}.zero_()")],
-            "fold": [*host.fold("rows", self.space.rows), *host.fold("cols", self.space.cols)],
+            "fold": [
+                *host.fold("rows", self.space.rows),
+                *self.fold_cols(),
+                f"sizes = {self.sizes(tiles)}",
+            ],
             "whole": self.one(plan.whole) if plan.whole else None,
             "shared": None,
             "column_bytes": self.column_bytes(plan.whole) if plan.whole else "",
@@ -49,8 +54,8 @@ class SumsModule(Common):
                 f"device={self.first()}.device) if {name} is not None else None"
                 for name in self.sums
             ],
-            "launch_whole": self.launch(plan.whole.kernel, "(n_programs,)") if plan.whole else [],
-            "launch_tiles": self.launch(plan.tiles.kernel, "(n_programs, n_tiles)", name="tile_grid"),
+            "launch_whole": self.launch(plan.whole.kernel, "(n_programs,)", sizes="sizes") if plan.whole else [],
+            "launch_tiles": self.launch(tiles, "(n_programs, n_tiles)", sizes="sizes"),
             "finish_name": finish,
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
@@ -94,7 +99,7 @@ class SumsModule(Common):
                 'members = config.kwargs["CTAS_PER_ROW"]',
                 f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
             ],
-            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", options=options),
+            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", options=options, sizes="sizes"),
         }
 
     def statistics(self) -> str:

@@ -39,6 +39,14 @@ def compute_dtype(dtype: torch.dtype) -> tl.dtype:
     return getattr(tl, widened.get(dtype, str(dtype).removeprefix("torch.")))
 
 
+def widest(*tensors: torch.Tensor | None) -> tl.dtype:
+    """What floats are computed in: float64 where a tensor is, else float32."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype == torch.float64:
+            return tl.float64
+    return tl.float32
+
+
 def wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
     """What a dtype is reduced in: half precision in float32, integers in int64."""
     if dtype == torch.float64:

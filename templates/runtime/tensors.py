@@ -139,6 +139,11 @@ def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     return tl.int32
 
 
+def stride(tensor: torch.Tensor | None, dim: int) -> int:
+    """A stride of a tensor, 0 where there is none."""
+    return 0 if tensor is None else tensor.stride(dim)
+
+
 def cdiv(count: int, size: int) -> int:
     """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
     return -(-count // size)

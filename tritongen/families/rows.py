@@ -358,7 +358,7 @@ class _Builder:
         more = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
         inputs = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
         rest = [a for a in kernel.arguments if a not in inputs]
-        return replace(kernel, arguments=(*inputs, *extra, *rest, *more))
+        return replace(kernel, arguments=(*inputs, *extra, *more, *rest))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""
@@ -388,7 +388,7 @@ class _Builder:
         more: tuple[Argument, ...] = (Argument("n_splits", "n_splits"),)
         if mentions(lines, "split_cols"):
             more += (Argument("split_cols", "split_cols"),)
-        return replace(kernel, arguments=(*extra, *used, *rest, *more))
+        return replace(kernel, arguments=(*extra, *used, *more, *rest))
 
     def row_reads(self, values: list[Value]) -> list[Line]:
         """The loads that some values of a row need, after what tells where the row is."""
