@@ -18,6 +18,7 @@ from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
 from .launch import Traffic
 from .modules import Around, Module, sources
+from .names import shown
 from .product_tables import Tables, by_kernel, tables_of
 from .registration import Registered, registration_view, typed
 from .scaled_module import ScaledModule
@@ -184,5 +185,5 @@ def _wrapped(part: Part) -> tuple[str, ...]:
     lines: list[str] = []
     for value in part.op.values:
         if value.source:
-            lines += textwrap.wrap(f"{value.name} = {value.source}", 100, subsequent_indent="    ")
+            lines += textwrap.wrap(shown(f"{value.name} = {value.source}"), 100, subsequent_indent="    ")
     return tuple(lines)

@@ -16,8 +16,10 @@ from .family_module import module_of
 from .gradient import derive
 from .gradient_tests import gradient_view
 from .host_checks import IS_FAKE
+from .hygiene import resolved
 from .launch import configs_view
 from .modules import Around, Module, sources
+from .names import marked, told
 from .product_gradient import plan_product_backward
 from .product_tables import tables_of
 from .reference import reference_mistakes
@@ -37,7 +39,8 @@ SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has i
 
 def check(spec: Spec) -> None:
     """Raise `Mistakes` for what is wrong with a spec's math."""
-    backward_of(spec, program_of(spec))
+    with told():
+        backward_of(*planned(spec))
 
 
 def backward_of(spec: Spec, program: Program) -> Backward | None:
@@ -51,17 +54,20 @@ def backward_of(spec: Spec, program: Program) -> Backward | None:
     return plan_product_backward(program, spec.grad) if program.contraction else plan_backward(gradient, program)
 
 
-def program_of(spec: Spec) -> Program:
+def planned(spec: Spec) -> tuple[Spec, Program]:
+    """A spec and its program, with marked names."""
     mistakes = reference_mistakes(spec)
     try:
-        program = recognise(typecheck(spec))
+        op = typecheck(spec)
+        spec, op = marked(spec, op) if not mistakes else (spec, op)
+        program = recognise(op)
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
     if program.contraction:
         mistakes += schedule_mistakes(spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
-    return program
+    return spec, program
 
 
 def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
@@ -81,7 +87,16 @@ def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
 
 def generate(spec: Spec) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header."""
-    program = program_of(spec)
+    with told():
+        files = {name: resolved(text) for name, text in _marked_files(spec).items()}
+    if missing := undefined_names(files["kernel.py"]):
+        raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
+    return files
+
+
+def _marked_files(spec: Spec) -> dict[str, str]:
+    """The files with the marks of `tritongen.names`."""
+    spec, program = planned(spec)
     files = {}
     backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()
@@ -100,8 +115,6 @@ def generate(spec: Spec) -> dict[str, str]:
     configs = configs_view(spec.name, kernel.traffic, tables, spec.schedule, kernel.rules, spec.register != "none")
     tested = gradient_view(program, backward, parts, Shapes(spec, program))
     text = render("gradient.py.jinja" if spec.grad else kernel.template, kernel.view)
-    if missing := undefined_names(text):
-        raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
     bench = "bench_products.py.jinja" if program.contraction else "bench.py.jinja"
     return files | {
         "__init__.py": render("init.py.jinja", kernel.view),
