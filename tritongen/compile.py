@@ -17,6 +17,7 @@ from .gradient import derive
 from .gradient_tests import gradient_view
 from .host_checks import IS_FAKE
 from .hygiene import resolved
+from .ir import Op
 from .launch import configs_view
 from .modules import Around, Module, sources
 from .names import marked, told
@@ -39,8 +40,7 @@ SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has i
 
 def check(spec: Spec) -> None:
     """Raise `Mistakes` for what is wrong with a spec's math."""
-    with told():
-        backward_of(*planned(spec))
+    backward_of(spec, program_of(spec))
 
 
 def backward_of(spec: Spec, program: Program) -> Backward | None:
@@ -54,20 +54,18 @@ def backward_of(spec: Spec, program: Program) -> Backward | None:
     return plan_product_backward(program, spec.grad) if program.contraction else plan_backward(gradient, program)
 
 
-def planned(spec: Spec) -> tuple[Spec, Program]:
-    """A spec and its program, with marked names."""
+def program_of(spec: Spec) -> Program:
+    """The program of a spec. Raises `Mistakes` for what is wrong with its math, its reference and its schedule."""
     mistakes = reference_mistakes(spec)
     try:
-        op = typecheck(spec)
-        spec, op = marked(spec, op) if not mistakes else (spec, op)
-        program = recognise(op)
+        program = recognise(typecheck(spec))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
     if program.contraction:
         mistakes += schedule_mistakes(spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
-    return spec, program
+    return program
 
 
 def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
@@ -87,16 +85,17 @@ def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
 
 def generate(spec: Spec) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header."""
+    program_of(spec)
     with told():
-        files = {name: resolved(text) for name, text in _marked_files(spec).items()}
+        files = {name: resolved(text) for name, text in _marked_files(*marked(spec, typecheck(spec))).items()}
     if missing := undefined_names(files["kernel.py"]):
         raise NameError(f"kernel.py mentions what is not defined: {', '.join(missing)}")
     return files
 
 
-def _marked_files(spec: Spec) -> dict[str, str]:
-    """The files with the marks of `tritongen.names`."""
-    spec, program = planned(spec)
+def _marked_files(spec: Spec, op: Op) -> dict[str, str]:
+    """The files, in which the names of the spec are marked as they are in it."""
+    program = recognise(op)
     files = {}
     backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()

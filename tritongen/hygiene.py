@@ -50,6 +50,8 @@ CONTEXT = frozenset(
 
 def resolved(text: str) -> str:
     """The text of a module without marks."""
+    if not set(text) & set(MARKS):
+        return text
     blocks = _blocks(text)
     spec = _spelled(blocks)
     made = _made(blocks, spec)
@@ -72,15 +74,14 @@ class _Block(ast.NodeVisitor):
     attributes: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)  # to kernels
 
-    @property
-    def known(self) -> set[str]:
-        """The names of ours that mean something outside of the block."""
-        return {shown(name) for name in self.variables - self.bound if MARK not in name}
+    known: set[str] = field(default_factory=set)  # names of ours that mean something outside of the block
+    own: set[str] = field(default_factory=set)  # variables of ours that are in no way named after the spec
 
-    @property
-    def own(self) -> set[str]:
-        """The variables of ours that are in no way named after the spec."""
-        return {name for name in self.variables & self.bound if not set(name) & set(MARKS)}
+    def __post_init__(self) -> None:
+        self.words = dict.fromkeys(_WORD.findall(self.text))
+        self.visit(self.tree)
+        self.known = {shown(name) for name in self.variables - self.bound if MARK not in name}
+        self.own = {name for name in self.variables & self.bound if name.isascii()}
 
     def visit_Name(self, node: ast.Name) -> None:
         self.variables.add(node.id)
@@ -125,10 +126,7 @@ def _blocks(text: str) -> list[_Block]:
     ends = [*starts[1:], len(lines)]
     blocks = []
     for statement, start, end in zip(tree.body, [0, *starts[1:]], ends, strict=True):
-        block = _Block("\n".join(lines[start:end]), statement, end)
-        block.words = dict.fromkeys(_WORD.findall(block.text))
-        block.visit(statement)
-        blocks.append(block)
+        blocks.append(_Block("\n".join(lines[start:end]), statement, end))
     return blocks
 
 
@@ -151,16 +149,20 @@ def _spelled(blocks: list[_Block]) -> dict[str, str]:
 
 def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
     """The same of names that are made of those of the spec."""
-    words = dict.fromkeys(word for block in blocks for word in block.words if MARK in word and CODE not in word)
+    found: dict[str, list[_Block]] = {}
+    for block in blocks:
+        for word in block.words:
+            if MARK in word and CODE not in word and word not in spec:
+                found.setdefault(word, []).append(block)
+    taken = {
+        id(block): block.known | block.own | {spec[word] for word in block.words if word in spec} for block in blocks
+    }
     made: dict[str, str] = {}
-    for word in words:
-        if word not in spec:
-            taken = set(made.values())
-            for block in blocks:
-                if word in block.words:
-                    taken |= block.known | block.own | {spec[other] for other in block.words if other in spec}
-            launched = LAUNCH if any(word in block.passed for block in blocks) else frozenset()
-            made[word] = numbered(shown(word), taken | launched | _KEYWORDS)
+    done: set[str] = set(_KEYWORDS)
+    for word, places in found.items():
+        launched = LAUNCH if any(word in block.passed for block in places) else frozenset()
+        made[word] = numbered(shown(word), done.union(launched, *(taken[id(block)] for block in places)))
+        done.add(made[word])
     return made
 
 
