@@ -17,7 +17,8 @@ import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
 
 from tritongen.compile import generate
-from tritongen.read import LAUNCH, read_spec
+from tritongen.hygiene import LAUNCH
+from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from .contractions import Contraction
-from .ir import Call, Node, Op, Ref, Value, children, rebuild, unused, walk
+from .ir import Call, Node, Op, Ref, Value, children, numbered, rebuild, walk
 
 
 def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
@@ -28,7 +28,7 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
         """The node with what adds products under a name of its own."""
         if not (terms := _added(node, once)):
             return rebuild(node, tuple(named(child, line) for child in children(node)))
-        name = unused(f"{line}_sums", names)
+        name = numbered(f"{line}_sums", names)
         names.add(name)
         sums.update(dict.fromkeys(terms, name))
         values.append(Value(name, node, ""))

@@ -14,7 +14,8 @@ from .diagnostics import Mistake, Mistakes, listed
 from .families.scaled import ScaledProgram
 from .gradient import Gradient, derive_ahead, grouping
 from .host import Host
-from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, unused, walk
+from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from .names import shown
 from .space import row_space
 from .spec import FLOATS, Grad, Input, Output, TensorType
 from .structure import Program, recognise
@@ -96,10 +97,10 @@ def _unfit_inputs(program: Program, grad: Grad) -> Iterator[Mistake]:
         lacks = [axis for axis in (*rows, *over) if axis not in tensor.type.axes]
         if tensor.default is not None:
             message = f"{name} is optional, and what is written ahead is there whenever it is asked for"
-            yield Mistake("TG608", message, key, 0, len(name), "leave it out, or let the backward write")
+            yield Mistake("TG608", message, key, 0, len(shown(name)), "leave it out, or let the backward write")
         elif lacks:
             message = f"{name} lacks {', '.join(lacks)}, along which its gradient sums up those of the result"
-            yield Mistake("TG608", message, key, 0, len(name), "leave it out, or let the backward write")
+            yield Mistake("TG608", message, key, 0, len(shown(name)), "leave it out, or let the backward write")
         elif grad.write == IN_PLACE and (line := _crossing(op, name, over)):
             message = f"{line} takes {name} from other columns, which may be overwritten by then"
             yield Mistake("TG608", message, ("compute", line), hint='write = "forward" takes memory of its own')
@@ -127,7 +128,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
         if not isinstance(node, Load) or node.name not in names or not node.at:
             return node
         if node not in known:
-            name = unused(f"{line}_taken", taken)
+            name = numbered(f"{line}_taken", taken)
             taken.add(name)
             values.append(Value(name, node, ""))
             known[node] = Ref(name, node.axes, node.dtype)

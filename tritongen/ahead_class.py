@@ -8,6 +8,7 @@ from typing import Any
 from .ahead import IN_PLACE, scaling_of
 from .autograd_class import constant_lines, unpacked
 from .backward import Backward
+from .names import shown
 from .registration import over_batch
 
 NOT_COMPILING = "not torch.compiler.is_compiling()"
@@ -30,7 +31,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     flags = [result.when for result in joint.results if result.when]
     eager = [f"{flag}=ctx.needs_input_grad[{place}]" for flag, place in zip(flags, places, strict=False)]
     in_place = backward.write == IN_PLACE
-    name = "_" + "".join(word.capitalize() for word in op.name.split("_"))
+    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
     function, _, first = over_batch(joint, f"{name}Transformed.apply").partition(", ")
@@ -110,7 +111,7 @@ def notes(backward: Backward) -> list[str]:
     )
     if backward.write == IN_PLACE:
         text += " (torch.compile and torch.func write into new memory, as is done where elements overlap.)"
-    return textwrap.wrap(text, 84)
+    return textwrap.wrap(shown(text), 84)
 
 
 def raises(backward: Backward) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .accumulate import functions_in
 from .ir import Op, Result, Value
 from .lower import Compute, Line, Lowering
+from .names import shown
 from .promotion import is_float8
 from .tile import Tile, loads, mentions
 from .views import Argument, Kernel, Pass
@@ -169,7 +170,7 @@ def converted(op: Op, result: Result) -> str:
 
 def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
-    casts = dict.fromkeys(sorted(lowering.integers.wide), "tl.int64")
+    casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
     if compute.constexpr:
         casts |= {param.name: "COMPUTE" for param in op.params if param.kind == "float"}
     names = (param.name for param in op.params if param.name in casts)

@@ -18,6 +18,7 @@ from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
 from .launch import Table, Traffic, matmul_tables, row_tables
 from .modules import Around, Module
+from .names import shown
 from .product_tables import tables_of
 from .registration import Registered, registration_view, typed
 from .scaled_module import ScaledModule
@@ -176,5 +177,5 @@ def _wrapped(part: Part) -> tuple[str, ...]:
     lines: list[str] = []
     for value in part.op.values:
         if value.source:
-            lines += textwrap.wrap(f"{value.name} = {value.source}", 100, subsequent_indent="    ")
+            lines += textwrap.wrap(shown(f"{value.name} = {value.source}"), 100, subsequent_indent="    ")
     return tuple(lines)

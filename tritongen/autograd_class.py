@@ -8,6 +8,7 @@ from typing import Any
 
 from .backward import Backward, Part
 from .ir import Dtype, Op
+from .names import shown
 from .registration import leading, operator, over_batch
 
 
@@ -31,7 +32,7 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
     saves = len(results) > len(own) and not is_registered
     call = ", ".join([*inputs, *params])
     picked = _picked(len(own), len(results))
-    name = "_" + "".join(word.capitalize() for word in op.name.split("_"))
+    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     lines, needs = _backward_lines(backward, _Eager())
     apart, needs_apart = _backward_lines(backward, _Registered(namespace) if is_registered else _Apart())
     read_by_context = {*saved, *(value.partition(".")[0] for _, value in attributes)}

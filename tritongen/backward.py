@@ -12,6 +12,7 @@ from .gradient import Gradient, grouping
 from .host import Host
 from .host_checks import tuple_text
 from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
+from .names import shown
 from .space import map_space, row_space
 from .spec import BATCH, Input, Output, TensorType, plain_shape
 from .structure import Program, name_reductions, recognise
@@ -253,7 +254,7 @@ def unknown(gradient: Gradient, op: Op) -> tuple[tuple[str, ...], tuple[str, ...
         axes |= {node.axis} if isinstance(node, Index) else set()
     axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
     shapes: dict[str, None] = {}
-    for axis in sorted(axes - dict(op.sizes).keys()):
+    for axis in sorted(axes - dict(op.sizes).keys(), key=shown):
         source = next(t for t in gradient.forward.inputs if axis in t.type.axes and t.default is None)
         shapes[source.name] = None
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(gradient, op)).keys()
@@ -266,7 +267,7 @@ def unplanned(wrt: tuple[str, ...], name: str, what: str) -> Mistake:
     """The gradient by an input, one of those asked for, is what no family plans."""
     hint = "leave it out, or write a spec for each part"
     place = ("grad", "wrt", str(wrt.index(name)))
-    return Mistake("TG604", f"the gradient by {name} {what}", place, 0, len(name), hint)
+    return Mistake("TG604", f"the gradient by {name} {what}", place, 0, len(shown(name)), hint)
 
 
 def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:

@@ -119,10 +119,11 @@ _STRUCTURE = (
     ),
     row(
         "TG111",
-        "a name that generated code needs",
+        "a name that Python needs",
         """
-        Keywords of Python, and names such as torch, int, n_rows and x_ptr, have a meaning in
-        generated code.
+        A keyword of Python cannot be a name. Any other can: generated code renames its own where
+        the two would meet. An operator, whose function stands beside what its modules import,
+        cannot have a name such as torch or kernel or that of a builtin they call.
 
             lambda = 0.5       # wrong
             lambda_ = 0.5

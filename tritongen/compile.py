@@ -17,15 +17,19 @@ from .family_module import module_of
 from .gradient import derive
 from .gradient_tests import gradient_view
 from .host_checks import IS_FAKE
+from .hygiene import resolved
 from .imports import RUNTIME_FOLDER, device_imports, host_imports, imports_of
+from .ir import Op
 from .launch import Table, configs_view, matmul_tables, row_tables
 from .modules import Around, Module
+from .names import marked, told
 from .product_gradient import plan_product_backward
 from .product_tables import tables_of
 from .reference import reference_mistakes
 from .registration import registration_view
 from .resources import templates_dir
 from .samples import Shapes
+from .scoping import undefined_names
 from .spec import Schedule, Spec
 from .structure import Program, recognise
 from .typecheck import typecheck
@@ -53,6 +57,7 @@ def backward_of(spec: Spec, program: Program) -> Backward | None:
 
 
 def program_of(spec: Spec) -> Program:
+    """The program of a spec. Raises `Mistakes` for what is wrong with its math, its reference and its schedule."""
     mistakes = reference_mistakes(spec)
     try:
         program = recognise(typecheck(spec))
@@ -85,14 +90,25 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
     `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
     """
-    program = program_of(spec)
+    program_of(spec)
+    with told():
+        files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
+        files = {name: resolved(text) for name, text in files.items()}
+    for name in ("kernels.py", "op.py"):
+        if missing := undefined_names(files[name]):
+            raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")
+    return files
+
+
+def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
+    """The files, in which the names of the spec are marked as they are in it."""
+    program = recognise(op)
     backward = backward_of(spec, program)
     parts: tuple[Module, ...] = ()
     if backward is not None:
         module, parts = autograd_module(backward, spec)
     else:
         module = forward_module(program, spec)
-    package = f"{runtime}{RUNTIME_FOLDER}"
     tables = [*tables_of_forward(module, spec.schedule), *(backward_tables(parts) if parts else ())]
     configs = configs_view(spec.name, tables, spec.schedule)
     tested = gradient_view(program, backward, parts, Shapes(spec, program))

@@ -7,7 +7,8 @@ from functools import reduce
 
 from .diagnostics import Mistake, Mistakes
 from .factors import factors_of, scales_by_group, without_casts
-from .ir import Call, Load, Node, Op, Reduce, Ref, Value, unused, walk
+from .ir import Call, Load, Node, Op, Reduce, Ref, Value, numbered, walk
+from .names import shown
 from .promotion import promote
 from .spec import Input
 
@@ -204,7 +205,7 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
             continue
         name = value.name
         if sides.outside:
-            name = unused(f"{value.name}_dot", op.names)
+            name = numbered(f"{value.name}_dot", op.names)
         core = _product(sides.inside)
         axes = tuple(axis for axis in core.axes if axis not in sides.over)
         dot = replace(value.node, arg=core, axes=axes)
@@ -238,7 +239,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         if tensor.default is not None and len(tensor.type.axes) > 1:
             raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
     dtypes = [_product(side).dtype for side in (sides.left, sides.right)]
-    _check_dtypes(op, line, [op.input(name) for name in sorted(multiplied)], promote(*dtypes).kind)
+    _check_dtypes(op, line, [op.input(name) for name in sorted(multiplied, key=shown)], promote(*dtypes).kind)
     known = left | right
     for value in op.values:
         for node in walk(value.node):
@@ -261,7 +262,8 @@ def _check_row(op: Op, value: Value, cols: frozenset[str]) -> None:
     for axis in cols:
         width *= sizes.get(axis, WIDEST + 1)
     over = ", ".join(value.node.over)
-    hint = f"reduce over {', '.join(sorted(cols))} alone, of a fixed length up to {WIDEST}, or write a spec for each"
+    wanted = ", ".join(sorted(cols, key=shown))
+    hint = f"reduce over {wanted} alone, of a fixed length up to {WIDEST}, or write a spec for each"
     if set(value.node.over) != cols:
         raise _refused(op, value.name, f"reduces over {over} beside a matrix product", hint)
     if width > WIDEST:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .emitted_tests import draws_view, imports, oracle_view, tuple_text
 from .ir import Op
+from .names import in_string
 from .samples import Shapes, dtype_columns, range_of
 from .spec import BATCH, FLOAT8S, FLOATS, Input, Spec
 from .structure import Program
@@ -15,8 +16,6 @@ from .structure import Program
 ROW = 4096
 HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
-# What `make` calls things; an axis of such a name goes by another there.
-TAKEN = ("batch", "dtype", "elements", "provider", "size")
 
 
 def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
@@ -66,7 +65,7 @@ class Lengths:
         row = self.names.get(self.long, "")
         several = len(self.axes) > 1
         return {
-            "row": row if self.by_row else "",
+            "row": in_string(row) if self.by_row else "",
             "row_argument": f", {row}: int = {ROW}" if self.by_row else "",
             "row_passed": f", {row}" if self.by_row else "",
             "by_row": f", and by the length of {row}" if self.by_row else "",
@@ -133,9 +132,7 @@ class Sizes:
 
 
 def local(axis: str) -> str:
-    if axis == BATCH:
-        return "batch"
-    return f"{axis}_" if axis in TAKEN else axis
+    return "batch" if axis == BATCH else axis
 
 
 def product(factors: list[str]) -> str:

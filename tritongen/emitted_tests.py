@@ -13,6 +13,7 @@ from typing import Any
 from .families.operands import operands_of
 from .ir import Op, Result
 from .modules import Module
+from .names import shown
 from .oracle import signature, torch_lines
 from .promotion import is_float8
 from .registration import LOWER, autocast_rule
@@ -45,8 +46,6 @@ AUTOCAST_SAYS = {
     "float32": "Computes in float32, with results in it.",
     "lower": "Multiplies in the dtype that it is for.",
 }
-# What the functions of a test file that name the tensors have besides; a tensor of such a name goes by another there.
-LOCALS = frozenset("compare draw dtype dtypes make oracle seed shape tensors".split())
 _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
 
 
@@ -173,8 +172,8 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
         "several_results": several,
-        "result_names": ", ".join(map(local, names)),
-        "result_tuple": tuple_text([*map(local, names)]) if several else local(names[0]),
+        "result_names": ", ".join(names),
+        "result_tuple": tuple_text(names) if several else names[0],
     }
 
 
@@ -187,22 +186,18 @@ def in_own_dtype(spec: Spec) -> bool:
 def imports(op: Op, *modules: str) -> str:
     """The import of an operator and modules next to it, as isort has it."""
     if local_name(op) == op.name:
-        return f"from . import {', '.join(sorted([*modules, op.name]))}"
+        return f"from . import {', '.join(sorted([*modules, op.name], key=shown))}"
     lines = [f"from . import {op.name} as {local_name(op)}"]
     lines += [f"from . import {', '.join(modules)}"] if modules else []
-    return "\n".join(sorted(lines))
+    return "\n".join(sorted(lines, key=shown))
 
 
 def local_name(op: Op) -> str:
     """What a test calls the operator: its name, unless that means something else there, or a test to pytest."""
-    if op.name.startswith("test"):
-        return f"op_{op.name}"
-    return f"{op.name}_op" if op.name in template_names() or hasattr(builtins, op.name) else op.name
-
-
-def local(name: str) -> str:
-    """What a test calls a tensor."""
-    return f"{name}_" if name in LOCALS else name
+    name = shown(op.name)
+    if name.startswith("test"):
+        return f"op_{name}"
+    return f"{name}_op" if name in template_names() or hasattr(builtins, name) else op.name
 
 
 # Dtypes
@@ -228,7 +223,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
         "dtypes": [torch_dtypes(case) for case in cases],
         "floats": [torch_dtypes((dtype,) * len(columns)) for dtype in floats],
         "float64": torch_dtypes(("float64",) * len(columns)) if "float64" in floats else "",
-        "expected": [(local(result.output.name), result_dtype(op, result)) for result in op.results],
+        "expected": [(result.output.name, result_dtype(op, result)) for result in op.results],
         "compares_errors": bool(floats) and float_results and len(op.results) == 1 and not float8,
         "float8_results": float8,
     }
@@ -253,7 +248,7 @@ def torch_dtypes(case: tuple[str, ...]) -> str:
 def result_dtype(op: Op, result: Result) -> str:
     """The dtype of a result as torch would promote it, over the inputs' names."""
     inputs = {tensor.name for tensor in op.inputs}
-    parts = [f"{local(leaf)}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
+    parts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
     text, *others = parts or ["torch.get_default_dtype()"]
     for other in others:
         text = f"torch.promote_types({text}, {other})"
@@ -291,11 +286,11 @@ def inputs_view(op: Op) -> dict[str, Any]:
     return {
         "names": names,
         "tensors": ", ".join(names),
-        "tuple": tuple_text([*map(local, names)]),
-        "unpacked": unpack([*map(local, names)], read),
+        "tuple": tuple_text(names),
+        "unpacked": unpack(names, read),
         "several_tensors": len(names) > 1,
-        "floating": "tensors" if floating == names else tuple_text([*map(local, floating)]),
-        "spoiled": "" if floating == names else unpack([*map(local, names)], [*map(local, floating)]),
+        "floating": "tensors" if floating == names else tuple_text(floating),
+        "spoiled": "" if floating == names else unpack(names, floating),
         "batched": batched,
         "broadcasts": len(batched) > 1,
         "optional": repr(optional) if optional else "",
@@ -333,7 +328,7 @@ def draws_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, Any]:
         "unpacks_shape": bool(targets),
         "axes": tuple_text(targets) if len(targets) == 1 else ", ".join(targets),
         "axes_text": ", ".join(shapes.axes),
-        "draws": [(local(tensor.name), draw(tensor, spec, op)) for tensor in op.inputs],
+        "draws": [(tensor.name, draw(tensor, spec, op)) for tensor in op.inputs],
         "draws_floats": bool(dtypes & {*FLOATS, *FLOAT8S}),
         "draws_ints": bool(dtypes & set(INTS)),
         "draws_unsigned": "uint8" in dtypes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -28,10 +27,12 @@ from .ir import (
     Size,
     Value,
     children,
+    numbered,
     rebuild,
     walk,
 )
 from .kept import Kept
+from .names import shown
 from .promotion import is_float8
 from .sharing import named_parts
 from .shifts import only_shifts
@@ -82,8 +83,7 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
 class _Reverse:
     def __init__(self, op: Op, grad: Grad, given: Mapping[str, Node] | None) -> None:
         self.op, self.grad, self.given = op, grad, given or {}
-        taken = {*(t.name for t in op.inputs), *(p.name for p in op.params), *(v.name for v in op.values)}
-        self.taken = taken
+        self.taken = op.names
         differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.floats(r.node)]
         self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable if not given}
         known = tuple(value for value in op.values if value.source and value.node.axes)
@@ -100,10 +100,9 @@ class _Reverse:
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
 
     def fresh(self, name: str) -> str:
-        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-        found = next(free for free in names if free not in self.taken and not keyword.iskeyword(free))
-        self.taken.add(found)
-        return found
+        name = numbered(name, self.taken)
+        self.taken.add(name)
+        return name
 
     def floats(self, node: Node) -> bool:
         return node.dtype.kind in ("float", "any")
@@ -183,9 +182,9 @@ class _Reverse:
         place = ("grad", "wrt", str(self.grad.wrt.index(name)))
         if not set(dtypes) & set(FLOATS):
             hint = "leave it out: gradients are by floats"
-            return Mistake("TG604", f"{name} is no float, and has no gradient", place, 0, len(name), hint)
+            return Mistake("TG604", f"{name} is no float, and has no gradient", place, 0, len(shown(name)), hint)
         message = f"no result changes smoothly with {name}, so that its gradient would be zero"
-        return Mistake("TG604", message, place, 0, len(name), "leave it out")
+        return Mistake("TG604", message, place, 0, len(shown(name)), "leave it out")
 
     def flow(self, name: str, node: Node) -> None:
         if node != ZERO:
@@ -387,7 +386,7 @@ class _Reverse:
             sizes=self.op.sizes,
         )
         saved = tuple((own, name) for name, own in stand_ins.items())
-        return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs)))
+        return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs, key=shown)))
 
     def joined(self, found: dict[str, Node]) -> Op:
         """The operator with the gradients among its results."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 from .ir import Dtype, Result
+from .names import public
 from .space import Dim
 from .spec import BATCH, AxisTerm, Input
 from .views import Field
@@ -139,7 +140,8 @@ class Host(Checks):
                     end = position - len(tensor.type.shape)
                     text += f".flatten({end - len(term.names) + 1}, {end})"
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
-        named = [f"{name}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
+        keyword = public if self.function == self.op.name else str
+        named = [f"{keyword(name)}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
         return f"{self.function}({', '.join(tensors + named)})"
 
     def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "tensors.fold") -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .exponentials import exp_pairs, tells_of_nan
 from .ir import Op, Reduce, walk
 from .lower import Compute
+from .names import shown
 from .space import Space
 from .spec import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 
@@ -36,7 +37,7 @@ def constants(op: Op) -> tuple[Constant, ...]:
         if dtypes in CLASS_NAMES:
             continue
         found[name] = Constant(name, tuple_text([f"torch.{dtype}" for dtype in dtypes]))
-    return tuple(found[name] for name in sorted(found))
+    return tuple(found[name] for name in sorted(found, key=shown))
 
 
 def dtype_constant(tensor: Input) -> str:

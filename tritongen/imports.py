@@ -54,12 +54,8 @@ def runtime_modules() -> tuple[str, ...]:
 
 
 def imports_of(text: str, provided: Mapping[str, str]) -> tuple[str, ...]:
-    """The import lines of a module, in the order of isort. Raises `NameError` for what nothing provides."""
-    missing = undefined_names(text)
-    unknown = [place for name, place in missing.items() if name not in provided]
-    if unknown:
-        raise NameError(f"a generated module mentions what is not defined: {', '.join(unknown)}")
-    return merged(provided[name] for name in missing)
+    """The import lines of a module, in the order of isort."""
+    return merged(provided[name] for name in undefined_names(text) if name in provided)
 
 
 def merged(lines: Iterable[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal
 
 from .spec import Input, Output, Param
@@ -211,6 +212,12 @@ def unused(name: str, taken: Container[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def numbered(name: str, taken: Container[str]) -> str:
+    """The name, with the first number from 2 that makes it new where it is taken."""
+    free = (each for number in count(1) if (each := f"{name}_{number}" if number > 1 else name) not in taken)
+    return next(free)
 
 
 def children(node: Node) -> tuple[Node, ...]:

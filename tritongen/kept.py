@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .diagnostics import Mistake, Mistakes
 from .ir import Call, Load, Node, Op, Reduce, Result, Value, walk
+from .names import shown
 from .structure import references
 
 
@@ -48,7 +49,7 @@ class Kept:
 
     def unread(self, name: str) -> Mistake:
         place = ("grad", "save", str(self.save.index(name)))
-        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(name), "leave it out")
+        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(shown(name)), "leave it out")
 
     def is_exact(self, result: Result) -> bool:
         """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""

@@ -30,9 +30,10 @@ from .ir import (
     Scalar,
     Size,
     Value,
-    unused,
+    numbered,
     walk,
 )
+from .names import shown
 from .spec import Input
 
 LONGEST = 100  # characters of a comment
@@ -132,10 +133,10 @@ class Lowering:
         self.target, self.pending = value.name, []
         text = f"{value.name} = {ast.unparse(self.expression(value.node))}"
         source = f"{value.name} = {value.source}" if value.source and comment else ""
-        if len(source) > LONGEST:  # The line below says the same, on several lines.
+        if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
         lines = [*self.pending, Line(text)]
-        if source and source != text:
+        if source and shown(source) != shown(text):
             lines[0] = Line(lines[0].text, source)
         self.pending = []
         return lines
@@ -280,7 +281,7 @@ class Lowering:
 
     def new_name(self, name: str) -> str:
         done = {line.text.split(" = ")[0].strip() for line in self.pending}
-        return unused(f"{self.target}_{name}", self.op.names | done)
+        return numbered(f"{self.target}_{name}", self.op.names | done)
 
 
 def compares(template: ast.expr, name: str) -> bool:

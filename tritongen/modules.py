@@ -12,6 +12,7 @@ from .ir import Op
 from .launch import Traffic
 from .layout import wrapped
 from .lower import Compute, Line
+from .names import in_string, public, shown
 from .space import Space
 from .structure import Program
 from .unread import without_unread
@@ -73,14 +74,18 @@ class Common:
         checks = [*refusals, *host.shapes()]
         fields = [*host.tensor_fields(), *host.param_fields()]
         results = host.result_fields()
-        tensors = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()]
-        params = [f"{f.name}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()]
+        tensors = [
+            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()
+        ]
+        params = [
+            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()
+        ]
         params_signature = ["*", *params] if params else []
         view: dict[str, Any] = {
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": [line for v in op.values if v.source for line in wrapped(f"{v.name} = {v.source}")],
+            "formula": [line for v in op.values if v.source for line in wrapped(shown(f"{v.name} = {v.source}"))],
             "derived": (),
             "notes": (),
             "also_raises": (),
@@ -231,7 +236,7 @@ def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:
     return view | {
         "signature": kernel.signature,
         "passed": _starred(kernel.passed, space),
-        "fixed_text": repr(list(kernel.fixed)),
+        "fixed_text": repr([*map(in_string, kernel.fixed)]),
     }
 
 

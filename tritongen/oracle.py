@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from .functions import FUNCTIONS
 from .ir import Op, Result
 from .lower import substitute
+from .names import public, shown
 from .reductions import REDUCTIONS
 from .spec import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
 from .syntax import Text
@@ -57,7 +58,7 @@ def signature(op: Op) -> str:
         + ("" if param.default is None else f" = {param.default!r}")
         for param in op.params
     ]
-    return ", ".join([*tensors, *(["*", *params] if params else [])])
+    return public(", ".join([*tensors, *(["*", *params] if params else [])]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class _Printer:
 
     def lengths(self) -> Iterator[str]:
         """The axes whose length the math uses, as variables."""
-        for axis in sorted(self.sized):
+        for axis in sorted(self.sized, key=shown):
             tensor = next(t for t in self.op.inputs if axis in t.type.axes)
             axes = self.terms[tensor.name].axes
             position = axes.index(axis) - len(axes)

@@ -15,7 +15,7 @@ from .backward import APART, Backward, Part, Planner, restricted, unknown, unpla
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
 from .gradient import Gradient, derive, grouping
-from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, rebuild, unused, walk
+from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from .promotion import promote
 from .spec import FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .spell import spelled
@@ -50,7 +50,7 @@ class _Planner:
         self.converted: dict[str, tuple[str, Dtype]] = {}
 
     def fresh(self, name: str) -> str:
-        name = unused(name, self.taken)
+        name = numbered(name, self.taken)
         self.taken.add(name)
         return name
 

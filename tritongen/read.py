@@ -28,26 +28,11 @@ from .spec import (
 from .tables import SPEC
 from .types_grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 
-# Names that an emitted module needs for itself: everywhere, and in kernels and wrappers.
+# What the modules of an operator need at their top, where its function stands too, and what is beside them.
 MODULES = frozenset(
-    "torch triton tl math functools typing contextlib itertools configs self"
-    " Any Callable Literal Sequence TYPE_CHECKING".split()
+    "torch triton tl math functools typing contextlib itertools configs configs_backward kernel"
+    " Any Callable ClassVar Literal Sequence TYPE_CHECKING TensorDescriptor".split()
 )
-LOCALS = frozenset(
-    "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
-    " call_key config contiguous flat folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask"
-    " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
-)
-# Names that a launch of Triton's has for itself, so that no argument of a kernel can have them.
-LAUNCH = frozenset(
-    "allow_flush_denorm allowed_dot_input_precisions arch backend_name clc cluster_dims debug"
-    " default_dot_input_precision deprecated_fp8_dot_operand_dtypes device device_type enable_fp_fusion"
-    " enable_reflect_ftz extern_libs fpsan_homomorphic_casts grid instrumentation_mode ir_override kpack"
-    " launch_cooperative_grid launch_pdl llvm_fn_attrs matrix_instr_nonkdim max_num_imprecise_acc_default"
-    " maxnreg min_shared_mem num_ctas num_stages num_warps ptx_options ptx_version sanitize_overflow"
-    " sched4reg schedule_hint stream supported_fp8_dtypes warmup warp_size waves_per_eu wgp_cu_mode".split()
-)
-LOCAL_PATTERN = re.compile(r"(size|stride)_\w+|\w+_(cols|part|ptr|row|rows|steps)|i[a-z]?\d+")
 BUILTINS = frozenset(
     "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
     " len list map object open print property range reversed set setattr slice sorted str super"
@@ -148,11 +133,8 @@ class _Reader:
         params = tuple(self._params())
         compute = tuple(self._compute())
         self._check_axes(inputs)
-        if isinstance(name, str) and name in BUILTINS:
-            message = f"'{name}' cannot be a name: generated code uses Python's {name}"
-            self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
-        elif isinstance(name, str) and name in LOCALS | {"kernel"}:
-            message = f"'{name}' cannot be the name of an operator: its module uses it itself"
+        if isinstance(name, str) and name in MODULES | BUILTINS:
+            message = f"'{name}' cannot be the name of an operator: its modules use it themselves"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
         elif isinstance(name, str) and name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"
@@ -196,9 +178,8 @@ class _Reader:
         if not re.fullmatch(NAME_PATTERN, name):
             hint = "a name is letters, digits and underscores, and begins with a letter"
             self._note("TG110", f"'{name}' cannot be a name", key, start, len(name), hint)
-        elif keyword.iskeyword(name) or name in MODULES:
-            what = "a keyword of Python" if keyword.iskeyword(name) else "a name of its own"
-            message = f"'{name}' cannot be a name: generated code needs it as {what}"
+        elif keyword.iskeyword(name):
+            message = f"'{name}' cannot be a name: it is a keyword of Python"
             self._note("TG111", message, key, start, len(name), f"try '{name}_'")
         else:
             return True
@@ -209,12 +190,8 @@ class _Reader:
         key = (table, name)
         if not self._check_identifier(name, key):
             return
-        if name in BUILTINS:
-            message = f"'{name}' cannot be a name: generated code uses Python's {name}"
-            self._note("TG111", message, key, hint=f"try '{name}_'")
-        elif is_local(name) or (what == "a param" and name in LAUNCH | {"start"}):
-            message = f"'{name}' cannot be a name: kernels and their launch use it themselves"
-            self._note("TG111", message, key, hint=f"try '{name}_'")
+        if name in READ_DTYPES:
+            self._note("TG113", f"'{name}' is already the name of a dtype", key, hint=f"try '{name}_'")
         elif name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"
             self._note("TG113", message, key, hint="every name means one thing")
@@ -276,22 +253,12 @@ class _Reader:
                 message = f"axis {axis} has the name of {named}"
                 hint = "every name means one thing"
                 self._note("TG129", message, key, start, len(axis), hint)
-            elif axis in LOCALS:
-                message = f"axis {axis} has a name that kernels and their launch use themselves"
-                self._note("TG111", message, key, start, len(axis))
-            index = f"i_{axis.lower()}"
-            if index in self.taken:
-                message = f"'{index}' cannot be a name: kernels call the position along {axis} so"
-                self._note("TG111", message, (self._table_of(index), index), hint=f"try '{index}_'")
             if size is None or axis == BATCH:
                 continue
             known, by = self.sizes.setdefault(axis, (size, owner))
             if size != known:
                 message = f"axis {axis} has length {size} here and {known} in '{by}'"
                 self._note("TG127", message, key, start, len(axis))
-
-    def _table_of(self, name: str) -> str:
-        return next(t for t in ("inputs", "params", "compute") if name in self._table(t))
 
     def _offset_of(self, axis: str, owner: str) -> int:
         text = self._table("inputs")[owner]
@@ -457,11 +424,6 @@ class _Reader:
                 message = f"'low' of '{name}' is {least}, which is not less than 'high'"
                 self._note("TG141", message, (*key, "low"), 0)
             yield name, Range(low, high)
-
-
-def is_local(name: str) -> bool:
-    """Whether kernels or wrappers have a variable of this name, whatever the math."""
-    return name in LOCALS or LOCAL_PATTERN.fullmatch(name) is not None
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
 from .ir import Op, Reduce, Size, walk
+from .names import public
 from .spec import BATCH, FLOATS, Input, Param, Spec
 from .structure import Program
 
@@ -34,7 +35,7 @@ def registration_view(spec: Spec, program: Program, others: Sequence[Registered]
     names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
     n_results = len(op.results)
     says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
-    own = Registered(op.name, typed(op), names, n_results, says)
+    own = Registered(op.name, [*map(public, typed(op))], names, n_results, says)
     function = f"_{op.name}_op"
     cast = _autocast(program)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)

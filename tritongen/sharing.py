@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from .functions import FUNCTIONS
 from .ir import Call, Constant, Load, Node, Reduce, Ref, children, rebuild, walk
+from .names import shown
 from .spell import spelled
 from .structure import references
 
@@ -37,7 +38,7 @@ def _repeated(nodes: Iterable[Node]) -> Node | None:
     """The largest part that occurs more than once."""
     counts = Counter(part for node in nodes for part in walk(node) if _is_worth_a_name(part))
     often = [part for part, count in counts.items() if count > 1]
-    return max(often, key=lambda part: (sum(1 for _ in walk(part)), spelled(part)), default=None)
+    return max(often, key=lambda part: (sum(1 for _ in walk(part)), shown(spelled(part))), default=None)
 
 
 def _is_worth_a_name(part: Node) -> bool:
@@ -87,7 +88,7 @@ def _in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
     def visit(name: str) -> None:
         if name not in nodes or name in order:
             return
-        for other in sorted(references(nodes[name])):
+        for other in sorted(references(nodes[name]), key=shown):
             visit(other)
         order[name] = nodes[name]
 

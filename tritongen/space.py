@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .ir import Index, Load, Node, Op, Reduce, walk
+from .names import shown
 from .spec import BATCH
 
 # Free dimensions that a kernel takes after folding. A batch of three covers the transposes that
@@ -140,4 +141,4 @@ def _dims(
 
 
 def _suffix(axis: str) -> str:
-    return axis.lower() if len(axis) == 1 else f"_{axis.lower()}"
+    return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from .added import sharing_sums
 from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
-from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, rebuild, unused, walk
+from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, numbered, rebuild, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,6 @@ def recognise(op: Op) -> Program:
     overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, tuple(overs)))
-    if overs:
-        mistakes += _clashes(op, _row_names(op), "the loop along a row uses it itself")
     mistakes += _apart(op, {axis for over in overs for axis in over})
     if mistakes:
         raise Mistakes(*mistakes)
@@ -50,47 +48,10 @@ def recognise(op: Op) -> Program:
 
 
 def _contraction(op: Op, contraction: Contraction) -> Program:
-    names = [t.name for t in op.inputs] + [v.name for v in op.values]
-    own = TILES | {f"{name}_{what}" for name in names for what in ("desc", "inner_last", "slices", "left", "right")}
-    own |= {"group", "group_blocks", "group_size"} if contraction.groups else set()
-    mistakes = _clashes(op, own, "tiles of a matrix product use it themselves")
-    mistakes += _apart(op, set(contraction.cols))
+    mistakes = _apart(op, set(contraction.cols))
     if mistakes:
         raise Mistakes(*mistakes)
     return Program(op, contraction.inner, contraction)
-
-
-# What the kernels of matrix products call their own.
-TILES = frozenset(
-    "accumulator apart block_k block_m by_name dot end first_col first_row first_step first_tile inner inner_mask"
-    " is_long launches long_parts matrix n_batch n_inner n_long n_parts n_short n_summed n_tiles part part_col"
-    " part_rows parts place programs shared short_parts split stages start step steps tile tile_steps within".split()
-)
-# What a loop along a row calls its own, and what follows a reduction's name in its further states.
-LOOP = frozenset("end first last length split splits start".split())
-STATES = {"var": ("mean", "count", "distance"), "argmax": ("best",), "argmin": ("best",)}
-
-
-def _row_names(op: Op) -> frozenset[str]:
-    """What a loop along a row calls its own."""
-    reductions = [(v.name, v.node.kind) for v in op.values if isinstance(v.node, Reduce)]
-    return LOOP | {f"{name}_{state}" for name, kind in reductions for state in STATES.get(kind, ())}
-
-
-def _clashes(op: Op, own: frozenset[str], why: str) -> list[Mistake]:
-    """Names of the spec that its kernels use too."""
-    names = [("inputs", t.name) for t in op.inputs] + [("params", p.name) for p in op.params]
-    names += [("compute", value.name) for value in op.values if value.source]
-    return [
-        Mistake(
-            "TG111",
-            f"'{key[1]}' cannot be a name: {why}",
-            key,
-            hint=f"try '{key[1]}_'",
-        )
-        for key in names
-        if key[1] in own
-    ]
 
 
 def name_reductions(op: Op) -> Op:
@@ -108,7 +69,7 @@ def name_reductions(op: Op) -> Op:
         if top:
             known[node] = Ref(value.name, node.axes, node.dtype)
             return node
-        name = unused(f"{value.name}_{node.kind}", names)
+        name = numbered(f"{value.name}_{node.kind}", names)
         names.add(name)
         values.append(Value(name, node, ""))
         known[node] = Ref(name, node.axes, node.dtype)

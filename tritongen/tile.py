@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
 from .lower import Compute, Line, Lowering, if_given, load_default, parse
+from .names import shown
 from .space import Dim, Space
 from .spec import BATCH, FLOAT8S, Input
 
@@ -27,7 +28,7 @@ class Tensor:
         return f"{self.name}_ptr"
 
     def stride(self, dim: Dim) -> str:
-        joint = "" if len(self.name) == 1 else "_"
+        joint = "" if len(shown(self.name)) == 1 else "_"
         return f"stride_{self.name}{joint}{dim.suffix.lstrip('_') if joint else dim.suffix}"
 
     def strides(self, dims: tuple[Dim, ...]) -> tuple[str, ...]:

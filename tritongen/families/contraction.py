@@ -103,7 +103,7 @@ class _Builder:
         is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
-        self.takes_turns = take_turns(self.op, contraction, self.operands)
+        self.takes_turns = take_turns(contraction, self.operands)
         self.places = Places(self.op, contraction, self.compute)
         self.kept = kept_where(self.op, contraction)
 
@@ -392,9 +392,8 @@ class _Builder:
     @property
     def halved(self) -> bool:
         """Whether a tile is summed in halves: of float8, a block's sum takes as many registers as the sum of all."""
-        names = {f"{name}{half}" for name in (*self.operands.names, *self.contraction.sums) for half in HALVES}
         plain = len(self.contraction.products) == 1 and not self.contraction.groups and not self.reduces_rows()
-        return self.operands.float8 and plain and self.slices == 2 and not names & self.op.names
+        return self.operands.float8 and plain and self.slices == 2
 
     @property
     def slices(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..contractions import Contraction
-from ..ir import Load, Op
+from ..ir import Load
 from ..lower import Line
 from .operands import Operands
 
@@ -25,16 +25,15 @@ def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Li
     return Line(f"{name}{half} = {load(True)} if {flag} else {load(False)}")
 
 
-def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
+def take_turns(contraction: Contraction, operands: Operands) -> bool:
     """Whether blocks of one product come after those of another, where all are added to one sum.
 
     Two in one step would wait for each other: tensor cores add to a sum one product at a time.
     """
     one_sum = len(contraction.sums) == 1 < len(contraction.products)
     batched = {"batch" in contraction.roles(operand.tensor.type.axes) for operand in operands.matrices}
-    own = {"n_steps", *TURNS, *(f"{name}_desc" for name in TURNS)}
     plain = contraction.is_plain and not operands.converts
-    return one_sum and plain and len(batched) == 1 and not own & op.names
+    return one_sum and plain and len(batched) == 1
 
 
 def turns(contraction: Contraction) -> list[Line]:

@@ -14,6 +14,7 @@ from ..accumulate import lane
 from ..assemble import param_casts
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
 from ..lower import Compute, Line, Lowering
+from ..names import shown
 from ..space import Space
 from ..spec import Input
 from ..structure import Program, references
@@ -311,7 +312,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     ahead = [parts.tile.raw(tensor, f"{tensor.name}_ahead") for tensor in whole]
     following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
     inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
-    told = sorted(names)
+    told = sorted(names, key=shown)
     pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
     for pair in pairs:
         words, suffix = f"{pair[0]}_slots_ptr + rows * CTAS_PER_ROW", "_pair" if len(pair) == 2 else ""

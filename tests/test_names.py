@@ -1,0 +1,324 @@
+"""No name is reserved: whatever a spec calls things, it builds, computes the same, and is called as it says."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+os.environ["TRITON_INTERPRET"] = "1"  # Read when triton is imported.
+
+from importing import built
+
+from tritongen.compile import generate
+from tritongen.hygiene import LAUNCH, resolved
+from tritongen.names import MARKS, in_string, public
+from tritongen.read import read_spec
+from tritongen.scoping import undefined_names
+
+MAP = """
+[op]
+name = "mapped"
+[inputs]
+INPUT = "float[..., AXIS]"
+slope = "float[AXIS]"
+[params]
+PARAM = 0.5
+[compute]
+VALUE = "INPUT * PARAM + slope"
+OUTPUT = "exp(VALUE) + index(AXIS)"
+[outputs]
+OUTPUT = "INPUT"
+"""
+LOOP = """
+[op]
+name = "looped"
+[inputs]
+INPUT = "float[..., AXIS]"
+[params]
+PARAM = { type = "int", default = 2, min = 1 }
+[compute]
+VALUE = "var(INPUT, AXIS)"
+best = "argmax(INPUT * PARAM, AXIS)"
+OUTPUT = "VALUE + sum(INPUT, AXIS) / max(INPUT, AXIS)"
+[outputs]
+OUTPUT = "auto"
+best = "auto"
+[schedule]
+autotune = true
+"""
+ROWS = """
+[op]
+name = "normalised"
+[inputs]
+INPUT = "float[..., AXIS]"
+gain = "float[AXIS] = 1"
+[params]
+PARAM = 1e-3
+[compute]
+VALUE = "rsqrt(mean(INPUT * INPUT, AXIS) + PARAM)"
+OUTPUT = "INPUT * VALUE * gain"
+[outputs]
+OUTPUT = "INPUT"
+[grad]
+wrt = ["INPUT", "gain"]
+save = ["VALUE"]
+"""
+SUMS = """
+[op]
+name = "standardised"
+[inputs]
+INPUT = "float[B0, AXIS]"
+gain = "float[AXIS]"
+shift = "float[AXIS]"
+[params]
+PARAM = 1e-3
+[compute]
+VALUE = "(INPUT - mean(INPUT, AXIS)) * rsqrt(var(INPUT, AXIS) + PARAM)"
+OUTPUT = "VALUE * gain + shift"
+[outputs]
+OUTPUT = "INPUT"
+[grad]
+wrt = ["INPUT", "gain", "shift"]
+"""
+PRODUCT = """
+[op]
+name = "multiplied"
+[inputs]
+INPUT = "float[..., M0, AXIS]"
+factor = "float[N0, AXIS]"
+shift = "float[N0] = 0"
+[params]
+PARAM = 1.5
+[compute]
+VALUE = "sum(INPUT * factor, AXIS)"
+OUTPUT = "tanh(VALUE * PARAM + shift)"
+[outputs]
+OUTPUT = "INPUT"
+[grad]
+wrt = ["INPUT", "factor", "shift"]
+"""
+REGISTERED = """
+[op]
+name = "weighed"
+[inputs]
+INPUT = "float[..., AXIS]"
+gain = "float[AXIS]"
+[params]
+PARAM = 0.5
+[compute]
+VALUE = "exp(INPUT * PARAM) * gain"
+OUTPUT = "VALUE / sum(VALUE, AXIS)"
+[outputs]
+OUTPUT = "INPUT"
+[grad]
+wrt = ["INPUT", "gain"]
+[torch]
+register = "custom_op"
+"""
+FAMILIES = {
+    "map": MAP,
+    "loop": LOOP,
+    "rows": ROWS,
+    "sums": SUMS,
+    "product": PRODUCT,
+    "registered": REGISTERED,
+}
+ROLES = ("INPUT", "PARAM", "VALUE", "OUTPUT")
+# What kernels, launches, wrappers, tests and benchmarks call their own, builtins, and what is made of other names.
+NAMES = """
+torch triton tl math functools typing contextlib itertools configs self Any Callable Literal Sequence TYPE_CHECKING
+BLOCK BLOCK_M COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute call_key config contiguous flat
+folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask row_sizes row_tile rows size_n sizes
+split_cols tile_mask tiles device stream num_warps num_stages options params specialization warmup backend size_0
+stride_x0 gain_cols gain_part gain_ptr gain_row gain_rows gain_shape dgain i0 ic0 i_k TypeError bytes dict enumerate
+float getattr hash id int isinstance len list map max min object open print property range reversed set slice str super
+tuple type vars zip accumulator apart block_k block_m by_name dot end first_col first_row first_step first_tile inner
+inner_mask is_long launches long_parts matrix n_batch n_inner n_parts n_tiles part part_col parts place programs shared
+split stages start step steps tile tile_steps first last length splits group group_size factor_desc kernel ctx dy dx
+dtype pytest make check reference DEVICE oracle compare tensors shape seed draw monkeypatch elements provider
+measure name saves needs needs_gain results result args info in_dims output inputs save_for_backward saved_tensors match case mask
+other axis nan pi e sum exp take x_ y_ x_ptr out DTYPES gpu Layout
+""".split()
+
+
+def spec_of(family: str, **names: str) -> Any:
+    """A spec with some names in it; the others are as one would call them."""
+    usual = {"INPUT": "x", "PARAM": "scale", "VALUE": "v", "OUTPUT": "y", "AXIS": "K"} | names
+    return read_spec(
+        "spec.toml", re.sub(r"\b[A-Z]{4,}\b", lambda found: usual.get(found[0], found[0]), FAMILIES[family])
+    )
+
+
+def in_turn(family: str) -> list[tuple[str, ...]]:
+    """Half of the names by fours, in roles that are others in each family: a name has three roles in three families."""
+    turn = list(FAMILIES).index(family)
+    rows = [NAMES[n : n + 4] for n in range(4 * (turn // 3), len(NAMES) - 3, 8)]
+    return [(*row[turn % 4 :], *row[: turn % 4]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("family", "names"), [(family, names) for family in FAMILIES for names in in_turn(family)], ids=str
+)
+def test_any_name_builds(family: str, names: tuple[str, ...]) -> None:
+    files = generate(spec_of(family, **dict(zip(ROLES, names, strict=True))))
+    for text in files.values():
+        assert not set(text) & set(MARKS)
+        assert undefined_names(text) == []
+
+
+# The same math with other names is the same kernels: here a loop, a launch, and a contraction meet their own variables.
+HARD = [
+    ("INPUT", "len"),
+    ("INPUT", "x_ptr"),
+    ("INPUT", "torch"),
+    ("INPUT", "rows"),
+    ("PARAM", "num_warps"),
+    ("PARAM", "tl"),
+    ("PARAM", "start"),
+    ("VALUE", "range"),
+    ("VALUE", "cols"),
+    ("OUTPUT", "dx"),
+    ("OUTPUT", "ctx"),
+    ("AXIS", "BLOCK_M"),
+    ("AXIS", "INDEX"),
+]
+
+
+def want(family: str, x: torch.Tensor, others: list[torch.Tensor], scale: float) -> torch.Tensor:
+    """What the families compute, by torch."""
+    match family:
+        case "map":
+            return torch.exp(x * scale + others[0]) + torch.arange(x.shape[-1])
+        case "rows":
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + scale) * others[0]
+        case "sums":
+            rstd = torch.rsqrt(x.var(-1, keepdim=True) + scale)
+            return (x - x.mean(-1, keepdim=True)) * rstd * others[0] + others[1]
+        case "product":
+            return torch.tanh(torch.matmul(x, others[0].mT) * scale + others[1])
+        case _:
+            weighed = torch.exp(x * scale) * others[0]
+            return weighed / weighed.sum(-1, keepdim=True)
+
+
+SHAPES = {"map": [(5,)], "rows": [(5,)], "sums": [(5,), (5,)], "product": [(4, 5), (4,)], "registered": [(5,)]}
+
+
+@pytest.mark.parametrize(("family", "role", "name"), [(family, *case) for family in SHAPES for case in HARD], ids=str)
+def test_values_are_the_same(family: str, role: str, name: str, tmp_path: Path) -> None:
+    spec = spec_of(family, **{role: name})
+    function = getattr(built(spec, tmp_path), spec.name)
+    arguments = [tensor.name for tensor in spec.inputs]
+    (param,) = spec.params
+    assert list(inspect.signature(function).parameters) == [*arguments, param.name]
+    torch.manual_seed(0)
+    given = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in [(3, 5), *SHAPES[family]]]
+    named: dict[str, Any] = dict(zip(arguments, given, strict=True))
+    got = function(**named, **{param.name: 0.25})
+    expected = want(family, given[0], given[1:], 0.25)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    with pytest.raises(TypeError, match=rf"\b{param.name}\b"):
+        function(**named, **{param.name: "1"})
+    with pytest.raises((TypeError, RuntimeError), match=rf"\b{arguments[0]}\b"):
+        function(**named | {arguments[0]: given[0].to(torch.complex64)})
+    if spec.grad:
+        found, right = (torch.autograd.grad(result.square().sum(), given) for result in (got, expected))
+        torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-7)
+
+
+def test_names_that_differ_in_case() -> None:
+    """What is made of them in upper case is two names."""
+    text = """
+[op]
+name = "cases"
+[inputs]
+x = "float32[M, N]"
+X = "float64[N]"
+[compute]
+y = "x * X"
+[outputs]
+y = "float64"
+"""
+    kernel = generate(read_spec("cases.toml", text))["kernel.py"]
+    assert "_X_DTYPES = (torch.float32,)" in kernel
+    assert "_X_DTYPES_2 = (torch.float64,)" in kernel
+    assert '"cases: X", X, _X_DTYPES_2' in kernel
+
+
+def test_names_without_a_collision_are_as_they_show() -> None:
+    assert resolved("def f(ǂxǂ_ptr, n):\n    ǂxǂ = ǂxǂ_ptr + n  # ǂxǂ") == "def f(x_ptr, n):\n    x = x_ptr + n  # x"
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        # A variable of ours gives way; a keyword and a builtin do not.
+        ("def _f(ǂnǂ):\n    n = ǂnǂ + 1\n    return n", "def _f(n):\n    n_ = n + 1\n    return n_"),
+        ("def _f(ǂnǂ, n):\n    pass\n_f(1, n=2)", "def _f(n_, n):\n    pass\n_f(1, n=2)"),
+        ("def _f(ǂlenǂ):\n    return len(ǂlenǂ)", "def _f(len_):\n    return len(len_)"),
+        ("def _f(ǂdimǂ):\n    return g(dim=ǂdimǂ)", "def _f(dim):\n    return g(dim=dim)"),
+        # What is made of a name gives way to a name.
+        ("def _f(ǂx_ptrǂ, ǂxǂ_ptr):\n    pass", "def _f(x_ptr, x_ptr_2):\n    pass"),
+        # Prose keeps the user's spelling, and code in an f-string does not.
+        (
+            "def _f(ǂlenǂ):\n    raise E(f'ǂlenǂ is {len(ǂlenǂ)!r}')  # ǂlenǂ",
+            "def _f(len_):\n    raise E(f'len is {len(len_)!r}')  # len",
+        ),
+        # Attributes and variables do not meet.
+        ("def _f(ctx, ǂxǂ):\n    ctx.ǂto_saveǂ = ǂxǂ.x", "def _f(ctx, x):\n    ctx.to_save_ = x.x"),
+    ],
+)
+def test_who_gives_way(marked: str, text: str) -> None:
+    assert resolved(marked) == text
+
+
+def test_public_parameters_keep_their_names() -> None:
+    signature = public("ǂlenǂ: int, *, ǂnǂ: int = 1")
+    text = resolved(f'def f({signature}) -> int:\n    """Of ǂlenǂ."""\n    return len(ǂlenǂ) + ǂnǂ')
+    assert text == (
+        'def f(len: int, *, n: int = 1) -> int:\n    """Of len."""\n    return _f_(len, n)\n\n\n'
+        "def _f_(len_: int, n: int) -> int:\n    return len(len_) + n"
+    )
+
+
+def test_arguments_of_kernels_are_no_options_of_a_launch() -> None:
+    for option in LAUNCH:
+        text = f"@triton.jit(do_not_specialize=['{in_string(f'ǂ{option}ǂ')}'])\ndef _k(ǂ{option}ǂ):\n    pass"
+        assert resolved(text) == f"@triton.jit(do_not_specialize=['{option}_'])\ndef _k({option}_):\n    pass"
+
+
+def test_hoisted_reductions_are_numbered() -> None:
+    lines = "sum(x, K) / sum(x * x, K)"
+    toml = f'[op]\nname = "two"\n[inputs]\nx = "float[M, K]"\n[compute]\ny = "{lines}"\n[outputs]\ny = "x"'
+    kernel = generate(read_spec("two.toml", toml))["kernel.py"]
+    assert "y_sum_2 =" in kernel
+    assert not re.search(r"y_sum_\b|__ptr", kernel)
+
+
+@pytest.mark.parametrize("names", list(itertools.combinations(("s", "length", "rows", "start", "n"), 2)))
+def test_a_verdict_is_not_of_names(names: tuple[str, str]) -> None:
+    """A product beside a division was refused or not by what it was divided by."""
+    a, b = names
+    toml = f"""
+[op]
+name = "pair"
+[inputs]
+x = "float[M, K]"
+{a} = "float[N, K]"
+[params]
+{b} = 2.0
+[compute]
+y = "sum(x / {b} * {a}, K)"
+[outputs]
+y = "x"
+[grad]
+wrt = ["x", "{a}"]
+"""
+    assert undefined_names(generate(read_spec("pair.toml", toml))["kernel.py"]) == []
