@@ -1,0 +1,174 @@
+"""What tests/planted_bugs.py plants in a small operator, and that its tests are what catches it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from emitted_code import Mutation
+from mutations import KINDS, mutations
+from planted_bugs import ENVIRONMENT, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _scale_kernel(x_ptr, y_ptr, n_rows, n_cols, stride_x0, stride_xn, COMPUTE: tl.constexpr, BLOCK_N: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK_N], COMPUTE)
+    for start in range(0, n_cols, BLOCK_N):
+        cols = start + tl.arange(0, BLOCK_N)
+        x = tl.load(x_ptr + row * stride_x0 + cols * stride_xn, mask=cols < n_cols, other=0.0).to(COMPUTE)
+        total += 0.5 * x
+    y = tl.sum(total, axis=0)
+    tl.store(y_ptr + row, y, mask=row < n_rows)
+
+
+def scale(x: torch.Tensor) -> torch.Tensor:
+    y = x.new_empty(len(x))
+    grid = (len(x),)
+    if torch.cuda.is_available():
+        assert x.is_cuda or x.is_cpu
+    _scale_kernel[grid](x, y, len(x), x.shape[1], x.stride(0), x.stride(1), tl.float32, 4)
+    return y
+
+
+class _Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+"""
+TESTS = """
+import torch
+
+from . import kernel
+
+
+def test_scale():
+    x = torch.arange(12.0).view(2, 6)
+    torch.testing.assert_close(kernel.scale(x), 0.5 * x.sum(1))
+
+
+def test_none_of_it():
+    assert kernel.__name__
+"""
+
+
+def found(kind: str) -> list[tuple[str, str, str]]:
+    """What of a kind can be planted: the mistake, and the first line that differs."""
+    return [(one.what, *one.shown(KERNEL)[1:]) for one in mutations(KERNEL) if one.kind == kind]
+
+
+def test_each_edit_parses() -> None:
+    every = mutations(KERNEL)
+    assert {one.kind for one in every} == {*KINDS}
+    for one in every:
+        ast.parse(one.applied(KERNEL))
+        assert one.applied(KERNEL) != KERNEL
+
+
+def test_masks() -> None:
+    store = "tl.store(y_ptr + row, y, mask=row < n_rows)"
+    assert found("mask") == [
+        ("no mask", store, "tl.store(y_ptr + row, y)"),
+        ("one too many", store, store.replace("<", "<=")),
+    ]
+    assert [what for what, _, _ in found("load mask")] == ["no mask", "one too many"]
+
+
+def test_strides() -> None:
+    changed = [new for _, _, new in found("stride") if new.startswith("x = tl.load")]
+    assert [new[len("x = tl.load(") : new.index(", mask")] for new in changed] == [
+        "x_ptr + cols * stride_xn",
+        "x_ptr + row * stride_x0",
+        "x_ptr + row * stride_xn + cols * stride_xn",
+        "x_ptr + row * stride_x0 + cols * stride_x0",
+    ]
+
+
+def test_bounds() -> None:
+    assert [new for _, _, new in found("bound")] == [
+        "for start in range(0 + BLOCK_N, n_cols, BLOCK_N):",
+        "for start in range(0, n_cols - BLOCK_N, BLOCK_N):",
+    ]
+
+
+def test_constants() -> None:
+    assert [what for what, _, _ in found("constant")] == ["begins at 1", "another other", "1 % more"]
+
+
+def test_grid_and_gradient() -> None:
+    assert found("grid") == [("one short", "grid = (len(x),)", "grid = (len(x) - 1,)")]
+    assert [new for _, _, new in found("gradient")] == ["ctx.save_for_backward(weight, x)"]
+
+
+def test_nothing_equivalent() -> None:
+    """A mask more than exact, a sum that goes on past the end, and the beginning of what is written first."""
+    assert not mutations(
+        "@triton.jit\n"
+        "def _copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n"
+        "    y = tl.zeros([BLOCK], tl.float32)\n"
+        "    y = x_ptr\n"
+    )
+    one_rounding = KERNEL.replace("        total += 0.5 * x\n", "").replace("tl.sum(total, axis=0)", "x")
+    every = mutations(one_rounding.replace("total = tl.zeros([BLOCK_N], COMPUTE)", "pass"))
+    assert "a cast" not in {one.what for one in every}
+    assert "another other" not in {one.what for one in every}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    home = tmp_path_factory.mktemp("planted") / "generated"
+    folder = home / "scale"
+    folder.mkdir(parents=True)
+    for name, text in {"__init__.py": "", "kernel.py": KERNEL, "test_scale.py": TESTS}.items():
+        (folder / name).write_text(text)
+    (home / "__init__.py").write_text("")
+    with pytest.MonkeyPatch.context() as patch:  # Other tests here may want a GPU.
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield Tree(home)
+
+
+def test_a_bug_is_caught(tree: Tree) -> None:
+    baseline = tree.run("scale", {}, trace=True)
+    assert not baseline.failed
+    every = candidates(tree, "scale", baseline.executed)
+
+    def pick(kind: str, what: str) -> Mutant:
+        return next(one for one in every if (one.mutation.kind, one.mutation.what) == (kind, what))
+
+    def run(mutant: Mutant) -> Outcome:
+        return tree.run("scale", {mutant.path: mutant.mutation.applied(mutant.text)}, mutant.tests)
+
+    caught, survivor = pick("bound", "a block short"), pick("mask", "no mask")
+    assert [test.split("::")[1] for test in caught.tests] == ["test_scale"]
+    outcomes = {one: run(one).failed for one in (caught, survivor)}
+    assert list(outcomes.values()) == ["test_scale", ""]
+    assert "kernel.py:16, _scale_kernel" in str(survivor)
+    assert table(outcomes).splitlines()[-1].split() == ["all", "2", "1", "1"]
+    # Not reached by the tests: on a CPU the one cannot be, the other is a hole in them.
+    assert [needs_gpu(pick(*one)) for one in (("operator", "and for or"), ("gradient", "two swapped"))] == [
+        "torch.cuda.is_available()",
+        "",
+    ]
+
+
+def test_samples_are_even(tree: Tree) -> None:
+    def mutant(kind: str, op: str, function: str) -> Mutant:
+        return Mutant(op, Path("kernel.py"), "", Mutation(kind, "", function, (1, 1), 0, 0, ""), frozenset())
+
+    many = [mutant("mask", "gelu", f"f{n}") for n in range(9)]
+    few = [mutant("stride", "gelu", "f0"), mutant("mask", "softmax", "f0")]
+    chosen = sampled([*many, *few], 3, seed=0)
+    assert sorted((one.mutation.kind, one.op) for one in chosen) == [
+        ("mask", "gelu"),
+        ("mask", "softmax"),
+        ("stride", "gelu"),
+    ]
+    assert chosen == sampled([*many, *few], 3, seed=0)
