@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -50,6 +51,11 @@ class Function:
         start, end = self.module.span(node)
         return self.module.raw[start:end].decode()
 
+    def operand(self, node: ast.AST) -> str:
+        """The text of a node where it takes the place of the expression around it."""
+        text = self.text(node)
+        return text if isinstance(node, ast.Name | ast.Constant | ast.Call) else f"({text})"
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node is in, from the inside out."""
         while node in self.parents:
@@ -64,6 +70,8 @@ class Function:
         last = statement.end_lineno or statement.lineno
         if isinstance(statement, ast.For | ast.While | ast.If | ast.With):
             last = statement.body[0].lineno - 1
+        if isinstance(statement, ast.While):
+            gpu = "programs that wait for one another"
         start, end = where if isinstance(where, tuple) else self.module.span(where)
         return Mutation(kind, what, self.name, (statement.lineno, last), start, end, new, gpu)
 
@@ -96,6 +104,33 @@ class Function:
             if isinstance(outer, ast.Call) and self.text(outer.func) in ("tl.load", "tl.store"):
                 return inner is outer.args[0]
         return "stride_" in self.text(statement) or "size_" in self.text(statement)
+
+    @functools.cached_property
+    def grids(self) -> tuple[tuple[ast.Tuple, str], ...]:
+        """The grids in a function of the host, each with the name of the kernel that it is for."""
+        found = []
+        for node in self.nodes:
+            pairs: list[tuple[ast.expr, ast.expr]] = []
+            if isinstance(node, ast.Call):
+                pairs = list(itertools.pairwise(node.args))
+            if isinstance(node, ast.Subscript):
+                pairs = [(node.value, node.slice)]
+            for left, right in pairs:
+                kernel = self.text(left).split(".")[-1]
+                if kernel not in self.module.kernels:
+                    continue
+                if isinstance(right, ast.Name):
+                    before = [
+                        one
+                        for one in self.nodes
+                        if isinstance(one, ast.Assign)
+                        and self.text(one.targets[0]) == right.id
+                        and self.module.span(one) < self.module.span(node)
+                    ]
+                    right = max(before, key=self.module.span).value if before else right
+                if isinstance(right, ast.Tuple):
+                    found.append((right, kernel))
+        return tuple(found)
 
 
 class Module:

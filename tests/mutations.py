@@ -49,7 +49,7 @@ def _masks(function: Function) -> Iterator[Mutation]:
                 yield function.between(kind, "one too many", node.left, limit, "<", "<=")
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and id(node) in loading | storing:
             for left in (node.left, node.right):
-                yield function.edit(kind, "a condition dropped", node, function.text(left), node)
+                yield function.edit(kind, "a condition dropped", node, function.operand(left), node)
 
 
 def _is_step(node: ast.AST, function: Function) -> bool:
@@ -72,7 +72,7 @@ def _strides(function: Function) -> Iterator[Mutation]:
                 yield function.edit("stride", "of another axis", node, other, node)
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.Add) and _is_step(node.right, function):
-                yield function.edit("stride", "a step dropped", node, function.text(node.left), node)
+                yield function.edit("stride", "a step dropped", node, function.operand(node.left), node)
             if isinstance(node.op, ast.FloorDiv) and function.is_kernel:
                 yield function.between("stride", "// as %", node.left, node.right, "//", "%")
             if isinstance(node.op, ast.Mod) and function.is_kernel:
@@ -127,6 +127,8 @@ def _bounds(function: Function) -> Iterator[Mutation]:
             yield function.edit("bound", "to the end of all", call, function.text(call.args[-1]), call)
     for node in function.nodes:
         if isinstance(node, ast.Tuple) and not function.is_kernel and isinstance(node.ctx, ast.Load):
+            if re.match(r"\w+_(part|slots) = ", function.text(function.statement(node))):
+                continue  # The shape of what kernels address as one run of numbers.
             for left, right in itertools.pairwise(node.elts):
                 counts = [function.text(one) for one in (left, right)]
                 if all(re.fullmatch(r"n_\w+", count) for count in counts):
@@ -204,7 +206,9 @@ def _constants(function: Function) -> Iterator[Mutation]:
             threshold = any(isinstance(one, ast.Compare) for one in outer) or (
                 isinstance(nearest, ast.Call) and re.search("imum|clamp", function.text(nearest.func))
             )
-            if not threshold and not any(isinstance(one, ast.keyword) for one in outer):
+            # In place of an infinity that is subtracted any number serves.
+            finite = isinstance(nearest, ast.Call) and 'float("' in function.text(nearest.args[0])
+            if not threshold and not finite and not any(isinstance(one, ast.keyword) for one in outer):
                 new = repr(node.value * 1.01) if node.value else "1.0"
                 yield function.edit("constant", "1 % more" if node.value else "1 for 0", node, new, node)
 
@@ -247,40 +251,12 @@ def _operators(function: Function) -> Iterator[Mutation]:
                 yield function.edit("operator", f"{other} for {name}", node.func, f"tl.{other}", node)
 
 
-@functools.cache
-def _grids(function: Function) -> tuple[tuple[ast.Tuple, str], ...]:
-    """The grids in a function of the host, each with the name of the kernel that it is for."""
-    found = []
-    for node in function.nodes:
-        pairs: list[tuple[ast.expr, ast.expr]] = []
-        if isinstance(node, ast.Call):
-            pairs = list(itertools.pairwise(node.args))
-        if isinstance(node, ast.Subscript):
-            pairs = [(node.value, node.slice)]
-        for left, right in pairs:
-            kernel = function.text(left).split(".")[-1]
-            if kernel not in function.module.kernels:
-                continue
-            if isinstance(right, ast.Name):
-                before = [
-                    one
-                    for one in function.nodes
-                    if isinstance(one, ast.Assign)
-                    and function.text(one.targets[0]) == right.id
-                    and function.module.span(one) < function.module.span(node)
-                ]
-                right = max(before, key=function.module.span).value if before else right
-            if isinstance(right, ast.Tuple):
-                found.append((right, kernel))
-    return tuple(found)
-
-
 def _in_grid(function: Function, node: ast.AST) -> bool:
-    return any(node in ast.walk(grid) for grid, _ in _grids(function))
+    return any(node in ast.walk(grid) for grid, _ in function.grids)
 
 
 def _grid(function: Function) -> Iterator[Mutation]:
-    for grid, kernel in _grids(function):
+    for grid, kernel in function.grids:
         # Programs that take one tile after another do the work of those that are missing.
         if "num_programs" not in function.module.kernels[kernel]:
             for count in grid.elts:
@@ -311,15 +287,32 @@ def _computes_once(function: Function) -> bool:
     return work <= 1
 
 
+def _is_promoted(function: Function, node: ast.AST) -> bool:
+    """Whether what a cast gives meets only what is cast too, so that they promote one another."""
+    statement = function.statement(node)
+    if not isinstance(statement, ast.Assign):
+        return False
+    target = function.text(statement.targets[0])
+    for use in function.nodes:
+        outer = function.parents[use]
+        if isinstance(use, ast.Name) and use.id == target and isinstance(use.ctx, ast.Load):
+            if not isinstance(outer, ast.BinOp):
+                return False
+            other = outer.right if use is outer.left else outer.left
+            if isinstance(other, ast.Constant) or function.text(other) == target:
+                return False
+    return True
+
+
 def _missing(function: Function) -> Iterator[Mutation]:
     if not function.is_kernel:
         return
     kind = "missing term"
     for node in function.nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and not function.is_address(node):
-            yield function.edit(kind, "the second term", node, function.text(node.left), node)
+            yield function.edit(kind, "the second term", node, function.operand(node.left), node)
             if isinstance(node.op, ast.Add):
-                yield function.edit(kind, "the first term", node, function.text(node.right), node)
+                yield function.edit(kind, "the first term", node, function.operand(node.right), node)
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             yield function.between(kind, "= for +=", node.target, node.value, "+=", "=")
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.BinOp):
@@ -330,11 +323,11 @@ def _missing(function: Function) -> Iterator[Mutation]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield function.edit(kind, "a statement", node, "pass", node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            yield function.edit(kind, "a negation", node, function.text(node.operand), node)
+            yield function.edit(kind, "a negation", node, function.operand(node.operand), node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
             to = function.text(node.args[0])
             # The interpreter's integers do not differ below 2**31; a store converts by itself.
-            if to in ("COMPUTE", "ACC") and not _computes_once(function):
+            if to in ("COMPUTE", "ACC") and not _computes_once(function) and not _is_promoted(function, node):
                 yield function.edit(kind, "a cast", node, function.text(node.func.value), node)
             if to in ("INDEX", "tl.int64"):
                 yield function.edit(kind, "a cast", node, function.text(node.func.value), node, "2**31 elements")

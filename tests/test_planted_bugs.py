@@ -85,7 +85,7 @@ def test_strides() -> None:
     changed = [new for _, _, new in found("stride") if new.startswith("x = tl.load")]
     assert [new[len("x = tl.load(") : new.index(", mask")] for new in changed] == [
         "x_ptr + cols * stride_xn",
-        "x_ptr + row * stride_x0",
+        "(x_ptr + row * stride_x0)",
         "x_ptr + row * stride_xn + cols * stride_xn",
         "x_ptr + row * stride_x0 + cols * stride_x0",
     ]
@@ -107,18 +107,37 @@ def test_grid_and_gradient() -> None:
     assert [new for _, _, new in found("gradient")] == ["ctx.save_for_backward(weight, x)"]
 
 
+def whats(text: str) -> set[str]:
+    """The mistakes that can be planted in a text."""
+    return {one.what for one in mutations(text)}
+
+
 def test_nothing_equivalent() -> None:
-    """A mask more than exact, a sum that goes on past the end, and the beginning of what is written first."""
-    assert not mutations(
-        "@triton.jit\n"
-        "def _copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n"
-        "    y = tl.zeros([BLOCK], tl.float32)\n"
-        "    y = x_ptr\n"
-    )
-    one_rounding = KERNEL.replace("        total += 0.5 * x\n", "").replace("tl.sum(total, axis=0)", "x")
-    every = mutations(one_rounding.replace("total = tl.zeros([BLOCK_N], COMPUTE)", "pass"))
-    assert "a cast" not in {one.what for one in every}
-    assert "another other" not in {one.what for one in every}
+    """What would change nothing that a call shows is not planted."""
+    kernel = "@triton.jit\ndef _copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n"
+    # What is written before it is read may begin as anything.
+    assert not mutations(f"{kernel}    y = tl.zeros([BLOCK], tl.float32)\n    y = x_ptr\n")
+    # In place of an infinity that is subtracted any number serves.
+    assert "1 for 0" not in whats(f'{kernel}    shift = tl.where(n == float("inf"), 0.0, n)\n')
+    # What no reduction reads may be anything outside of the mask, and what is rounded once may be so in any dtype.
+    once = KERNEL.replace("        total += 0.5 * x\n", "").replace("tl.sum(total, axis=0)", "x")
+    assert not whats(once.replace("total = tl.zeros([BLOCK_N], COMPUTE)", "pass")) & {"a cast", "another other"}
+    # Two numbers that are cast promote one another, and one by itself is not promoted.
+    casts = f"{kernel}    x = x_ptr.to(COMPUTE)\n    y = y_ptr.to(COMPUTE)\n    z = x * y\n    z = tl.exp(z)\n"
+    assert "a cast" not in whats(casts)
+    assert "a cast" in whats(casts.replace("x * y", "x * x"))
+    # Parts are one run of numbers, whatever the shape that they were made with.
+    host = "def launch(n_rows, n_cols):\n    y_part = torch.empty((n_rows, n_cols))\n"
+    assert not mutations(host)
+    assert mutations(host.replace("y_part", "y"))
+
+
+def test_waiting_needs_a_gpu() -> None:
+    """The interpreter runs one program after another, so that none waits."""
+    text = "@triton.jit\ndef _hear(word):\n    while tl.max(word, axis=0) == 0:\n        word = word + 1\n"
+    assert {one.gpu for one in mutations(text) if "while" in one.shown(text)[1]} == {
+        "programs that wait for one another"
+    }
 
 
 @pytest.fixture(scope="module")
