@@ -190,6 +190,8 @@ def _constants(function: Function) -> Iterator[Mutation]:
                 and isinstance(one.value, ast.Call)
                 and target in re.findall(r"\w+", function.text(one.targets[0]))
                 and target in [function.text(arg) for arg in one.value.args]
+                # The first number replaces the mean that it meets.
+                and not (function.text(one.value.func) == "_welford" and target == function.text(one.value.args[0]))
             )
             for one in function.nodes
         )

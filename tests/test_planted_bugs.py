@@ -117,6 +117,10 @@ def test_nothing_equivalent() -> None:
     kernel = "@triton.jit\ndef _copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n"
     # What is written before it is read may begin as anything.
     assert not mutations(f"{kernel}    y = tl.zeros([BLOCK], tl.float32)\n    y = x_ptr\n")
+    # A running mean begins at the first number, whatever it was, and a sum of squares does not.
+    sums = "".join(f"    {name} = tl.zeros([BLOCK], COMPUTE)\n" for name in ("mean", "squares"))
+    begun = mutations(f"{kernel}{sums}    mean, squares = _welford(mean, squares, n)\n")
+    assert [one.lines for one in begun if one.what == "begins at 1"] == [(4, 4)]
     # In place of an infinity that is subtracted any number serves.
     assert "1 for 0" not in whats(f'{kernel}    shift = tl.where(n == float("inf"), 0.0, n)\n')
     # What no reduction reads may be anything outside of the mask, and what is rounded once may be so in any dtype.
