@@ -157,7 +157,7 @@ def _is_reduced(function: Function, load: ast.Call) -> bool:
             # A sum along a row leaves the rows past the last as they are, and they are not stored.
             if (
                 names & reached
-                and "tl.where" not in function.text(node)
+                and not re.search("tl.where|mask", function.text(node))  # Masked once more.
                 and not (rows_only and "axis=1" in function.text(node))
             ):
                 return True

@@ -126,6 +126,11 @@ def test_nothing_equivalent() -> None:
     # What no reduction reads may be anything outside of the mask, and what is rounded once may be so in any dtype.
     once = KERNEL.replace("        total += 0.5 * x\n", "").replace("tl.sum(total, axis=0)", "x")
     assert not whats(once.replace("total = tl.zeros([BLOCK_N], COMPUTE)", "pass")) & {"a cast", "another other"}
+    masked = KERNEL.replace("total += 0.5 * x", "total = _merge(total, x, a_mask)").replace(
+        "tl.sum(total, axis=0)", "0"
+    )
+    assert "another other" not in whats(masked)
+    assert "another other" in whats(masked.replace("x, a_mask)", "x)"))
     # Two numbers that are cast promote one another, and one by itself is not promoted.
     casts = f"{kernel}    x = x_ptr.to(COMPUTE)\n    y = y_ptr.to(COMPUTE)\n    z = x * y\n    z = tl.exp(z)\n"
     assert "a cast" not in whats(casts)
