@@ -233,7 +233,11 @@ _FLIPPED: dict[type[ast.cmpop], tuple[str, str]] = {
 
 def _operators(function: Function) -> Iterator[Mutation]:
     for node in function.nodes:
-        if isinstance(node, ast.BoolOp):
+        # What a configuration is chosen by does not change what is computed.
+        choosing = any(
+            isinstance(one, ast.Call) and "configs" in function.text(one.func) for one in function.above(node)
+        )
+        if isinstance(node, ast.BoolOp) and not choosing:
             words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
             for left, right in itertools.pairwise(node.values):
                 yield function.between("operator", " for ".join(reversed(words)), left, right, *words)

@@ -135,6 +135,9 @@ def test_nothing_equivalent() -> None:
     casts = f"{kernel}    x = x_ptr.to(COMPUTE)\n    y = y_ptr.to(COMPUTE)\n    z = x * y\n    z = tl.exp(z)\n"
     assert "a cast" not in whats(casts)
     assert "a cast" in whats(casts.replace("x * y", "x * x"))
+    # What a configuration is chosen by does not change what is computed.
+    assert whats("def choose(x, y):\n    return x and y\n") == {"or for and"}
+    assert not mutations("def choose(x, y):\n    return configs.choose_tile(x and y)\n")
     # Parts are one run of numbers, whatever the shape that they were made with.
     host = "def launch(n_rows, n_cols):\n    y_part = torch.empty((n_rows, n_cols))\n"
     assert not mutations(host)
