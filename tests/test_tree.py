@@ -309,6 +309,15 @@ def test_a_spec_that_moved(project: Project) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["two\nlines", "coding=utf7", "no-coding: latin-1"])
+def test_names_that_headers_cannot_hold(project: Project, name: str) -> None:
+    """Python would run the second line, and read the file in the encoding."""
+    project.spec("scale", file=name)
+    with pytest.raises(Rejected) as rejected:
+        project.build()
+    assert [one.code for one in rejected.value.diagnostics] == ["TG109"]
+
+
 def test_a_pipe_is_no_spec(project: Project) -> None:
     """Nor is it opened, which would wait for someone to write."""
     project.spec("one")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from .families.sums import SumsProgram
 from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
 from .launch import Traffic
-from .modules import Around, Module, sources
+from .modules import Around, Module, formula, sources
 from .product_tables import Tables, by_kernel, tables_of
 from .registration import Registered, registration_view, typed
 from .scaled_module import ScaledModule
@@ -184,5 +183,5 @@ def _wrapped(part: Part) -> tuple[str, ...]:
     lines: list[str] = []
     for value in part.op.values:
         if value.source:
-            lines += textwrap.wrap(f"{value.name} = {value.source}", 100, subsequent_indent="    ")
+            lines += formula(value, 100)
     return tuple(lines)

@@ -104,7 +104,8 @@ _STRUCTURE = (
         "the path of a spec cannot be written into a header",
         """
         Generated files name their spec in a comment, so its path must be printable: no line ends,
-        control characters or undecodable bytes. Rename the file.
+        control characters or undecodable bytes. Nor may it contain "coding:" or "coding=", by which
+        Python would take the next word for the encoding of the generated file. Rename the file.
         """,
     ),
     row(
