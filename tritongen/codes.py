@@ -448,7 +448,16 @@ _TREE = (
         "a folder that belongs to another spec",
         """
         The folder was generated from a spec that still exists but is not being built now. Build
-        both together if one of them got another name; else rename one.
+        both together if one of them got another name; else rename one. Names that differ in case
+        alone are one folder to some file systems.
+        """,
+    ),
+    row(
+        "TG708",
+        "a link where an operator's folder goes",
+        """
+        Files are not written through a symbolic link, since what it leads to may be anybody's.
+        Put a folder in its place, or set `out` to where the generated folders are to be.
         """,
     ),
 )

@@ -59,10 +59,14 @@ def _mistakes(node: ast.AST, names: set[str], text: Text) -> Iterator[Mistake]:
         code, message, hint = told
         yield Mistake(code, message, _KEY, *text.span(node), hint)
         return
+    if _path(node):
+        return
     for part in ast.iter_child_nodes(node):
-        is_called = isinstance(node, ast.Call) and part is node.func
-        if not _path(node) and not (is_called and _path(part)):  # Those were looked at just now.
-            yield from _mistakes(part, names, text)
+        if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
+            if _path(part):  # It was looked at just now, as were methods, but for what they are of.
+                continue
+            part = part.value
+        yield from _mistakes(part, names, text)
 
 
 def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
