@@ -12,6 +12,8 @@ import pytest
 
 from tritongen import __version__, cli, render
 from tritongen.codes import CODES
+from tritongen.compile import check
+from tritongen.read import read_spec
 from tritongen.spec import Spec
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +60,10 @@ def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
         "2 specs: 4 files written",
     ]
     assert run("build") == 0
-    assert capsys.readouterr().out == "2 specs: nothing to do\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "2 specs: nothing to do, for all files are up to date",
+        "see generated/double/kernel.py, which is made of specs/double.toml; its tests and benchmark are beside it",
+    ]
     assert run("check") == 0
     assert capsys.readouterr().out == "2 specs: as they should be\n"
     assert run("init") == 0
@@ -112,7 +117,20 @@ def test_bad_usage() -> None:
     assert run("show", "nowhere.toml") == 2
     assert run("explain", "TG999") == 2
     assert run("new", "not-a-name") == 2
+    assert run("new", 'a"name') == 2
     assert run("--help") == 0
+
+
+@pytest.mark.parametrize("family", ["elementwise", "reduction", "rowwise"])
+def test_a_new_spec_speaks_of_its_operator(project: Path, family: str) -> None:
+    """It is no ReLU, say, only because it begins as one."""
+    (project / "tritongen.toml").touch()
+    assert run("new", "my_loss", "--family", family) == 0
+    text = (project / "specs" / "my_loss.toml").read_text()
+    spec = read_spec("my_loss.toml", text)
+    assert spec.name == "my_loss"
+    assert spec.summary.startswith("What my_loss computes: for a start, a ")
+    check(spec)
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,6 +239,32 @@ def test_values(path: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(got, want, rtol=close, atol=close)
 
 
+def test_norms_of_zeros_have_the_gradient_zero(tmp_path: Path) -> None:
+    """As torch's norms have, whoever says the power."""
+    text = """
+[op]
+name = "lengths"
+[inputs]
+x = "float[..., N]"
+[params]
+p = { default = 2.0, min = 1, max = 8 }
+[compute]
+y = "norm(x, N, p=p) + norm(x, N, p=3)"
+[outputs]
+y = "x"
+[grad]
+wrt = ["x"]
+"""
+    function = imported(read_spec("lengths.toml", text), tmp_path)
+    x = torch.tensor([[1.0, -2.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64, device=DEVICE)
+    for p in (1.0, 1.5, 2.0, 7.0):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        function(ours, p=p).sum().backward()
+        wanted = [torch.linalg.vector_norm(theirs, order, dim=-1) for order in (p, 3)]
+        sum(wanted).sum().backward()  # type: ignore[union-attr]
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
+
+
 def test_only_what_is_needed_is_computed(tmp_path: Path) -> None:
     spec = spec_of(ROOT / "specs" / "rms_norm.toml")
     function = imported(replace(spec, name="rms_norm"), tmp_path)

@@ -1,5 +1,6 @@
 """The generated tree: what is written, kept, refused and pruned, and what survives a crash."""
 
+import json
 import os
 import subprocess
 import sys
@@ -140,6 +141,20 @@ def test_spoilt_stamps(project: Project) -> None:
     for text in ("", "[]", "{", '{"made_by": 1, "specs": []}', "\x00"):
         (project.root / ".tritongen" / "stamps.json").write_text(text)
         assert project.build() == Built(1)
+
+
+@pytest.mark.parametrize("entry", [5, [], [[], 5, {}], [[], "one", []], [[], ["one"], {}], [[], "a\0b", {}], {}])
+def test_stamps_of_somebody_else(project: Project, entry: object) -> None:
+    """As long as they are JSON, they may say anything."""
+    project.spec("one")
+    project.build()
+    path = project.root / ".tritongen" / "stamps.json"
+    stored = json.loads(path.read_text())
+    for specs in ({"specs/one.toml": entry}, entry):
+        path.write_text(json.dumps(stored | {"specs": specs}))
+        assert project.build() == Built(1)
+    path.write_text('{"specs": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert project.build() == Built(1)
 
 
 def test_stale(project: Project) -> None:
@@ -302,10 +317,83 @@ def test_two_specs_for_one_folder(project: Project) -> None:
         project.build()
 
 
+def test_a_folder_that_differs_in_case(project: Project) -> None:
+    """The files of both would be in one folder where a file system does not tell them apart."""
+    project.spec("one")
+    project.build()
+    project.spec("ONE", file="b")
+    with pytest.raises(Rejected, match=r"b\.toml:2:9: error TG707: 'one' was made from specs/one\.toml"):
+        project.build("specs/b.toml")
+    assert not (project.out / "ONE").exists()
+
+
+def test_nothing_is_written_through_a_link(project: Project) -> None:
+    project.spec("one")
+    elsewhere = project.root / "elsewhere"
+    elsewhere.mkdir()
+    project.out.mkdir()
+    (project.out / "one").symlink_to(elsewhere)
+    for force in (False, True):
+        with pytest.raises(Rejected, match=r"one\.toml:2:9: error TG708: generated/one is a symbolic link"):
+            project.build(force=force)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_a_file(project: Project) -> None:
+    """It is somebody else's, and not waited for."""
+    project.spec("one")
+    project.build()
+    pipe = project.out / "one" / "kernel.py"
+    pipe.unlink()
+    os.mkfifo(pipe)
+    (project.root / ".tritongen" / "stamps.json").unlink()
+    os.mkfifo(project.root / ".tritongen" / "stamps.json")
+    assert project.kinds() == [("foreign", "one/kernel.py")]
+    assert [one.code for one in project.build().refused] == ["TG705"]
+    assert project.build(force=True).written == ("generated/one/kernel.py",)
+    assert pipe.is_file()
+
+
+def test_errors_name_the_file(project: Project) -> None:
+    """As those of a full disk would; here it is a limit on the size of files."""
+    project.spec("one")
+    program = f"""
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
+        from tritongen import cli, render
+        render.generate_modules = lambda spec: {{"kernel.py": "X = 1"}}
+        exit(cli.run({["build"]}) * 10 + cli.run({["new", "other"]}))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 22, done.stderr
+    assert done.stderr.splitlines() == [
+        f"tritongen: {project.out}/one/kernel.py: File too large",
+        "tritongen: specs/other.toml: File too large",
+    ]
+
+
 def test_a_spec_that_moved(project: Project) -> None:
     project.spec("one").rename(project.root / "specs" / "moved.toml")
     project.build()
     assert "specs/moved.toml" in (project.out / "one" / "kernel.py").read_text()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "coding=utf7", "no-coding: latin-1"])
+def test_names_that_headers_cannot_hold(project: Project, name: str) -> None:
+    """Python would run the second line, and read the file in the encoding."""
+    project.spec("scale", file=name)
+    with pytest.raises(Rejected) as rejected:
+        project.build()
+    assert [one.code for one in rejected.value.diagnostics] == ["TG109"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -4,18 +4,22 @@ TRITONGEN_UPDATE=1 writes the expected texts anew, to be read in the diff.
 """
 
 import ast
+import operator
 import os
 import re
 import string
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tritongen.codes import CODES
 from tritongen.diagnostics import Diagnostic, as_text
 from tritongen.render import generate_modules, render
 from tritongen.settings import Settings, Source
+from tritongen.torch_names import CALLED, METHODS
 
 FOLDER = Path(__file__).parent / "wrong"
 SPECS = sorted(FOLDER.glob("*.toml"))
@@ -52,6 +56,13 @@ def test_every_code_is_shown_and_explained() -> None:
     sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     said = {code for source in sources for code in re.findall(r"TG\d{3}", source)}
     assert shown | said <= CODES.keys()
+
+
+def test_references_call_what_torch_has() -> None:
+    for home, names in CALLED.items():
+        module = operator.attrgetter(home)(SimpleNamespace(torch=torch))
+        assert not [name for name in names if not callable(getattr(module, name, None))]
+    assert not [name for name in METHODS if not callable(getattr(torch.Tensor, name, None))]
 
 
 def test_a_misspelt_spec_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

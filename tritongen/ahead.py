@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .backward import APART, Backward, Part, unplanned
+from .backward import Backward, Part, apart, unplanned
 from .diagnostics import Mistake, Mistakes, listed
 from .families.scaled import ScaledProgram
 from .gradient import Gradient, derive_ahead, grouping
@@ -44,7 +44,7 @@ def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) 
     try:
         parts = [Part(recognise(joint), (), (), flags=(IN_PLACE,) if in_place else (), says=says)]
     except Mistakes:
-        raise Mistakes(*(unplanned(grad.wrt, name, APART) for name in grad.wrt[:1])) from None
+        raise Mistakes(*(unplanned(grad.wrt, name, apart(joint, program.op)) for name in grad.wrt[:1])) from None
     parts += [
         Part(one, (), (), says=f"Multiplies {one.op.inputs[1].name} by {seed}, in place.")
         for one in _scaled(program, gradient, gradients)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,8 +16,7 @@ from .families.sums import SumsProgram
 from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
 from .launch import Table, Traffic, matmul_tables, row_tables
-from .modules import Around, Module
-from .names import shown
+from .modules import Around, Module, formula
 from .product_tables import tables_of
 from .registration import Registered, registration_view, typed
 from .scaled_module import ScaledModule
@@ -177,5 +175,5 @@ def _wrapped(part: Part) -> tuple[str, ...]:
     lines: list[str] = []
     for value in part.op.values:
         if value.source:
-            lines += textwrap.wrap(shown(f"{value.name} = {value.source}"), 100, subsequent_indent="    ")
+            lines += formula(value, 100)
     return tuple(lines)

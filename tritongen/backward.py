@@ -15,10 +15,10 @@ from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, 
 from .names import shown
 from .space import map_space, row_space
 from .spec import BATCH, Input, Output, TensorType, plain_shape
-from .structure import Program, name_reductions, recognise
+from .structure import SAVES, Program, line_of, name_reductions, recognise
 from .tile import needed
 
-APART = "reduces along axes that do not go together, which no kernel family plans"
+APART = "reduces along axes that do not go together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Planner:
     def unplanned(self, op: Op) -> Mistake:
         own = op.results[0].output.name
         name = next(n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r.output.name == own)
-        return unplanned(self.gradient.wrt, name, APART)
+        return unplanned(self.gradient.wrt, name, apart(op, self.gradient.forward))
 
     def restricted(self, results: tuple[Result, ...], place: int) -> Op:
         """The operator of some results alone."""
@@ -225,7 +225,7 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            results = (*results, Result(output, ref, tensor.type.axes, Dtype("float", (), "compute"), when="saves"))
+            results = (*results, Result(output, ref, tensor.type.axes, Dtype("float", (), "compute"), when=SAVES))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
         return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))
@@ -261,6 +261,21 @@ def unknown(gradient: Gradient, op: Op) -> tuple[tuple[str, ...], tuple[str, ...
     known |= {leaf for result in op.results for leaf in result.dtype.of} - {t.name for t in gradient.forward.inputs}
     leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def apart(op: Op, forward: Op) -> str:
+    """What is said of a gradient whose reductions no kernel computes together, beside lines of the forward."""
+    lines: dict[tuple[str, ...], str] = {}
+    forward = name_reductions(forward)
+    for value in forward.values:
+        line = line_of(forward, value)
+        if isinstance(value.node, Reduce) and forward.value(line).source:
+            lines.setdefault(value.node.over, line)
+    overs = dict.fromkeys(value.node.over for value in name_reductions(op).values if isinstance(value.node, Reduce))
+    if len(overs) < 2:
+        return APART
+    said = [", ".join(over) + (f" (as {lines[over]} does)" if over in lines else "") for over in overs]
+    return f"reduces over {' and then over '.join(said)}, which no kernel family plans together"
 
 
 def unplanned(wrt: tuple[str, ...], name: str, what: str) -> Mistake:

@@ -24,6 +24,7 @@ from .tree import (
     Kind,
     body_of,
     compare,
+    folders_of_others,
     is_ours_or_missing,
     listing,
     locked,
@@ -54,12 +55,13 @@ _FORCE_HINT = "move the change into the spec or the file elsewhere, or build wit
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did. With `refused` ones, it did nothing."""
+    """What a build did. With `refused` ones, it did nothing. `example` is a spec and the folder that it makes."""
 
     specs: int = 0
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     refused: tuple[Diagnostic, ...] = ()
+    example: tuple[str, str] = field(default=("", ""), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,9 @@ def build(
     for project in projects:
         _join_others(project)
     count = sum(len(project.sources) for project in projects)
-    if all(_is_settled(_survey(project)) for project in projects):
-        return Built(count)
+    works = [_survey(project) for project in projects]
+    if all(map(_is_settled, works)):
+        return Built(count, example=_example(works))
     with locked(project.settings.out_dir for project in projects) as alone:
         works = [_survey(project) for project in projects]
         _render(works, generate, watch)
@@ -136,6 +139,7 @@ def build(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
         tuple(shown_path(change.path) for change in changes if change.new is None),
+        example=_example(works),
     )
 
 
@@ -195,6 +199,15 @@ def _is_settled(work: _Work) -> bool:
     return True
 
 
+def _example(works: Sequence[_Work]) -> tuple[str, str]:
+    """The first spec that is not wrong, and the folder that it makes."""
+    for work in works:
+        sources = work.owners | {one.op: one.source for one in work.rendered}
+        for op, source in sorted(sources.items()):
+            return source.shown, shown_path(os.path.join(work.project.settings.out_dir, op))
+    return "", ""
+
+
 def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
     """The op of a spec whose files all say, and are right, that they were made from it by us."""
     import tomllib
@@ -249,14 +262,21 @@ def _conflicts(work: _Work) -> Iterator[Diagnostic]:
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
-        owners = {header.source for _, _, header in our_files(work.folder(one))} - names
-        for owner in sorted(owners):
-            if os.path.lexists(os.path.join(settings.root, owner)):
-                yield _conflict(one, "TG707", f"'{one.op}' was made from {owner}")
+        if os.path.islink(work.folder(one)):
+            message = f"{shown_path(work.folder(one))} is a symbolic link, so its files would be another folder's"
+            yield _conflict(one, "TG708", message, "put a folder in its place, or give the operator another name")
+            continue
+        folders = [work.folder(one), *folders_of_others(settings.out_dir, one.op)]
+        owners = {(folder, header.source) for folder in folders for _, _, header in our_files(folder)}
+        for folder, owner in sorted(owners):
+            if owner not in names and os.path.lexists(os.path.join(settings.root, owner)):
+                yield _conflict(one, "TG707", f"'{os.path.basename(folder)}' was made from {owner}")
 
 
-def _conflict(one: Rendered, code: str, message: str) -> Diagnostic:
-    hint = "every op has a folder of its own: give one of the specs another name"
+_OWN = "every op has a folder of its own: give one of the specs another name"
+
+
+def _conflict(one: Rendered, code: str, message: str, hint: str = _OWN) -> Diagnostic:
     mistake = Mistake(code, message, ("op", "name"), 0, len(one.op), hint)
     return locate(one.source.shown, read_text(one.source.path), [mistake])[0]
 

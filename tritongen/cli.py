@@ -175,7 +175,10 @@ def init() -> int:
     from .starters import SETTINGS, starter
 
     example = os.path.join("specs", "rms_norm.toml")
-    for path, text in ((FILE, SETTINGS), (example, starter("rms_norm", "rowwise"))):
+    for path, text in (
+        (FILE, SETTINGS),
+        (example, starter("rms_norm", "rowwise", "Root-mean-square normalisation over the last axis.")),
+    ):
         if os.path.exists(path):
             click.echo(f"kept {path}")
         else:
@@ -195,14 +198,16 @@ def init() -> int:
 def new(name: str, family: str) -> int:
     """Write a spec called NAME to start from."""
     from .diagnostics import Mistakes
-    from .read import read_spec
+    from .read import BadToml, read_spec
     from .settings import find_settings
     from .starters import starter
 
     text = starter(name, family)
     try:
         read_spec(name, text)
-    except (Mistakes, ValueError) as error:
+    except BadToml:
+        raise click.UsageError(f"{name!r} cannot be a name") from None
+    except Mistakes as error:
         raise click.UsageError(str(error)) from None
     settings = find_settings(os.getcwd())
     path = os.path.join(settings.root, settings.specs[0], f"{name}.toml")
@@ -282,7 +287,10 @@ def _summarise_build(built: Built) -> None:
         removed = f", {len(built.removed)} removed" if built.removed else ""
         click.echo(f"{specs}: {wrote}{removed}")
     else:
-        click.echo(f"{specs}: nothing to do")
+        spec, folder = built.example
+        click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
+        if spec:
+            click.echo(f"see {folder}/kernel.py, which is made of {spec}; its tests and benchmark are beside it")
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
@@ -307,10 +315,12 @@ def _show_diff(drift: Drift) -> None:
 
 
 def _create(path: str, text: str) -> None:
+    from .tree import naming
+
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    with open(path, "x", encoding="utf-8", newline="\n") as file:
+    with naming(path), open(path, "x", encoding="utf-8", newline="\n") as file:
         file.write(text)
     click.echo(f"wrote {path}")
 

@@ -104,7 +104,8 @@ _STRUCTURE = (
         "the path of a spec cannot be written into a header",
         """
         Generated files name their spec in a comment, so its path must be printable: no line ends,
-        control characters or undecodable bytes. Rename the file.
+        control characters or undecodable bytes. Nor may it contain "coding:" or "coding=", by which
+        Python would take the next word for the encoding of the generated file. Rename the file.
         """,
     ),
     row(
@@ -448,7 +449,16 @@ _TREE = (
         "a folder that belongs to another spec",
         """
         The folder was generated from a spec that still exists but is not being built now. Build
-        both together if one of them got another name; else rename one.
+        both together if one of them got another name; else rename one. Names that differ in case
+        alone are one folder to some file systems.
+        """,
+    ),
+    row(
+        "TG708",
+        "a link where an operator's folder goes",
+        """
+        Files are not written through a symbolic link, since what it leads to may be anybody's.
+        Put a folder in its place, or set `out` to where the generated folders are to be.
         """,
     ),
 )

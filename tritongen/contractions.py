@@ -246,7 +246,9 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
             if isinstance(node, Load) and node.at:
                 raise _refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
         if isinstance(value.node, Reduce) and value.name not in names:
-            _check_row(op, value, right - left if op.results[0].axes[-1] in right else left - right)
+            is_after = any(isinstance(node, Ref) and node.name in names for node in _below(op, value.node))
+            last = op.results[0].axes[-1:]
+            _check_row(op, value, left - right if set(last) <= left - right and last else right - left, is_after)
     for result in op.results:
         extra = [axis for axis in result.axes if axis not in known]
         if extra:
@@ -254,20 +256,28 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
             raise _refused(op, name, f"has the axis {more} more than its matrix product", "write a spec for each step")
 
 
-def _check_row(op: Op, value: Value, cols: frozenset[str]) -> None:
-    """A reduction of the result has to be over whole rows that a tile holds."""
+def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
+    """A reduction has to be after the product, of the result, over whole rows that a tile holds."""
     assert isinstance(value.node, Reduce)
     sizes = dict(op.sizes)
     width = 1
     for axis in cols:
         width *= sizes.get(axis, WIDEST + 1)
     over = ", ".join(value.node.over)
-    wanted = ", ".join(sorted(cols, key=shown))
-    hint = f"reduce over {wanted} alone, of a fixed length up to {WIDEST}, or write a spec for each"
+    if not is_after:
+        hint = "reduce in a spec of its own, whose result is an input here"
+        raise _refused(op, value.name, f"reduces an input over {over} beside a matrix product", hint)
     if set(value.node.over) != cols:
-        raise _refused(op, value.name, f"reduces over {over} beside a matrix product", hint)
+        columns = ", ".join(axis for axis in op.axes if axis in cols)
+        hint = (
+            f"reduce over {over} in a spec of its own: this one could reduce whole rows of the result, over {columns}"
+        )
+        raise _refused(op, value.name, f"reduces a matrix product over {over}", hint)
     if width > WIDEST:
-        raise _refused(op, value.name, f"reduces a matrix product over {over}, which may not fit in a tile", hint)
+        long = next(axis for axis in op.axes if axis in cols and axis not in sizes) if cols - sizes.keys() else ""
+        hint = "reduce in a spec of its own"
+        hint += f", or fix the length, as in {long}=64: rows are of up to {WIDEST} elements" if long else ""
+        raise _refused(op, value.name, f"reduces a matrix product over {over}, more than may fit in a tile", hint)
     if value.node.kind == "var":
         raise _refused(op, value.name, "takes the variance of a matrix product", "write a spec for each")
 

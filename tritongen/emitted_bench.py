@@ -6,8 +6,9 @@ import math
 import re
 from typing import Any
 
-from .emitted_tests import draws_view, imports, oracle_view, tuple_text
+from .emitted_tests import bound_text, draws_view, imports, oracle_view, tuple_text
 from .ir import Op
+from .literals import code_of
 from .names import in_string
 from .samples import Shapes, dtype_columns, range_of
 from .spec import BATCH, FLOAT8S, FLOATS, Input, Spec
@@ -32,7 +33,7 @@ def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
         **lengths.view(),
         **dtypes_view(op),
         "imports": imports(op),
-        "imports_math": any(re.search(r"\bmath\.", line) for line in view["lines"]),
+        "imports_math": any(re.search(r"\bmath\.", code_of(line)) for line in view["lines"]),
         "results": f"*{returned}" if view["several_results"] else returned,
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
@@ -143,7 +144,7 @@ def draw(tensor: Input, spec: Spec, op: Op, names: dict[str, str]) -> str:
     """The call that draws an input."""
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
     found = range_of(tensor, spec)
-    bounds = [names.get(str(bound), str(bound)) for bound in (found.low, found.high)] if found else []
+    bounds = [bound_text(bound, names) for bound in (found.low, found.high)] if found else []
     return f"draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
 
 

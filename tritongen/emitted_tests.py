@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .families.operands import operands_of
 from .ir import Op, Result
+from .literals import code_of, literal
 from .modules import Module
 from .names import shown
 from .oracle import signature, torch_lines
@@ -80,9 +81,9 @@ def tests_view(
         **{kind: kind in kernel.traffic.kinds for kind in KINDS},
         "splits": bool(kernel.view.get("partial")),
         **search_view(kernel),
-        "params": other_values(op),
+        "params": if_any(other_values(op)),
         "strange_params": [{param.name: "1"} for param in op.params if param.kind != "enum"],
-        "bad_params": [{name: bad} for name, bad in refused_values(op)],
+        "bad_params": if_any([{name: bad} for name, bad in refused_values(op)]),
         "tolerances": tolerances(program),
         **products_view(program, shapes),
         **registered_view(spec, program),
@@ -105,7 +106,7 @@ def registered_view(spec: Spec, program: Program) -> dict[str, Any]:
         "is_traced": spec.register == "triton_op",
         "qualified": f"{spec.namespace}::{op.name}",
         "operator": f"torch.ops.{spec.namespace}.{op.name}",
-        "rest": [required.get(param.name, param.default) for param in op.params],
+        "rest": literal([required.get(param.name, param.default) for param in op.params]),
         "batched_sets": [every, *((place,) for place in every)] if len(every) > 1 else [every],
         "autocast_from": source,
         "autocast_to": target,
@@ -167,8 +168,8 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "special_oracle": "reference" if in_own_dtype(spec) else "oracle",
         "signature": signature(op),
         "lines": lines,
-        "imports_math": bool(common_floats(op)) or any(re.search(r"\bmath\.", line) for line in lines),
-        "required": repr(required) if required else "",
+        "imports_math": bool(common_floats(op)) or any(re.search(r"\bmath\.", code_of(line)) for line in lines),
+        "required": if_any(required),
         "star_params": ", **PARAMS" if required else "",
         "all_params": "(PARAMS | params)" if required else "params",
         "several_results": several,
@@ -177,10 +178,15 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
     }
 
 
+def if_any(values: Sequence[object] | Mapping[str, object]) -> str:
+    """Some values as Python writes them, nothing where there are none."""
+    return literal(values) if values else ""
+
+
 def in_own_dtype(spec: Spec) -> bool:
     """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
     texts = [spec.reference, *(statement.expression for statement in spec.compute)]
-    return any("nan_to_num" in text for text in texts)
+    return any("nan_to_num" in code_of(text) for text in texts)
 
 
 def imports(op: Op, *modules: str) -> str:
@@ -293,7 +299,7 @@ def inputs_view(op: Op) -> dict[str, Any]:
         "spoiled": "" if floating == names else unpack(names, floating),
         "batched": batched,
         "broadcasts": len(batched) > 1,
-        "optional": repr(optional) if optional else "",
+        "optional": if_any(optional),
         "absent": [(name,) for name in optional] + ([tuple(optional)] if len(optional) > 1 else []),
     }
 
@@ -341,8 +347,13 @@ def draw(tensor: Input, spec: Spec, op: Op) -> str:
     """The call that draws the values of an input."""
     sizes = dict(op.sizes)
     found = range_of(tensor, spec)
-    bounds = [str(sizes.get(str(b), b)) for b in (found.low, found.high)] if found else []
+    bounds = [bound_text(bound, sizes) for bound in (found.low, found.high)] if found else []
     return f"draw({', '.join([input_shape(tensor, op), input_dtype(tensor, op), *bounds])})"
+
+
+def bound_text(bound: float | str, lengths: Mapping[str, int | str]) -> str:
+    """A bound of the values that an input is drawn from: a number, or the length of an axis."""
+    return str(lengths.get(bound, bound)) if isinstance(bound, str) else literal(bound)
 
 
 def input_shape(tensor: Input, op: Op) -> str:

@@ -43,6 +43,9 @@ CONSTANTS = {
 # What Python and torch convert by, and the dtypes that are meant.
 _CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
 _CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
+# What torch computes along an axis and the language has no word for.
+_SCANS = frozenset("cummax cummin logcumsumexp".split())
+_TRIANGLES = {"tril": "<=", "triu": ">="}
 _ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
 
 
@@ -275,6 +278,10 @@ class Expressions:
         if name not in FUNCTIONS:
             known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
             hint = did_you_mean(name, known, "docs/spec.md lists all functions")
+            if name in _SCANS:
+                hint = f"{name} is a scan: what runs along an axis is not planned by this version"
+            if name in _TRIANGLES:
+                hint = self.triangle(name, tree)
             if name in _CONVERSIONS:
                 hint = f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
                 word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
@@ -307,6 +314,14 @@ class Expressions:
                 raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
             nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
+
+    def triangle(self, name: str, tree: ast.Call) -> str:
+        """How torch's tril and triu are written, by the positions along the last two axes."""
+        texts = [ast.unparse(part) for part in tree.args] or ["x"]
+        axes = self.visit(tree.args[0]).axes if tree.args else ()
+        rows, columns = axes[-2:] if len(axes) > 1 and BATCH not in axes[-2:] else ("M", "N")
+        offset = f" + {texts[1]}" if len(texts) > 1 else ""
+        return f"write where(index({columns}) {_TRIANGLES[name]} index({rows}){offset}, {texts[0]}, 0)"
 
     def call(self, name: str, args: list[Node], tree: ast.AST) -> Node:
         row = FUNCTIONS[name]

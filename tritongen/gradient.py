@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .algebra import ZERO, Algebra, position
@@ -222,9 +222,11 @@ class _Reverse:
         row = FUNCTIONS[node.function]
         y: Node = Ref(value.name, node.axes, node.dtype) if value else node
         derivative = dict(row.derivative)
-        if node.function == "sqrt" and self.is_sum_of_squares(node.args[0]):
-            # At zero the length of a vector has the gradient zero, as torch's norms have.
+        # At zero the length of a vector has the gradient zero, as torch's norms have.
+        if node.function == "sqrt" and self.is_sum_of(_is_square, node.args[0]):
             derivative = {"x": "0.5 * where(y == 0, 0.0, g / y)"}
+        if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
+            derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
         names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
         for arg, given in zip(row.args, node.args, strict=True):
             text = derivative.get(arg.name, "")
@@ -235,12 +237,10 @@ class _Reverse:
                 continue
             self.to(given, node, self.algebra.parsed(text, names))
 
-    def is_sum_of_squares(self, node: Node) -> bool:
+    def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
         while isinstance(node, Ref):
             node = self.values[node.name].node
-        if not isinstance(node, Reduce) or node.kind != "sum" or not isinstance(node.arg, Call):
-            return False
-        return node.arg.function == "square" or (node.arg.function == "mul" and node.arg.args[0] == node.arg.args[1])
+        return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.arg, Call) and what(node.arg)
 
     def through_reduction(self, node: Reduce, g: Node, value: Value | None) -> None:
         """The gradient by what is reduced; it broadcasts by the names of its axes."""
@@ -456,6 +456,15 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
             if a and b:
                 return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
     return None
+
+
+def _is_square(node: Call) -> bool:
+    return node.function == "square" or (node.function == "mul" and node.args[0] == node.args[1])
+
+
+def _is_power_of_size(node: Call) -> bool:
+    base = node.args[0]
+    return node.function == "pow" and isinstance(base, Call) and base.function == "abs"
 
 
 def _mentions(node: Node, param: str) -> bool:

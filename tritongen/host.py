@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 from .ir import Dtype, Result
+from .literals import literal, prose, word
 from .names import public
 from .space import Dim
 from .spec import BATCH, AxisTerm, Input
@@ -227,10 +228,10 @@ class Host(Checks):
         fields = []
         for param in self.op.params:
             annotation = {"enum": "str"}.get(param.kind, param.kind)
-            default = "" if param.default is None else repr(param.default)
+            default = "" if param.default is None else literal(param.default)
             limits = []
             if param.kind == "enum":
-                limits.append(f"one of {word_list(param.choices)}")
+                limits.append(f"one of {prose(word_list(tuple(map(word, param.choices))))}")
             if param.minimum is not None:
                 limits.append(f"at least {param.minimum!r}")
             if param.maximum is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .exponentials import exp_pairs, tells_of_nan
 from .ir import Op, Reduce, walk
+from .literals import literal, message, word
 from .lower import Compute
 from .names import shown
 from .space import Space
@@ -118,14 +119,15 @@ class Checks:
         name, where = param.name, self.op.name
         lines = [] if self.is_registered else kind_check(self.op, param)
         if param.kind == "enum":
+            choices = message(word_list(tuple(map(word, param.choices))))
             lines += [
-                f"if {name} not in {param.choices!r}:",
-                f'    raise ValueError(f"{where}: {name} must be one of {word_list(param.choices)}, not {{{name}!r}}")',
+                f"if {name} not in {literal(param.choices)}:",
+                f'    raise ValueError(f"{where}: {name} must be one of {choices}, not {{{name}!r}}")',
             ]
         for bound, sign, words in ((param.minimum, "<", "at least"), (param.maximum, ">", "at most")):
             if bound is not None:
                 lines += [
-                    f"if {name} {sign} {bound!r}:",
+                    f"if {name} {sign} {literal(bound)}:",
                     f'    raise ValueError(f"{where}: {name} must be {words} {bound!r}, not {{{name}}}")',
                 ]
         return lines

@@ -14,6 +14,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from .literals import masked
+
 WIDTH = 88
 LONGEST = 110  # of a comment, which black leaves as it is
 INDENT = "    "
@@ -31,7 +33,8 @@ TOKEN = re.compile(
     r"|\d[\d_]*\.?\d*(?:e[+-]?\d+)?|not\s+in\b|is\s+not\b|\w+"
     r"|\*\*|//|<<|>>|->|:=|[-+*/%=!<>&|^]=|\S)"
 )
-QUOTED = re.compile(r"(\"(?:[^\"\\]|\\.)*\")|'([^'\"\\]*)'")
+QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'((?:[^'\\]|\\.)*)'")
+TRIPLE = re.compile(rf'(""")|{QUOTED.pattern}')
 
 
 class CannotSplit(Exception):
@@ -97,10 +100,11 @@ def laid_out(text: str, width: int = WIDTH) -> str:
     lines: list[str] = []
     quoted = False
     for line in text.split("\n"):
-        quotes = line.count('"""')
-        plain = not (quoted or quotes or line.lstrip().startswith("#"))
+        comment = not quoted and line.lstrip().startswith("#")
+        quotes = 0 if comment else _triple_quotes(line, quoted)
+        plain = not (quoted or quotes or comment)
         line = QUOTED.sub(_requoted, line) if plain and "'" in line else line
-        if not (quoted or quotes) and line.lstrip().startswith("# "):
+        if comment and line.lstrip().startswith("# "):
             lines += wrapped(line, after="# ")
         else:
             lines += statement(line, width) if plain and len(line) > width else [line]
@@ -114,19 +118,28 @@ def wrapped(line: str, after: str = "    ", width: int = LONGEST) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=indent + after, break_long_words=False) or [line]
 
 
+def _triple_quotes(line: str, quoted: bool) -> int:
+    """How many triple quotes of a line begin or end a docstring: other strings may hold some."""
+    begins = 0 if quoted else next((found.start() for found in TRIPLE.finditer(line) if found[1]), len(line))
+    return line.count('"""', begins)
+
+
 def _requoted(match: re.Match[str]) -> str:
-    return match[1] or f'"{match[2]}"'
+    """A string in double quotes, where that takes no backslash."""
+    return match[0] if match[1] is None or re.search(r"[\"\\]", match[1]) else f'"{match[1]}"'
 
 
 def statement(text: str, width: int = WIDTH) -> list[str]:
     """A statement, a decorator or the head of a compound one, on as many lines as it needs."""
     code = text.lstrip()
+    if not code.isascii():  # `ast` tells columns in bytes.
+        return [text]
     rest = " pass" if code.endswith(":") else "\ndef _(): pass" if code.startswith("@") else ""
     try:
         tree = ast.parse(code + rest)
     except SyntaxError:
         return [text]
-    if not tree.body or "#" in re.sub(r"\"[^\"]*\"", "", code):
+    if not tree.body or "#" in masked(code):
         return [text]
     definition = code.startswith("def ")
     line = Line(_leaves(code, tree.body[0]), text[: -len(code)], whole=True, definition=definition)

@@ -8,9 +8,10 @@ from typing import Any
 
 from .host import Host
 from .host_checks import IS_FAKE, constants, returned_types, tuple_text
-from .ir import Op
+from .ir import Op, Value
 from .launch import Traffic
-from .layout import wrapped
+from .layout import LONGEST, wrapped
+from .literals import code_of, prose
 from .lower import Compute, Line
 from .names import in_string, public, shown
 from .space import Space
@@ -43,8 +44,9 @@ class Around:
         return f"library.wrap_triton(kernels.{kernel})" if self.register == "triton_op" else f"kernels.{kernel}"
 
 
-# What of a view is told to readers.
-_PROSE = ("title", "summary", "formula", "derived", "notes", "also_raises", "signature", "returns", "raises")
+# What of a view is told to readers, and what it says besides of arguments and results.
+_PROSE = ("title", "summary", "formula", "derived", "notes", "also_raises", "raises", "says")
+_HEAD = ("signature", "returns")
 
 
 class Common:
@@ -85,7 +87,7 @@ class Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": [line for v in op.values if v.source for line in wrapped(shown(f"{v.name} = {v.source}"))],
+            "formula": [line for v in op.values if v.source for line in formula(v)],
             "derived": (),
             "notes": (),
             "also_raises": (),
@@ -109,7 +111,7 @@ class Common:
             "head": "signature.jinja",
         }
         view |= extra
-        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_PROSE)}
+        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_HEAD)}
         fold = view.get("fold", [])
         view["checks"] = without_unread(checks, _strings([code, fold]))
         view["fold"] = without_unread(fold, _strings(code))
@@ -266,9 +268,13 @@ def length_text(axes: tuple[str, ...]) -> str:
     return " * ".join(parts) or "1"
 
 
+def formula(value: Value, width: int = LONGEST) -> list[str]:
+    """The lines of a docstring that give a line of [compute]."""
+    return [prose(line) for line in wrapped(shown(f"{value.name} = {value.source}"), width=width)]
+
+
 def _sentence(op: Op) -> str:
-    text = " ".join(op.summary.split()) or f"The operator {op.name}"
-    text = text.replace("\\", "\\\\").replace('"""', "'''")
+    text = prose(" ".join(op.summary.split())) or f"The operator {op.name}"
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -282,13 +288,13 @@ def _limited(param: Any) -> bool:
 
 
 def _strings(value: Any) -> set[str]:
-    """All text in a view, to see which host functions it calls."""
+    """All code in a view, to see which host functions it calls; readers are told of what is not called."""
     if isinstance(value, str):
-        return {value}
+        return {code_of(value)}
     if isinstance(value, dict):
-        return {text for part in value.values() for text in _strings(part)}
+        return {text for key, part in value.items() if key not in _PROSE for text in _strings(part)}
     if isinstance(value, list | tuple | set | frozenset):
         return {text for part in value for text in _strings(part)}
     if isinstance(value, Line):
-        return {value.text}
+        return {code_of(value.text)}
     return set()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from .functions import FUNCTIONS
 from .ir import Op, Result
+from .literals import literal
 from .lower import substitute
 from .names import public, shown
 from .reductions import REDUCTIONS
@@ -55,7 +56,7 @@ def signature(op: Op) -> str:
     tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs]
     params = [
         f"{param.name}: {kinds.get(param.kind, param.kind)}"
-        + ("" if param.default is None else f" = {param.default!r}")
+        + ("" if param.default is None else f" = {literal(param.default)}")
         for param in op.params
     ]
     return public(", ".join([*tensors, *(["*", *params] if params else [])]))
@@ -94,7 +95,7 @@ class _Printer:
             self.terms[param.name] = _Term(ast.Name(param.name), (), False, kind)
         math: list[str] = []
         for statement in self.spec.compute:
-            term = self.visit(_parsed(f"({statement.expression})"))
+            term = self.visit(Text(statement.expression).parse())
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .algebra import factors
-from .backward import APART, Backward, Part, Planner, restricted, unknown, unplanned
+from .backward import Backward, Part, Planner, restricted, unknown, unplanned
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
 from .gradient import Gradient, derive, grouping
@@ -19,7 +19,7 @@ from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, childre
 from .promotion import promote
 from .spec import FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .spell import spelled
-from .structure import Program, name_reductions, recognise, references
+from .structure import SAVES, Program, name_reductions, recognise, references
 from .tile import needed
 
 
@@ -218,10 +218,10 @@ class _Planner:
         try:
             return Planner(own, (), between).plan()
         except Mistakes as refused:
-            told = [wrt[int(mistake.key[-1])] for mistake in refused.mistakes]
+            told = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
             factors_of = {self.sums[name].name: self.users(name)[0] for name in self.active}
-            names = dict.fromkeys(factors_of.get(name, name) for name in told)
-            raise Mistakes(*(unplanned(self.grad.wrt, name, APART) for name in names)) from None
+            whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in told.items()}
+            raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
 
     # The products of the gradient
 
@@ -380,7 +380,7 @@ class _Planner:
                 values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
             axes = next(t.type.axes for part in parts for t in part.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
-            results = (*results, Result(output, ref, axes, dtype, when="saves"))
+            results = (*results, Result(output, ref, axes, dtype, when=SAVES))
         return recognise(replace(op, values=values, results=results))
 
 

@@ -7,12 +7,14 @@ computes it once and a reader finds it under a name.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from .diagnostics import did_you_mean
-from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scan
+from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scalar, Scan, Size
+from .spec import Param
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -43,7 +45,9 @@ _ROWS = (
     Reduction("count_nonzero", "any", "how many are not zero"),
     Reduction("var", "float", "the variance, over length - correction", (("correction", 1),)),
     Reduction("std", "float", "the square root of var", (("correction", 1),)),
-    Reduction("norm", "float", "the p-norm; p may be any number, inf and -inf", (("p", 2),)),
+    Reduction(
+        "norm", "float", "the p-norm; p may be any number, inf and -inf, or a param from 1 to some number", (("p", 2),)
+    ),
     Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
     Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow, along its axes"),
     Reduction("log_softmax", "float", "x - logsumexp(x), along its axes"),
@@ -60,7 +64,7 @@ class _Call(NamedTuple):
     tree: ast.Call
     arg: Node
     over: tuple[str, ...]
-    option: float
+    option: float | Scalar  # a number, or a param that is one
 
     def primitive(self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0) -> Reduce:
         axes = tuple(axis for axis in arg.axes if axis not in self.over)
@@ -107,22 +111,38 @@ def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
     return typer.natural_order(tuple(named)) or arg.axes
 
 
-def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float:
+def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float | Scalar:
     allowed = dict(row.keywords)
-    option = next(iter(allowed.values()), 0)
+    option: float | Scalar = next(iter(allowed.values()), 0)
     for keyword in tree.keywords:
         if keyword.arg not in allowed:
             hint = did_you_mean(keyword.arg or "", allowed, _axes_follow(row.name, keyword.arg))
             message = f"{row.name} has no argument {keyword.arg or '**'}"
             raise typer.fail("TG206", message, keyword, hint)
         value = typer.visit(keyword.value)
+        if isinstance(value, Scalar) and value.dtype.kind != "bool":
+            if keyword.arg == "p":
+                _check_power(typer, typer.params[value.name], keyword.value)
+            option = value
+            continue
         number = value.value if isinstance(value, Constant) else None
         if not isinstance(number, int | float) or isinstance(number, bool):
-            message = f"{keyword.arg} is a number that the spec spells out"
+            message = f"{keyword.arg} is a number that the spec spells out, or a param that is one"
             hint = f"as in {row.name}(x, N, {keyword.arg}={allowed[keyword.arg]})"
             raise typer.fail("TG205", message, keyword.value, hint)
         option = number
     return option
+
+
+def _check_power(typer: Expressions, param: Param, at: ast.expr) -> None:
+    """A norm by a param is a sum of powers, which those by 0 and inf are not; below 1 it has no gradient at zeros."""
+    low = -math.inf if param.minimum is None else param.minimum
+    high = math.inf if param.maximum is None else param.maximum
+    if not (low >= 1 and (high < math.inf or param.kind == "int")):
+        number, most = ("2", "") if param.kind == "int" else ("2.0", ", max = 8.0")
+        message = f"{param.name} may be less than 1 or infinite, and such norms are computed otherwise"
+        hint = f"bound it, as in {param.name} = {{ default = {number}, min = 1{most} }}"
+        raise typer.fail("TG205", message, at, hint)
 
 
 def _axes_follow(name: str, keyword: str | None) -> str:
@@ -149,8 +169,17 @@ def _sum(kind: str) -> Callable[[_Call], Node]:
     return build
 
 
+def _var(call: _Call) -> Node:
+    if not isinstance(call.option, Scalar):
+        return call.primitive("var", call.arg, correction=call.option)
+    # A kernel divides by numbers that it is compiled with: what a caller takes away is made up for after it.
+    length = Size(call.over)
+    divisor = call.map("maximum", call.map("sub", length, call.option), Constant(0, Dtype("int")))
+    return call.map("mul", call.primitive("var", call.arg), call.map("div", length, divisor))
+
+
 def _std(call: _Call) -> Node:
-    return call.map("sqrt", call.primitive("var", call.arg, correction=call.option))
+    return call.map("sqrt", _var(call))
 
 
 def _norm(call: _Call) -> Node:
@@ -167,16 +196,20 @@ def _norm(call: _Call) -> Node:
         return call.primitive("sum", size)
     if p == 2:
         return call.map("sqrt", call.primitive("sum", call.map("square", call.arg)))
-    powers = call.primitive("sum", call.map("pow", size, Constant(p, Dtype("float"))))
-    return call.map("pow", powers, Constant(1 / p, Dtype("float")))
+    power, root = (p, call.map("reciprocal", p)) if isinstance(p, Scalar) else map(_number, (p, 1 / p))
+    return call.map("pow", call.primitive("sum", call.map("pow", size, power)), root)
+
+
+def _number(value: float) -> Node:
+    return Constant(value, Dtype("float"))
 
 
 def _one() -> Node:
-    return Constant(1.0, Dtype("float"))
+    return _number(1.0)
 
 
 def _zero() -> Node:
-    return Constant(0.0, Dtype("float"))
+    return _number(0.0)
 
 
 def _logsumexp(call: _Call) -> Node:
@@ -220,7 +253,7 @@ _BUILD: dict[str, Callable[[_Call], Node]] = {
     "any": lambda call: call.primitive("any", call.arg, BOOL),
     "all": lambda call: call.primitive("all", call.arg, BOOL),
     "count_nonzero": lambda call: call.primitive("sum", call.map("ne", call.arg, _zero()), INT64),
-    "var": lambda call: call.primitive("var", call.arg, correction=call.option),
+    "var": _var,
     "std": _std,
     "norm": _norm,
     "logsumexp": _logsumexp,

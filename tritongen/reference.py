@@ -9,15 +9,11 @@ from collections.abc import Iterator
 from .diagnostics import Mistake
 from .spec import DTYPE_CLASSES, Spec
 from .syntax import NotAnExpression, Text
+from .torch_names import ATTRIBUTES, CALLED, METHODS
 
-# Where torch keeps functions of tensors. What else it holds, a reference has no use for.
-_NAMESPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft")
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
-# Functions and methods that reach files, modules or memory.
-_FORBIDDEN = frozenset(
-    "compile data_ptr from_file frombuffer get_device_module import_ir_module load manual_seed"
-    " numpy save seed share_memory storage tolist untyped_storage vmap".split()
-)
+# Arguments by which a function would write to something else than its result.
+_FORBIDDEN = frozenset(("generator", "inplace", "out"))
 _SYNTAX = (
     ast.Constant,
     ast.Name,
@@ -63,10 +59,14 @@ def _mistakes(node: ast.AST, names: set[str], text: Text) -> Iterator[Mistake]:
         code, message, hint = told
         yield Mistake(code, message, _KEY, *text.span(node), hint)
         return
+    if _path(node):
+        return
     for part in ast.iter_child_nodes(node):
-        is_called = isinstance(node, ast.Call) and part is node.func
-        if not _path(node) and not (is_called and _path(part)):  # Those were looked at just now.
-            yield from _mistakes(part, names, text)
+        if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
+            if _path(part):  # It was looked at just now, as were methods, but for what they are of.
+                continue
+            part = part.value
+        yield from _mistakes(part, names, text)
 
 
 def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
@@ -79,7 +79,12 @@ def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
     path = _path(called)
     if isinstance(called, ast.Attribute) and not _is_allowed(called, path, called is not node):
         message = f"`{ast.unparse(called)}` is not for references"
-        return "TG202", message, "they are made of functions of torch and methods of its tensors"
+        homes = [
+            f"write {home}.{called.attr}" for home, names in CALLED.items() if called.attr in names and home != path
+        ]
+        return "TG202", message, homes[0] if homes else "they are made of functions of torch and methods of its tensors"
+    if isinstance(node, ast.keyword) and node.arg in _FORBIDDEN:
+        return "TG202", f"`{node.arg}` is not for references", "they write nothing but their result"
     if not isinstance(node, _SYNTAX):
         message = f"`{ast.unparse(node)}` is not part of the language"
         return "TG202", message, "a reference is made of calls, operators and literals"
@@ -88,11 +93,9 @@ def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
 
 def _is_allowed(node: ast.Attribute, path: str | None, called: bool) -> bool:
     """Whether an attribute is a tensor's, or a function that torch is asked to call, or a dtype."""
-    if node.attr.startswith("_") or node.attr.endswith("_") or node.attr in _FORBIDDEN:
-        return False
     if path is None:
-        return True
-    return path in _NAMESPACES if called else path == "torch" and node.attr in _VALUES
+        return node.attr in (METHODS if called else ATTRIBUTES)
+    return node.attr in CALLED.get(path, ()) if called else path == "torch" and node.attr in _VALUES
 
 
 def _path(node: ast.AST) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from .integers import Integers
 from .ir import Call, Load, Node, Op, Ref, Scalar, walk
 from .spec import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
 from .structure import Program
+from .syntax import Text
 
 # Functions and operators that integers have no value of everywhere.
 _PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
@@ -202,7 +204,7 @@ def _has_no_identity(call: ast.Call) -> bool:
 
 
 def parse(expression: str) -> ast.expr:
-    return ast.parse(f"({expression})", mode="eval").body
+    return Text(expression).parse()
 
 
 # Values
@@ -308,7 +310,8 @@ def _admitted(param: Param, wanted: tuple[float, ...]) -> Iterator[ParamValue]:
 def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
     for param in op.params:
         if param.kind == "enum":
-            yield param.name, "no such choice"
+            words = ("no such choice" + "!" * count for count in itertools.count())
+            yield param.name, next(word for word in words if word not in param.choices)
         elif param.minimum is not None:
             yield param.name, param.minimum - 1
         elif param.maximum is not None:

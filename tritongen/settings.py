@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from .diagnostics import Diagnostic, Mistake, Rejected
 
 FILE = "tritongen.toml"
 PYPROJECT = "pyproject.toml"
+_ENCODING = re.compile(r"coding[:=]")  # what Python takes for the encoding of a file, in its first lines
 Stamp = list[int]
 
 
@@ -125,7 +127,7 @@ class _Finder:
             if path in self._seen:
                 continue
             self._seen.add(path)
-            if not (prefix + name).isprintable():
+            if not (prefix + name).isprintable() or _ENCODING.search(prefix + name):
                 message = f"the path {prefix + name!r} cannot be written into a header"
                 self._wrong.append(Diagnostic(ascii(shown + name), 0, 0, "TG109", message))
                 continue

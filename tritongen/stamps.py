@@ -56,9 +56,20 @@ class Stamps:
 
     def _load(self) -> dict[str, Any]:
         try:
+            if not os.path.isfile(self._path):
+                return {}
             with open(self._path, encoding="utf-8") as file:
                 stored = json.load(file)
             entries = stored["specs"] if stored["made_by"] == self._made_by else {}
-            return entries if isinstance(entries, dict) else {}
-        except (OSError, ValueError, KeyError, TypeError):
+            return {name: entry for name, entry in entries.items() if _is_entry(entry)}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether something that was read is what `record` writes: it may be anybody's."""
+    match entry:
+        case [list(), str(op), dict()]:
+            return op.isidentifier()
+        case _:
+            return False

@@ -11,8 +11,8 @@ line-length = 88
 
 _ELEMENTWISE = """\
 [op]
-name = "NAME"
-summary = "ReLU with a slope for negative values."
+name = "{name}"
+summary = "{summary}"
 
 [inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "float[...]"
@@ -32,8 +32,8 @@ torch = "torch.nn.functional.leaky_relu(x, slope)"
 
 _REDUCTION = """\
 [op]
-name = "NAME"
-summary = "Sum of squares over the last axis."
+name = "{name}"
+summary = "{summary}"
 
 [inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "float[..., N]"
@@ -50,8 +50,8 @@ torch = "(x * x).sum(-1)"
 
 _ROWWISE = """\
 [op]
-name = "NAME"
-summary = "Root-mean-square normalisation over the last axis."
+name = "{name}"
+summary = "{summary}"
 
 [inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "float[..., N]"
@@ -71,8 +71,15 @@ y = "x"
 torch = "torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)"
 """
 
-STARTERS = {"elementwise": _ELEMENTWISE, "reduction": _REDUCTION, "rowwise": _ROWWISE}
+STARTERS = {
+    "elementwise": (_ELEMENTWISE, "a ReLU with a slope for negative values"),
+    "reduction": (_REDUCTION, "a sum of squares over the last axis"),
+    "rowwise": (_ROWWISE, "a root-mean-square normalisation over the last axis"),
+}
 
 
-def starter(name: str, family: str) -> str:
-    return STARTERS[family].replace("NAME", name)
+def starter(name: str, family: str, summary: str = "") -> str:
+    """The text of a spec to start from, whose summary says of what is new what it starts as."""
+    text, does = STARTERS[family]
+    summary = summary or f"What {name} computes: for a start, {does}."
+    return text.format(name=name, summary=summary)

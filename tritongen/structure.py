@@ -9,6 +9,8 @@ from .contractions import Contraction, contraction_of
 from .diagnostics import Mistake, Mistakes
 from .ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, numbered, rebuild, walk
 
+SAVES = "saves"  # what a forward is told by, that keeps results for the backward
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -90,14 +92,14 @@ def _unsupported(op: Op, value: Value) -> Mistake | None:
 
 
 def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
-    line = _line_of(op, value)
+    line = line_of(op, value)
     message = f"{line} {found}, which no kernel family of this version plans"
     hint = "elementwise, reduction and row-wise math can be built"
     return Mistake(code, message, ("compute", line), hint=hint)
 
 
 def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
-    reduced = [(v.node.over, _line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
+    reduced = [(v.node.over, line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
     (first, above), (second, line) = (
         next((", ".join(over), name) for over, name in reduced if over == wanted) for wanted in overs[:2]
     )
@@ -114,7 +116,14 @@ def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
     found = []
     for result in op.results:
         name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
-        if missing:
+        if missing and result.when == SAVES:
+            line = line_of(op, _origin(op, op.value(name)))
+            message = (
+                f"the gradient reads what {line} computes without {', '.join(missing)}, which no kernel keeps for it"
+            )
+            hint = "compute that in a spec of its own, whose result is an input here"
+            found.append(Mistake("TG604", message, ("compute", line), hint=hint))
+        elif missing:
             message = f"{name} lacks {', '.join(missing)}, which another output has and no reduction takes away"
             found.append(Mistake("TG605", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
         elif not visited and not reduced:
@@ -123,7 +132,12 @@ def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
     return found
 
 
-def _line_of(op: Op, value: Value) -> str:
+def _origin(op: Op, value: Value) -> Value:
+    """The value that others are other names of."""
+    return _origin(op, op.value(value.node.name)) if isinstance(value.node, Ref) else value
+
+
+def line_of(op: Op, value: Value) -> str:
     """The line of [compute] that a value came from; what was named on the way precedes its line."""
     after = op.values[op.values.index(value) :]
     return next((v.name for v in after if v.source), value.name)

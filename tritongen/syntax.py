@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from dataclasses import dataclass
+
+from .literals import masked
 
 MAX_DEPTH = 100
 # Every Python operator of the language, as the function table writes it.
@@ -64,12 +67,13 @@ class Text:
 
     def parse(self) -> ast.expr:
         """Its tree. Raises `NotAnExpression`."""
-        if "#" in self.text:
+        if "#" in masked(self._line):
             hint = "a comment of TOML follows the string"
-            start = self.text.index("#")
+            start = masked(self._line).index("#")
             raise NotAnExpression("an expression has no comments", start, hint)
         try:
-            tree = ast.parse(self._line.strip(), mode="eval").body
+            with warnings.catch_warnings(action="ignore"):  # Of Python's, on what only looks like a mistake.
+                tree = ast.parse(self._line.strip(), mode="eval").body
         except SyntaxError as error:
             if "too many nested" in error.msg:
                 raise self._too_deep() from None

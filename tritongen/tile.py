@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
+from .literals import code_of
 from .lower import Compute, Line, Lowering, if_given, load_default, parse
 from .names import shown
 from .space import Dim, Space
@@ -279,7 +280,7 @@ def scalars(nodes: Iterable[Node]) -> set[str]:
 
 def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
     """Whether some lines use a name, so many of them."""
-    return sum(bool(re.search(rf"\b{name}\b", line.text)) for line in lines) >= times
+    return sum(bool(re.search(rf"\b{name}\b", code_of(line.text))) for line in lines) >= times
 
 
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:

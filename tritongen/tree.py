@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -29,6 +30,7 @@ _PARTS = re.compile(
     r"One of (?P<count>\d+) files\.\n.*\n"
     r"# spec (?P<spec>\w+), templates (?P<templates>\w+), body (?P<body>\w+)\n\n"
 )
+_NOT_OURS = "\ufffd"  # stands for what is no text
 HEADER_LINES = _HEADER.count("\n")
 
 Kind = Literal["missing", "stale", "extra", "edited", "foreign"]
@@ -157,16 +159,27 @@ def write(path: str, text: str) -> Stamp:
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, f"{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}.tmp")
     try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            stamp = stamp_of(os.fstat(file.fileno()))
-        os.replace(temporary, path)
+        with naming(path):
+            with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                stamp = stamp_of(os.fstat(file.fileno()))
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
     return stamp
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Says in errors of the system which file they are about: a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
 
 
 def remove(path: str) -> None:
@@ -226,11 +239,17 @@ def _extra(path: str, text: str, header: Header) -> Change:
 
 def _text_at(path: str) -> str | None:
     try:
-        return read_text(path)
+        # A pipe would be waited for.
+        return read_text(path) if stat.S_ISREG(os.stat(path).st_mode) else _NOT_OURS
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        return "\ufffd"  # not ours
+        return _NOT_OURS
+
+
+def folders_of_others(out: str, op: str) -> Iterator[str]:
+    """The folders that some file systems take for an operator's: their names differ in case alone."""
+    return (os.path.join(out, name) for name in _folders_in(out) if name != op and name.lower() == op.lower())
 
 
 def _folders_in(out: str) -> set[str]:

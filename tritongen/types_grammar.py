@@ -267,7 +267,8 @@ class _Parser:
         token = self.next("a number")
         number = _number(token.text)
         if number is None:
-            self.fail("TG128", f"'{token.text}' is not a number", token)
+            hint = "write the number that stands for what a caller leaves out, as in float[N] = 1"
+            self.fail("TG128", f"'{token.text}' is not a number", token, hint)
         if not any(_holds(dtype, number) for dtype in dtypes):
             hint = f"write {'true' if number else 'false'}" if set(dtypes) == set(BOOLS) and number in (0, 1) else ""
             self.fail("TG128", f"no dtype of this input can hold {token.text}", token, hint)

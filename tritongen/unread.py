@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .literals import code_of
+
 _UNPACKED = re.compile(r"( *)(.+?) = (\w+\.shape\b.*|folded)")
 _ASSIGNED = re.compile(r" *(row_sizes|col_sizes) \+?= (.*)")
-_FORMATTED = re.compile(r'f"([^"]*)"')
-_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def without_unread(lines: list[str], rest: Iterable[str]) -> list[str]:
@@ -44,7 +44,4 @@ def _is_read(name: str, others: list[str]) -> bool:
 def _code(line: str) -> str:
     """What a line reads: without the words in its strings, and what is assigned."""
     assigns = _UNPACKED.fullmatch(line) or _ASSIGNED.fullmatch(line)
-    line = _FORMATTED.sub(
-        lambda found: " ".join(_BRACES.findall(found[1])), assigns[assigns.lastindex or 0] if assigns else line
-    )
-    return re.sub(r'"[^"]*"', "", line)
+    return code_of(assigns[assigns.lastindex or 0] if assigns else line)

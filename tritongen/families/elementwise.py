@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass, replace
 
 from ..assemble import Assembler
 from ..ir import Reduce
+from ..literals import replaced
 from ..lower import Compute, Line, Lowering, compute_of
 from ..space import Dim, Space, map_space
 from ..spec import BATCH
@@ -80,7 +80,7 @@ def _unit_stride(kernel: Kernel, name: str) -> Kernel:
         text = line.text
         for argument in kernel.names:
             if argument.startswith("stride_"):
-                text = re.sub(rf" \* {argument}\b", "", text)
+                text = replaced(rf" \* {argument}\b", "", text)
         text = text.replace("col_mask", "tile_mask").replace("mask=row_mask", "mask=tile_mask")
         text = text.replace(", other=0.0", "").replace(", other=0)", ")")
         return Line(text, line.comment)

@@ -7,7 +7,6 @@ between programs and merged by a second kernel. Which one runs is decided on the
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass, replace
 
 from ..accumulate import (
@@ -21,6 +20,7 @@ from ..accumulate import (
 from ..assemble import Assembler
 from ..exponentials import exp_pairs, takes_finite, tells_of_nan
 from ..ir import Load, Node, Reduce, Value
+from ..literals import replaced
 from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
@@ -399,12 +399,12 @@ class _Builder:
 
 def _from_first(line: Line) -> Line:
     """A line of a walk that begins at column `first`, not at 0."""
-    return replace(line, text=re.sub(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text))
+    return replace(line, text=replaced(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text))
 
 
 def _of_part(line: Line) -> Line:
     """A line about a part of a row, of `length` columns, instead of about the row."""
-    return replace(line, text=re.sub(r"\bn_cols\b", "length", line.text))
+    return replace(line, text=replaced(r"\bn_cols\b", "length", line.text))
 
 
 def _atom(value: ast.expr) -> str:
