@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_UNPACKED = re.compile(r"( *)(.+?) = (\w+\.shape\b.*|folded)")
+_UNPACKED = re.compile(r"( *)(.+?) = (\w+[._]shape\b.*|folded)")
 _ASSIGNED = re.compile(r" *(row_sizes|col_sizes) \+?= (.*)")
 _FORMATTED = re.compile(r'f"([^"]*)"')
 _BRACES = re.compile(r"\{([^{}]*)\}")
