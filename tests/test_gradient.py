@@ -195,7 +195,8 @@ def imported(spec: Spec, folder: Path) -> Any:
 
 def drawn(spec: Spec) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,), "H": (2,)}  # M and K alike, on purpose.
+    # M and K alike, on purpose.
+    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,), "H": (2,)}
     tensors = []
     for tensor in spec.inputs:
         terms = tensor.type.shape
