@@ -24,6 +24,7 @@ SPECS = sorted(
         *(HERE / "emitted").glob("*.toml"),
         *(HERE / "specs").glob("*registered*.toml"),
         HERE / "specs" / "gradient_shared_optional.toml",
+        HERE / "specs" / "gradient_whole_norm.toml",
         HERE / "specs" / "product_float64_mixed.toml",
         HERE / "specs" / "product_prologue.toml",
     )
