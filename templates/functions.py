@@ -42,6 +42,7 @@ def _sign(x):
 @triton.jit
 def _heaviside(x, values):
     """0 below zero and for NaN, 1 above zero, values at zero."""
+    x = _like(x, values)
     return tl.where(x == 0, values, (x > 0).to(x.dtype))
 
 
@@ -303,14 +304,14 @@ def _logaddexp2(x, other):
 @triton.jit
 def _xlogy(x, other):
     """x * log(other), 0 where x is 0 unless other is NaN."""
-    other = _like(other, x)
+    x, other = _like(x, other), _like(other, x)
     return tl.where((x == 0) & (other == other), 0.0, x * tl.log(other))
 
 
 @triton.jit
 def _xlog1py(x, other):
     """x * log1p(other), 0 where x is 0 unless other is NaN."""
-    other = _like(other, x)
+    x, other = _like(x, other), _like(other, x)
     return tl.where((x == 0) & (other == other), 0.0, x * _log1p(other))
 
 
