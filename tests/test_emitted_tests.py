@@ -25,6 +25,7 @@ SPECS = sorted(
         *(HERE / "specs").glob("*registered*.toml"),
         HERE / "specs" / "gradient_options.toml",
         HERE / "specs" / "gradient_shared_optional.toml",
+        HERE / "specs" / "gradient_whole_norm.toml",
         HERE / "specs" / "product_float64_mixed.toml",
         HERE / "specs" / "product_prologue.toml",
     )

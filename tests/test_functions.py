@@ -99,8 +99,10 @@ NUMBERS = [
     Case("hardshrink", {"lambd": 0.1}),
     Case("hardtanh", {"min_val": -0.1, "max_val": 0.3}),
     Case("heaviside", {"values": 0.1}),
+    Case("heaviside", {"x": 0.1}),
     Case("hypot", {"other": 0.1}),
     Case("isclose", {"other": 0.1, "rtol": 0.1, "atol": 0.1}),
+    Case("ldexp", {"other": 2}),
     Case("leaky_relu", {"negative_slope": 0.3}),
     Case("lerp", {"end": 0.1, "weight": 0.3}),
     Case("logaddexp", {"other": 0.1}),
@@ -116,6 +118,7 @@ NUMBERS = [
     Case("softplus", {"beta": 0.1, "threshold": 3.0}),
     Case("softshrink", {"lambd": 0.1}),
     Case("where", {"x": 0.1, "other": 0.3}),
+    Case("xlog1py", {"x": 0.1}),
     Case("xlogy", {"x": 0.1}),
     Case("xlogy", {"other": 2.1}),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -194,12 +195,16 @@ def imported(spec: Spec, folder: Path) -> Any:
 
 def drawn(spec: Spec) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,)}  # M and K alike, on purpose.
+    # M and K alike, on purpose.
+    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,), "H": (2,)}
     tensors = []
     for tensor in spec.inputs:
         terms = tensor.type.shape
         sized = {name: (size,) for t in terms for name, size in zip(t.names, t.sizes, strict=True) if size}
-        shape = [length for axis in tensor.type.axes for length in sized.get(axis) or lengths[axis]]
+        shape: list[int] = []
+        for term in terms:
+            found = [length for axis in term.names for length in sized.get(axis) or lengths[axis]]
+            shape += [math.prod(found)] if len(term.names) > 1 else found
         if "float64" in tensor.type.dtypes:
             tensors.append(torch.rand(shape, dtype=torch.float64, device=DEVICE) * 2 - 0.5)
         else:

@@ -34,7 +34,8 @@ IDENTITY = {
 class State:
     """A number that every lane carries along a row: what it starts from, and in which dtype.
 
-    `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row.
+    `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row, and `rows`
+    that of the rows that differ.
     """
 
     name: str
@@ -42,14 +43,15 @@ class State:
     dtype: str
     start: str = ""
     lanes: str = "BLOCK_N"
+    rows: str = "BLOCK_M"
 
     @property
     def line(self) -> Line:
         if self.start:
             return Line(f"{self.name} = {self.start}")
         if self.identity in ("0", "0.0"):
-            return Line(f"{self.name} = tl.zeros([BLOCK_M, {self.lanes}], {self.dtype})")
-        return Line(f"{self.name} = tl.full([BLOCK_M, {self.lanes}], {self.identity}, {self.dtype})")
+            return Line(f"{self.name} = tl.zeros([{self.rows}, {self.lanes}], {self.dtype})")
+        return Line(f"{self.name} = tl.full([{self.rows}, {self.lanes}], {self.identity}, {self.dtype})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class Numbers:
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"
     count: str  # the length of a row
+    rows: str = "BLOCK_M"  # how many rows differ in them: "1" where what is reduced varies along the columns alone
+
+    @property
+    def mask(self) -> str:
+        """The mask of what is reduced."""
+        return "tile_mask" if self.rows == "BLOCK_M" else "col_mask"
 
     def identity(self, kind: str) -> str:
         text = IDENTITY[kind]
@@ -134,7 +142,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
         final = (Line(f"{name} = {finish}"),) if finish else ()
         start = {"False": "0", "True": "1"}.get(identity, identity)
-        state = State(name, start, dtype)
+        state = State(name, start, dtype, rows=numbers.rows)
         return Running((state,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
 
     match kind:
@@ -155,8 +163,8 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "all":
             return one(f"{name} &= (§).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
         case "argmax" | "argmin":
-            best = State(f"{name}_best", identity, numbers.dtype)
-            lanes = "tl.zeros([BLOCK_M, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
+            best = State(f"{name}_best", identity, numbers.dtype, rows=numbers.rows)
+            lanes = f"tl.zeros([{numbers.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
             at = State(name, "0", "INDEX", start=lanes)
             both = f"{best.name}, {name}"
             return Running(
@@ -165,15 +173,15 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
                 (Line(f"{both} = reduce.{kind}({both})"),),
             )
         case "var":
-            mean = State(f"{name}_mean", "0.0", numbers.dtype)
-            squares = State(name, "0.0", numbers.dtype)
+            mean = State(f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
+            squares = State(name, "0.0", numbers.dtype, rows=numbers.rows)
             both, counts = f"{mean.name}, {name}", f"{name}_count"
             # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.
             of_lane = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
             of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = reduce.welford({both}, {x}, tile_mask, start // BLOCK_N + 1)"),),
+                lambda x: (Line(f"{both} = reduce.welford({both}, {x}, {numbers.mask}, start // BLOCK_N + 1)"),),
                 (Line(f"{both} = reduce.merge_welford({both}, {counts}, n_cols)"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
@@ -198,8 +206,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     """
     both = f"{largest.name}, {total.name}"
     states = (
-        State(largest.name, 'float("-inf")', numbers.dtype, lanes="BLOCK_N // VECTOR"),
-        State(total.name, "0.0", numbers.dtype, lanes="BLOCK_N // VECTOR"),
+        State(largest.name, 'float("-inf")', numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
+        State(total.name, "0.0", numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
     )
     return Running(
         states,

@@ -14,7 +14,7 @@ from .host_checks import tuple_text
 from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
 from .names import shown
 from .space import map_space, row_space
-from .spec import BATCH, Input, Output, TensorType, plain_shape
+from .spec import BATCH, AxisTerm, Input, Output, TensorType, plain_shape, told_in_order, untold
 from .structure import SAVES, Program, line_of, name_reductions, recognise
 from .tile import needed
 
@@ -253,10 +253,14 @@ def unknown(gradient: Gradient, op: Op) -> tuple[tuple[str, ...], tuple[str, ...
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
     axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
-    shapes: dict[str, None] = {}
-    for axis in sorted(axes - dict(op.sizes).keys(), key=shown):
-        source = next(t for t in gradient.forward.inputs if axis in t.type.axes and t.default is None)
-        shapes[source.name] = None
+    telling = [tensor for tensor in told_in_order(gradient.forward.inputs) if tensor.default is None]
+    missing = sorted(axes - dict(op.sizes).keys(), key=shown)
+    found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
+    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row]
+    for tensor in telling:
+        if tensor not in (*mine, *found) and set(tensor.type.axes) & untold((*mine, *found)):
+            found.append(tensor)
+    shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(gradient, op)).keys()
     known |= {leaf for result in op.results for leaf in result.dtype.of} - {t.name for t in gradient.forward.inputs}
     leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
@@ -334,19 +338,19 @@ class BackwardHost(Host):
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
         # Where no tensor has them at full length, leading axes are broadcast at the end.
         known = {BATCH} if self.whole is None and len(self.batch_inputs()) > 1 else set()
-        for tensor in self.op.inputs:
-            if tensor.name in self.op.by_row:
+        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
+        given = [self.forward.input(name.removesuffix("_shape")) for name in self.extra if name.endswith("_shape")]
+        for tensor in told_in_order((*mine, *given)):
+            if tensor in given:
+                lines += self.lengths_of(f"{tensor.name}_shape", tensor.type.shape, known)
                 continue
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
                     block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
             if tensor.default is None:
-                block += self.lengths_of(f"{tensor.name}.shape", tensor.type.axes, known)
+                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
             lines += self.guarded(tensor, block)
-        for name in self.extra:
-            if name.endswith("_shape"):
-                lines += self.lengths_of(name, self.forward.input(name.removesuffix("_shape")).type.axes, known)
         return lines + self.at_full_length()
 
     @property
@@ -354,10 +358,13 @@ class BackwardHost(Host):
         assert self.gradient is not None
         return self.gradient.forward
 
-    def lengths_of(self, shape: str, axes: tuple[str, ...], known: set[str]) -> list[str]:
+    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
         """Unpacks what is not known yet of a shape."""
+        axes = tuple(axis for term in terms for axis in term.names)
         if set(axes) <= known:
             return []
+        if any(len(term.names) > 1 for term in terms):
+            return self.lengths_of_groups(shape, terms, known)
         targets = ["_" if axis in known else axis for axis in axes if axis != BATCH]
         if axes == (BATCH,):
             line = f"batch = {shape}"
@@ -367,6 +374,22 @@ class BackwardHost(Host):
             line = f"{_targets(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
         known |= set(axes)
         return [line]
+
+    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+        """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
+        lines = []
+        for position, term in enumerate(terms, -len(terms)):
+            if term.names == (BATCH,):
+                source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
+            else:
+                lengths = self.told(term, known)
+                product = " * ".join(lengths.values())
+                source = f"{shape}[{position}]"
+                source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
+                new = [name for name in term.names if name not in lengths and name not in known]
+            lines += [f"{name} = {source}" for name in new]
+            known |= set(term.names)
+        return lines
 
     @property
     def whole(self) -> Input | None:

@@ -129,7 +129,7 @@ _ARITHMETIC = (
     row(
         "ldexp",
         "x other",
-        "x * tl.exp2(other)",
+        "x * tl.exp2(math.like(other, x))",
         "x times two to the power of other.",
         x="g * exp2(other)",
         other="g * y * 0.6931471805599453",

@@ -136,6 +136,7 @@ class _Reverse:
 
     def found(self) -> dict[str, Node]:
         """The gradients by name of the input."""
+        self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
         for result in self.op.results:
             name = result.output.name
             if is_float8(self.op, result.dtype):
@@ -185,6 +186,12 @@ class _Reverse:
             return Mistake("TG604", f"{name} is no float, and has no gradient", place, 0, len(shown(name)), hint)
         message = f"no result changes smoothly with {name}, so that its gradient would be zero"
         return Mistake("TG604", message, place, 0, len(shown(name)), "leave it out")
+
+    def unscaled(self, name: str) -> Mistake:
+        place = ("grad", "wrt", str(self.grad.wrt.index(name)))
+        message = f"{name} is float8, in which its gradient would be rounded without a scale, most of it to 0"
+        hint = f"leave it out, or differentiate by the float that {name} was rounded from, in a spec without float8"
+        return Mistake("TG604", message, place, 0, len(name), hint)
 
     def flow(self, name: str, node: Node) -> None:
         if node != ZERO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .exponentials import exp_pairs, tells_of_nan
@@ -144,6 +145,7 @@ class Checks:
         known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
         known = set()
+        unpacked: list[Input] = []
         for tensor in self.ordered():
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
@@ -154,6 +156,7 @@ class Checks:
             sizes = dict(self.op.sizes)
             if new and tensor.default is None:
                 block += self.unpack(tensor, named, known)
+                unpacked.append(tensor)
                 known |= set(named)
                 grouped = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
                 for axis in new:
@@ -169,7 +172,7 @@ class Checks:
                 ]
                 block += refuses
             lines += self.guarded(tensor, block)
-        return [*lines, *self.batches()]
+        return [*lines, *self.batches(unpacked)]
 
     def lengths(self, named: list[str]) -> str:
         return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
@@ -209,11 +212,11 @@ class Checks:
         if product.replace(" * ", "").isdigit():
             product = str(math.prod(map(int, filter(None, sizes))))
             wrong, must = f"{whole} % {product}", f"a multiple of {product}"
-            if all(sizes):
-                wrong, must = f"{whole} != {product}", product
         else:  # Lengths of other inputs may be 0.
             product = f"({product})" if "*" in product else product
             wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
+        if all(sizes):
+            wrong, must = f"{whole} != {product}", product if product.isdigit() else f"{{{product}}}"
         split = ", ".join(size or f"{whole} // {product}" for size in sizes)
         lines = [
             f"if {wrong}:",
@@ -223,11 +226,11 @@ class Checks:
         return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
 
     def told(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
-        """The lengths in a group by which it is split, all but one: fixed ones, then those of other inputs."""
+        """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
         fixed = dict(self.op.sizes)
         lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
         others = [name for name in term.names if name not in fixed]
-        rest = [*(name for name in others if name not in known), *others][:1]
+        rest = [name for name in others if name not in known][:1]
         return lengths | {name: name for name in others if name not in rest}
 
     def batch_inputs(self) -> list[Input]:
@@ -236,14 +239,13 @@ class Checks:
     def named_count(self, axes: tuple[str, ...]) -> int:
         return len([axis for axis in axes if axis != BATCH])
 
-    def batches(self) -> list[str]:
+    def batches(self, unpacked: Sequence[Input] = ()) -> list[str]:
+        """The leading axes, where no shape has been unpacked that alone has them, and inputs expanded along them."""
         inputs = self.batch_inputs()
         if not inputs:
             return []
         if len(inputs) == 1:
-            tensor = inputs[0]
-            named = [axis for axis in tensor.type.axes if axis != BATCH]
-            return [f"batch = {tensor.name}.shape"] if not named else []
+            return [] if inputs[0] in unpacked else [f"batch = {self.batch_shape(inputs[0])}"]
         lines = []
         required = [t for t in inputs if t.default is None]
         lines.append(f"batch = {self.batch_shape(required[0])}")

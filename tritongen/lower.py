@@ -199,13 +199,19 @@ class Lowering:
         self.devices |= {name for name in uses if name[0] == "_"}
         arguments: dict[str, ast.expr] = {}
         widened = self.integers.widened.get(node)
+        several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
+        several = several and sum(map(self.is_number, node.args)) > 1
+        takes_tensor = row.accepts == "float" or several
         for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
                 value = widen(value, given)
-            of_numbers = row.accepts == "float" and arg is row.args[0] and not given.axes and given.dtype.weak
-            if of_numbers:  # Neither Triton's functions nor ours take plain numbers.
-                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or 'tl.float32'})")
+            of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
+            if of_numbers and self.is_number(given):  # Neither Triton's functions nor ours take plain numbers.
+                plain = "tl.float32" if kind == "float" else "tl.int32"
+                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
+            elif of_numbers and self.is_double:  # Chosen among numbers, which makes it float32.
+                value = method(value, "to", parse(self.compute.text))
             elif self.rounds(given) and compares(template, arg.name):
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
@@ -224,12 +230,22 @@ class Lowering:
             return []
         return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
 
+    def is_number(self, node: Node) -> bool:
+        """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
+        parts = list(walk(node))
+        lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
+        return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
+
     def rounds(self, node: Node) -> bool:
         """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
         if not (isinstance(node, Constant) and isinstance(node.value, float)):
             return False
-        double = self.compute.mode == "float" or self.compute.text == "tl.float64"
-        return double and math.isfinite(node.value) and _float32(node.value) != node.value
+        return self.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
+
+    @property
+    def is_double(self) -> bool:
+        """Whether a kernel is or may be in float64."""
+        return self.compute.mode == "float" or self.compute.text == "tl.float64"
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":

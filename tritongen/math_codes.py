@@ -313,11 +313,11 @@ FAMILIES = (
         "TG604",
         "a gradient that is not there",
         """
-        A gradient is by a float input, and zero where nothing changes smoothly with it: leave such an input out of
-        wrt. `digamma` and `heaviside` have no derivative here. Through `take` there is a gradient where each element
-        is read once, by a position plus or minus a number, or from the axis by an index of the same row; where several
-        elements may read the same one there is none yet. All reductions that a gradient needs are along the same axes,
-        or sums along all of the others.
+        A gradient is by a float input, and zero where nothing changes smoothly with it: leave such an input out of wrt,
+        and one of float8, to which a gradient would be rounded without a scale. `digamma` and `heaviside` have no
+        derivative here. Through `take` there is a gradient where each element is read once, by a position plus or minus
+        a number, or from the axis by an index of the same row; where several elements may read the same one there is
+        none yet. All reductions that a gradient needs are along the same axes, or sums along all of the others.
 
             [inputs]
             table = "float[V, D]"

@@ -95,6 +95,14 @@ def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
     return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
 
 
+def untold(inputs: tuple[Input, ...]) -> set[str]:
+    """The axes of groups that no shape of a required input tells apart."""
+    known = {axis for tensor in told_in_order(inputs) if tensor.default is None for axis in tensor.type.axes}
+    groups = [term for tensor in inputs for term in tensor.type.shape if len(term.names) > 1]
+    left = [{n for n, size in zip(term.names, term.sizes, strict=True) if size is None} - known for term in groups]
+    return set().union(*(names for names in left if len(names) > 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """A keyword argument that is a number, a flag or one of a few words."""

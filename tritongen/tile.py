@@ -89,8 +89,8 @@ class Tile:
         return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
 
     def address(self, tensor: Tensor) -> str:
-        if tensor.name in self.op.by_row:
-            return f"{tensor.pointer} + rows"
+        if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
+            return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
         dims = self.space.dims if tensor.optional else self.space.cols
         return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
 

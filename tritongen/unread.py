@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .literals import code_of
 
-_UNPACKED = re.compile(r"( *)(.+?) = (\w+\.shape\b.*|folded)")
+_UNPACKED = re.compile(r"( *)(.+?) = (\w+[._]shape\b.*|folded)")
 _ASSIGNED = re.compile(r" *(row_sizes|col_sizes) \+?= (.*)")
 
 

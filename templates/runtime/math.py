@@ -41,6 +41,7 @@ def sign(x):
 @triton.jit
 def heaviside(x, values):
     """0 below zero and for NaN, 1 above zero, values at zero."""
+    x = like(x, values)
     return tl.where(x == 0, values, (x > 0).to(x.dtype))
 
 
@@ -298,14 +299,14 @@ def logaddexp2(x, other):
 @triton.jit
 def xlogy(x, other):
     """x * log(other), 0 where x is 0 unless other is NaN."""
-    other = like(other, x)
+    x, other = like(x, other), like(other, x)
     return tl.where((x == 0) & (other == other), 0.0, x * tl.log(other))
 
 
 @triton.jit
 def xlog1py(x, other):
     """x * log1p(other), 0 where x is 0 unless other is NaN."""
-    other = like(other, x)
+    x, other = like(x, other), like(other, x)
     return tl.where((x == 0) & (other == other), 0.0, x * log1p(other))
 
 

@@ -105,9 +105,10 @@ class _Builder:
 
     def numbers(self, node: Reduce) -> Numbers:
         """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
+        rows = "BLOCK_M" if self.tile.moves(node.arg.axes)[0] else "1"
         if node.arg.dtype.kind in ("int", "bool"):
-            return Numbers("tl.int64", "int", "n_cols")
-        return Numbers(self.compute.text, node.arg.dtype.kind, "n_cols")
+            return Numbers("tl.int64", "int", "n_cols", rows)
+        return Numbers(self.compute.text, node.arg.dtype.kind, "n_cols", rows)
 
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
