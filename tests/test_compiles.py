@@ -25,8 +25,8 @@ GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 OTHERS = (
     "arg_two_axes bool_and_numbers casts embedding float8 float8_outputs gradient_in_place_kl_div"
     " gradient_product_prologue gradient_product_sums gradient_registered group_pair heads integer_math"
-    " integer_reductions integers_beside_floats many_reductions mixed_dtypes optional_in_functions optional_in_rows"
-    " optional_inputs permute_six pixel_shuffle powers product_float64_mixed product_float8_batched"
+    " integer_reductions integers_beside_floats many_reductions mixed_dtypes numbers_in_float64 optional_in_functions"
+    " optional_in_rows optional_inputs permute_six pixel_shuffle powers product_float64_mixed product_float8_batched"
     " product_float8_result"
     " product_many_axes product_prologue product_quantised product_sums product_sums_batched"
     " registered_heads registered_product reverse row_constants scaled_softmax spelled_dtypes standard_scores"

@@ -126,7 +126,7 @@ class _Builder:
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
-        value = lowering.expression(node.arg)
+        value = lowering.operand(node.arg)
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
             value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
@@ -148,7 +148,7 @@ class _Builder:
         if node.kind == "var":
             known = self.mean_of(node)
             mean = known.name if known else f"{name}_mean"
-            x = lowering.expression(node.arg)
+            x = lowering.operand(node.arg)
             if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
