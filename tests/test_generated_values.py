@@ -355,3 +355,25 @@ def test_maximum_of_nothing(tmp_path: Path) -> None:
         shared(torch.empty(3, 0, device=DEVICE))
     logsumexp = built(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
     assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3
+
+
+WITHOUT_ELEMENTS = {
+    "over_all": 'y = "logsumexp(x)"',
+    "mapped": 'y = "sum(softmax(x, N) * logsumexp(-x, N), N)"',
+    "beside_softmax": 'z = "logsumexp(x, N)"\ny = "maximum(z, sum(softmax(x, N) * x, N))"',
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), WITHOUT_ELEMENTS.items())
+def test_maximum_that_only_shifts(name: str, lines: str, tmp_path: Path) -> None:
+    """However a logsumexp or softmax is used, the maximum in it is no reason to refuse rows of no elements."""
+    head = f'[op]\nname = "{name}"\n[inputs]\nx = "float[M, N]"\n[compute]\n'
+    text = f'{head}{lines}\n[outputs]\ny = "x"\n[grad]\nwrt = ["x"]\n'
+    function = getattr(built(read_spec("spec.toml", text), tmp_path), name)
+    x = torch.empty(3, 0, device=DEVICE, requires_grad=True)
+    y = function(x)
+    expected = {"over_all": torch.logsumexp(x, (0, 1)), "mapped": torch.zeros(3), "beside_softmax": torch.zeros(3)}
+    assert torch.equal(y.cpu(), expected[name].detach().cpu())
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (3, 0)
