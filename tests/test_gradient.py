@@ -249,3 +249,37 @@ def test_only_what_is_needed_is_computed(tmp_path: Path) -> None:
     assert x.grad is None
     with torch.no_grad():
         assert function(x, weight).grad_fn is None
+
+
+def op_of(name: str, inputs: str, compute: str, rest: str) -> Spec:
+    return read_spec("spec.toml", f'[op]\nname = "{name}"\n[inputs]\n{inputs}\n[compute]\n{compute}\n{rest}')
+
+
+def test_of_inputs_some_are_frozen(tmp_path: Path) -> None:
+    """A gradient that the host expands is None where it is not needed, and its part is not called."""
+    rest = '[outputs]\ny = "x"\n[grad]\nwrt = ["x", "weight"]'
+    inputs = 'x = "float[M, K]"\nweight = "float[K, N]"'
+    function = imported(op_of("scaled_sum", inputs, 'y = "sum(x * weight, K, N)"', rest), tmp_path)
+    x, weight = torch.randn(3, 4, device=DEVICE).double(), torch.randn(4, 5, device=DEVICE).double()
+    for frozen in (x, weight):
+        tensors = [tensor.clone().requires_grad_(tensor is not frozen) for tensor in (x, weight)]
+        function(*tensors).sum().backward()
+        wanted = [torch.ones(3, 1).to(x) * weight.sum(1), x.sum(0)[:, None].expand(4, 5)]
+        for tensor, gradient in zip(tensors, wanted, strict=True):
+            if tensor.requires_grad:
+                torch.testing.assert_close(tensor.grad, gradient)
+            else:
+                assert tensor.grad is None
+
+
+@pytest.mark.parametrize("register", ["none", "custom_op", "triton_op"])
+def test_results_of_other_inputs_are_constants(register: str, tmp_path: Path) -> None:
+    rest = f'[outputs]\ny = "x"\ntwice = "x"\n[grad]\nwrt = ["x"]\n[torch]\nregister = "{register}"'
+    inputs = 'x = "float[M, N]"\nother = "float[M, N]"'
+    compute = 'y = "x * other"\ntwice = "other * 2"'
+    function = imported(op_of(f"beside_{register}", inputs, compute, rest), tmp_path)
+    x, other = (torch.randn(3, 4, device=DEVICE, requires_grad=True) for _ in range(2))
+    y, twice = function(x, other)
+    assert (y.requires_grad, twice.requires_grad) == (True, False)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, other.detach())

@@ -55,7 +55,7 @@ def resolve(op: Op, node: Node) -> Node:
     return node
 
 
-def only_shifts(op: Op, largest: Value) -> bool:
+def is_hidden(op: Op, largest: Value) -> bool:
     """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
 
     Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .exponentials import only_shifts
+from .exponentials import is_hidden
 from .ir import Op, Reduce, walk
 from .lower import Compute
 from .space import Space
@@ -270,7 +270,7 @@ class Checks:
         kinds = ("max", "min", "argmax", "argmin")
         for value in self.op.values:
             for node in walk(value.node):
-                if isinstance(node, Reduce) and node.kind in kinds and not only_shifts(self.op, value):
+                if isinstance(node, Reduce) and node.kind in kinds and not is_hidden(self.op, value):
                     return [f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")']
         return []
 
