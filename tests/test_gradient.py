@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
+import triton  # noqa: E402
 from importing import built  # noqa: E402
 
 from tritongen.compile import backward_of, program_of  # noqa: E402
@@ -283,3 +286,25 @@ def test_results_of_other_inputs_are_constants(register: str, tmp_path: Path) ->
     assert (y.requires_grad, twice.requires_grad) == (True, False)
     y.sum().backward()
     torch.testing.assert_close(x.grad, other.detach())
+
+
+@pytest.mark.parametrize(("wrt", "splits"), [('["x", "scale"]', 1), ('["scale"]', 1), ('["scale"]', 2)])
+def test_sums_over_everything_keep_their_digits(
+    wrt: str, splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand numbers to each lane; an infinity among them stays one."""
+    rest = f'[outputs]\ny = "x"\n[grad]\nwrt = {wrt}'
+    spec = op_of("scaled", 'x = "float[M, N]"\nscale = "float[]"', 'y = "x * scale"', rest)
+    module = built(spec, tmp_path)
+    function: Any = module.scaled
+    configs = sys.modules[f"{module.__name__}.configs_backward"]
+    tile = triton.Config({"BLOCK_M": 1, "BLOCK_N": 8}, num_warps=4)
+    replaced = {"in_registers": False, "choose_splits": splits, "choose_vector": 2, "choose_loop": tile}
+    for name, choice in replaced.items():
+        monkeypatch.setattr(configs, name, lambda *_, choice=choice: choice, raising=False)
+    for rows, special in ((8, 0.1), (1, math.inf), (1, math.nan)):
+        x = torch.full((rows, 1000), 0.1, device=DEVICE)
+        x[0, 7] = special
+        scale = torch.ones((), device=DEVICE, requires_grad=True)
+        function(x, scale).sum().backward()
+        torch.testing.assert_close(scale.grad, x.double().sum().float(), rtol=2e-7, atol=0, equal_nan=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .exponentials import maximum_of
 from .ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
@@ -58,7 +58,7 @@ class Running:
     in, how the lanes are merged, and what turns the merged states into the value.
 
     `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
-    parts of a split row.
+    parts of a split row. `inner` are states of lanes that are no more once those are merged.
     """
 
     states: tuple[State, ...]
@@ -68,6 +68,7 @@ class Running:
     masked: bool = True  # whether masked lanes must hold the identity
     lanes: tuple[Line, ...] = ()
     parts: tuple[Line, ...] = ()
+    inner: tuple[State, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ class Running:
 
     @property
     def start(self) -> tuple[Line, ...]:
-        return tuple(state.line for state in self.states)
+        return tuple(state.line for state in (*self.states, *self.inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,22 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
                 parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
             )
     raise AssertionError(kind)
+
+
+def running_sum(value: Value, numbers: Numbers) -> Running:
+    """The state of a sum, or mean, of so much that what each addition rounds off is kept too.
+
+    Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
+    """
+    plain = running(value, numbers, False)
+    name, lost, lanes = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR"
+    return replace(
+        plain,
+        states=(State(name, "0.0", numbers.dtype, lanes=lanes),),
+        step=lambda x: (Line(f"{name}, {lost} = _add({name}, {lost}, {x})"),),
+        lanes=(Line(f"{name} -= {lost}"),),
+        inner=(State(lost, "0.0", numbers.dtype, lanes=lanes),),
+    )
 
 
 def _degrees(node: Reduce, numbers: Numbers) -> str:

@@ -16,6 +16,7 @@ from ..accumulate import (
     lane,
     running,
     running_exp,
+    running_sum,
     whole,
 )
 from ..assemble import Assembler
@@ -284,7 +285,11 @@ class _Builder:
             if value.name in paired:
                 total = paired[value.name]
                 states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
-            elif value.name not in self.pairs and value.name not in shared:
+            elif value.name in self.pairs or value.name in shared:
+                continue
+            elif not self.space.rows and value.node.kind in ("sum", "mean") and numbers.kind == "float":
+                states.append((value, running_sum(value, numbers)))  # Of everything: many numbers to a lane.
+            else:
                 states.append((value, running(value, numbers, self.plain_max(value))))
         return states
 
