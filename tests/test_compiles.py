@@ -28,7 +28,7 @@ OTHERS = (
     " gradient_product_prologue gradient_product_sums gradient_registered gradient_whole_max gradient_whole_norm"
     " gradient_whole_softmax group_pair heads integer_math"
     " integer_reductions integers_beside_floats many_reductions mixed_dtypes norm_of_choice numbers_first"
-    " optional_in_functions optional_in_rows"
+    " numbers_in_float64 optional_in_functions optional_in_rows"
     " optional_inputs permute_six pixel_shuffle powers product_float64_mixed product_float8_batched"
     " product_float8_result gradient_options"
     " product_many_axes product_prologue product_quantised product_sums product_sums_batched"

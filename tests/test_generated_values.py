@@ -31,7 +31,8 @@ from tritongen.read import read_spec  # noqa: E402
 from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
-SPECS = sorted((Path(__file__).parent / "specs").glob("*.toml"))
+HERE = Path(__file__).parent
+SPECS = sorted((HERE / "specs").glob("*.toml"))
 # Lengths of a spec's axes in order, so that neighbours differ and a mistaken axis shows. One axis
 # at a time is long: more than a block, with a tail. All is small, for the interpreter is slow.
 LENGTHS = (2, 3, 5, 4)
@@ -339,7 +340,7 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
 
 def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
     """What `take` reads at is multiplied by a stride in the width of offsets, not in its own."""
-    module = built(spec_of(Path(__file__).parent / "specs" / "embedding.toml"), tmp_path)
+    module = built(spec_of(HERE / "specs" / "embedding.toml"), tmp_path)
     table = torch.empty(2**31 + 4, dtype=torch.int8, device=DEVICE).as_strided((3, 4), (2**30, 1))
     table.copy_(torch.arange(12, device=DEVICE).view(3, 4))
     for dtype in (torch.int8, torch.int32, torch.int64):
@@ -349,9 +350,58 @@ def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
 
 def test_maximum_of_nothing(tmp_path: Path) -> None:
     """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
-    here = Path(__file__).parent
-    shared = built(spec_of(here / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    shared = built(spec_of(HERE / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
     with pytest.raises(ValueError, match="max has no value over an empty axis"):
         shared(torch.empty(3, 0, device=DEVICE))
-    logsumexp = built(spec_of(here.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    logsumexp = built(spec_of(HERE.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
     assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3
+
+
+WITHOUT_ELEMENTS = {
+    "over_all": 'y = "logsumexp(x)"',
+    "mapped": 'y = "sum(softmax(x, N) * logsumexp(-x, N), N)"',
+    "beside_softmax": 'z = "logsumexp(x, N)"\ny = "maximum(z, sum(softmax(x, N) * x, N))"',
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), WITHOUT_ELEMENTS.items())
+def test_maximum_that_only_shifts(name: str, lines: str, tmp_path: Path) -> None:
+    """However a logsumexp or softmax is used, the maximum in it is no reason to refuse rows of no elements."""
+    head = f'[op]\nname = "{name}"\n[inputs]\nx = "float[M, N]"\n[compute]\n'
+    text = f'{head}{lines}\n[outputs]\ny = "x"\n[grad]\nwrt = ["x"]\n'
+    function = getattr(built(read_spec("spec.toml", text), tmp_path), name)
+    x = torch.empty(3, 0, device=DEVICE, requires_grad=True)
+    y = function(x)
+    expected = {"over_all": torch.logsumexp(x, (0, 1)), "mapped": torch.zeros(3), "beside_softmax": torch.zeros(3)}
+    assert torch.equal(y.cpu(), expected[name].detach().cpu())
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (3, 0)
+
+
+LOSSES = [HERE.parent / path for path in ("specs/cross_entropy.toml", "specs/cross_entropy_in_place.toml")]
+LOSSES.append(HERE.parent / "examples" / "specs" / "token_loss.toml")
+
+
+@pytest.mark.parametrize("path", LOSSES, ids=lambda path: path.stem)
+def test_losses_of_infinite_logits(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One infinity alone in a row, at the target or beside it: torch's losses, and gradients of rows that count."""
+    inf, nan, ignored = math.inf, math.nan, -100
+    rows = [[1, inf, 2], [1, -inf, 2], [inf, inf, 1], [-inf, -inf, -inf], [1, nan, 2], [1, 2, 3]]
+    logits = torch.tensor([row for row in rows for _ in range(3)], device=DEVICE)
+    target = torch.tensor([0, 1, ignored] * len(rows), device=DEVICE)
+    module = built(spec_of(path), tmp_path)
+    function = getattr(module, path.stem)
+    configs = sys.modules[f"{module.__name__}.configs"]
+    theirs = logits.double().requires_grad_()
+    wanted = torch.nn.functional.cross_entropy(theirs, target, reduction="none")
+    wanted.sum().backward()
+    for way in ways(configs):
+        for name, choice in way.items():
+            monkeypatch.setattr(configs, name, choice, raising=False)
+        ours = logits.clone().requires_grad_()
+        loss = function(ours + 0, target)
+        loss.sum().backward()
+        torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=1e-6, equal_nan=True, check_dtype=False)
+        got, want = (one.grad[target != ignored] for one in (ours, theirs))
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6, equal_nan=True, check_dtype=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
+import triton  # noqa: E402
 from importing import built  # noqa: E402
 
 from tritongen.compile import backward_of, program_of  # noqa: E402
@@ -280,3 +282,59 @@ def test_only_what_is_needed_is_computed(tmp_path: Path) -> None:
     assert x.grad is None
     with torch.no_grad():
         assert function(x, weight).grad_fn is None
+
+
+def op_of(name: str, inputs: str, compute: str, rest: str) -> Spec:
+    return read_spec("spec.toml", f'[op]\nname = "{name}"\n[inputs]\n{inputs}\n[compute]\n{compute}\n{rest}')
+
+
+def test_of_inputs_some_are_frozen(tmp_path: Path) -> None:
+    """A gradient that the host expands is None where it is not needed, and its part is not called."""
+    rest = '[outputs]\ny = "x"\n[grad]\nwrt = ["x", "weight"]'
+    inputs = 'x = "float[M, K]"\nweight = "float[K, N]"'
+    function = imported(op_of("scaled_sum", inputs, 'y = "sum(x * weight, K, N)"', rest), tmp_path)
+    x, weight = torch.randn(3, 4, device=DEVICE).double(), torch.randn(4, 5, device=DEVICE).double()
+    for frozen in (x, weight):
+        tensors = [tensor.clone().requires_grad_(tensor is not frozen) for tensor in (x, weight)]
+        function(*tensors).sum().backward()
+        wanted = [torch.ones(3, 1).to(x) * weight.sum(1), x.sum(0)[:, None].expand(4, 5)]
+        for tensor, gradient in zip(tensors, wanted, strict=True):
+            if tensor.requires_grad:
+                torch.testing.assert_close(tensor.grad, gradient)
+            else:
+                assert tensor.grad is None
+
+
+@pytest.mark.parametrize("register", ["none", "custom_op", "triton_op"])
+def test_results_of_other_inputs_are_constants(register: str, tmp_path: Path) -> None:
+    rest = f'[outputs]\ny = "x"\ntwice = "x"\n[grad]\nwrt = ["x"]\n[torch]\nregister = "{register}"'
+    inputs = 'x = "float[M, N]"\nother = "float[M, N]"'
+    compute = 'y = "x * other"\ntwice = "other * 2"'
+    function = imported(op_of(f"beside_{register}", inputs, compute, rest), tmp_path)
+    x, other = (torch.randn(3, 4, device=DEVICE, requires_grad=True) for _ in range(2))
+    y, twice = function(x, other)
+    assert (y.requires_grad, twice.requires_grad) == (True, False)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, other.detach())
+
+
+@pytest.mark.parametrize(("wrt", "splits"), [('["x", "scale"]', 1), ('["scale"]', 1), ('["scale"]', 2)])
+def test_sums_over_everything_keep_their_digits(
+    wrt: str, splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand numbers to each lane; an infinity among them stays one."""
+    rest = f'[outputs]\ny = "x"\n[grad]\nwrt = {wrt}'
+    spec = op_of("scaled", 'x = "float[M, N]"\nscale = "float[]"', 'y = "x * scale"', rest)
+    module = built(spec, tmp_path)
+    function: Any = module.scaled
+    configs = sys.modules[f"{module.__name__}.configs_backward"]
+    tile = triton.Config({"BLOCK_M": 1, "BLOCK_N": 8}, num_warps=4)
+    replaced = {"in_registers": False, "choose_splits": splits, "choose_vector": 2, "choose_loop": tile}
+    for name, choice in replaced.items():
+        monkeypatch.setattr(configs, name, lambda *_, choice=choice: choice, raising=False)
+    for rows, special in ((8, 0.1), (1, math.inf), (1, math.nan)):
+        x = torch.full((rows, 1000), 0.1, device=DEVICE)
+        x[0, 7] = special
+        scale = torch.ones((), device=DEVICE, requires_grad=True)
+        function(x, scale).sum().backward()
+        torch.testing.assert_close(scale.grad, x.double().sum().float(), rtol=2e-7, atol=0, equal_nan=True)

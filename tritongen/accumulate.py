@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .exponentials import maximum_of
 from .ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
@@ -60,7 +60,7 @@ class Running:
     in, how the lanes are merged, and what turns the merged states into the value.
 
     `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
-    parts of a split row.
+    parts of a split row. `inner` are states of lanes that are no more once those are merged.
     """
 
     states: tuple[State, ...]
@@ -70,6 +70,7 @@ class Running:
     masked: bool = True  # whether masked lanes must hold the identity
     lanes: tuple[Line, ...] = ()
     parts: tuple[Line, ...] = ()
+    inner: tuple[State, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ class Running:
 
     @property
     def start(self) -> tuple[Line, ...]:
-        return tuple(state.line for state in self.states)
+        return tuple(state.line for state in (*self.states, *self.inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,22 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
                 parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
             )
     raise AssertionError(kind)
+
+
+def running_sum(value: Value, numbers: Numbers) -> Running:
+    """The state of a sum, or mean, of so much that what each addition rounds off is kept too.
+
+    Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
+    """
+    plain = running(value, numbers, False)
+    name, lost, lanes = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR"
+    return replace(
+        plain,
+        states=(State(name, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+        step=lambda x: (Line(f"{name}, {lost} = reduce.add({name}, {lost}, {x})"),),
+        lanes=(Line(f"{name} -= {lost}"),),
+        inner=(State(lost, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+    )
 
 
 def _degrees(node: Reduce, numbers: Numbers) -> str:

@@ -183,9 +183,12 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     returned = []
     for place, tensor in enumerate(op.inputs):
         text = backward.spelled.get(tensor.name, "None")
-        shared = _needed(backward, _own(text), inputs) != f"needs[{place}]" or _own(text) not in optional
+        own = _own(text)
+        shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
-        is_asked = tensor.name in backward.spelled and (absent or (way.fills and _own(text) in optional))
+        is_none = text != own and (own in optional or (own in computed and not alone))  # where it is not needed
+        filled = way.fills and own in optional
+        is_asked = tensor.name in backward.spelled and (absent or is_none or filled)
         returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
     returned += ["None"] * len(op.params)
     *before, last = lines or [""]

@@ -34,6 +34,8 @@ def maximum_of(op: Op, x: Node, subtracted: Node) -> Value | None:
     match value.node:
         case Reduce(kind="max", arg=arg):
             return value if arg == x else None
+        case Ref():
+            return maximum_of(op, x, value.node)
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
             return maximum_of(op, x, other) if test == other else None
     return None
@@ -51,6 +53,27 @@ def resolve(op: Op, node: Node) -> Node:
     while isinstance(node, Ref):
         node = op.value(node.name).node
     return node
+
+
+def is_hidden(op: Op, largest: Value) -> bool:
+    """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
+
+    Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero.
+    """
+    unnamed = [value for value in op.values if not value.source and resolve(op, value.node) == largest.node]
+    names = {value.name for value in unnamed}
+
+    def is_seen(node: Node) -> bool:
+        match node:
+            case Ref(name=name):
+                return name in names
+            case Call(function="sub", args=(x, y)) if maximum_of(op, x, y) == largest:
+                return is_seen(x)
+            case Call(function="where", args=(Call(function="isinf", args=(x,)), Constant(value=0.0), y)) if x == y:
+                return not isinstance(y, Ref) and is_seen(y)
+        return any(map(is_seen, children(node)))
+
+    return largest in unnamed and not any(is_seen(value.node) for value in op.values if value not in unnamed)
 
 
 # What is NaN where any of its arguments is.

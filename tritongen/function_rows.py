@@ -75,6 +75,7 @@ _ARITHMETIC = (
     ),
     row("neg", "x", "-x", "x with the other sign.", accepts="number", x="-g"),
     row("positive", "x", "x", "x itself.", accepts="number", x="g"),
+    row("detach", "x", "x", "x itself, which gradients take for a constant.", accepts="any", x="0.0"),
     row("reciprocal", "x", "1.0 / x", "One over x.", x="-g * y * y"),
     row("square", "x", "x * x", "x times x.", accepts="number", x="2 * g * x"),
     row("abs", "x", "tl.abs(x)", "x without its sign.", accepts="number", x="g * sign(x)"),

@@ -84,15 +84,15 @@ class _Reverse:
     def __init__(self, op: Op, grad: Grad, given: Mapping[str, Node] | None) -> None:
         self.op, self.grad, self.given = op, grad, given or {}
         self.taken = op.names
-        differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.floats(r.node)]
+        self.active: dict[str, bool] = {}
+        for value in op.values:
+            self.active[value.name] = self.is_active(value.node)
+        differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.is_active(r.node)]
         self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable if not given}
         known = tuple(value for value in op.values if value.source and value.node.axes)
         seeds = {n.name for node in self.given.values() for n in walk(node) if isinstance(n, Load)}
         self.algebra = Algebra(op, known, frozenset(self.seeds.values()) | seeds)
         self.values = {value.name: value for value in op.values}
-        self.active: dict[str, bool] = {}
-        for value in op.values:
-            self.active[value.name] = self.is_active(value.node)
         self.flowing: dict[str, list[Node]] = {}
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []

@@ -67,6 +67,11 @@ class Compute:
     def constexpr(self) -> bool:
         return self.text == "COMPUTE"
 
+    @property
+    def is_double(self) -> bool:
+        """Whether it may be float64, which Triton's float32 of numbers and integers falls short of."""
+        return self.mode == "float" or self.text == "tl.float64"
+
 
 def compute_of(op: Op) -> Compute:
     nodes = [node for value in op.values for node in walk(value.node)]
@@ -131,7 +136,9 @@ class Lowering:
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it."""
         self.target, self.pending = value.name, []
-        text = f"{value.name} = {ast.unparse(self.expression(value.node))}"
+        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
+        expression = self.expression(value.node) if value.node.axes else self.operand(value.node)
+        text = f"{value.name} = {ast.unparse(expression)}"
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
@@ -202,16 +209,17 @@ class Lowering:
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
         several = several and sum(map(self.is_number, node.args)) > 1
         takes_tensor = row.accepts == "float" or several
+        typed = self.to_type(row, node)
         for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
                 value = widen(value, given)
             of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
-            if of_numbers and self.is_number(given):  # Neither Triton's functions nor ours take plain numbers.
+            if place == typed:
+                value = self.in_compute(given)
+            elif of_numbers and self.is_number(given):  # Neither Triton's functions nor ours take plain numbers.
                 plain = "tl.float32" if kind == "float" else "tl.int32"
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
-            elif of_numbers and self.is_double:  # Chosen among numbers, which makes it float32.
-                value = method(value, "to", parse(self.compute.text))
             elif self.rounds(given) and compares(template, arg.name):
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
@@ -240,12 +248,58 @@ class Lowering:
         """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
         if not (isinstance(node, Constant) and isinstance(node.value, float)):
             return False
-        return self.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
+        return self.compute.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
 
-    @property
-    def is_double(self) -> bool:
-        """Whether a kernel is or may be in float64."""
-        return self.compute.mode == "float" or self.compute.text == "tl.float64"
+    def operand(self, node: Node) -> ast.expr:
+        """What is reduced or has a name: floats in the dtype of the computation."""
+        return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
+
+    def to_type(self, row: Function, node: Call) -> int | None:
+        """The place of the argument that must be given the dtype of the computation.
+
+        Triton computes in float32 what has only integers and numbers in it.
+        """
+        first = int(row.accepts == "where")
+        values = node.args[first:]
+        if not self.compute.is_double or node.dtype.kind != "float" or any(map(self.is_typed, values)):
+            return None
+        if first and all(map(self.is_exact, values)):
+            return None
+        places = [place for place, arg in enumerate(values, first) if not isinstance(arg, Constant)]
+        return max(places, key=lambda place: len(node.args[place].axes), default=None)
+
+    def is_typed(self, node: Node) -> bool:
+        """Whether a value has the dtype of the computation, and not that of an integer or what Triton gives numbers."""
+        match node:
+            case Ref(name=name, axes=axes) if axes:
+                return self.is_typed(self.op.value(name).node)
+            case Choose(then=then, other=other):
+                return self.is_typed(then) and self.is_typed(other)
+            case Call(function="where", args=(_, *others)):
+                return any(map(self.is_typed, others)) or not all(map(self.is_exact, others))
+            case Constant():
+                return False
+        return node.dtype.kind in ("float", "any")
+
+    def is_exact(self, node: Node) -> bool:
+        """Whether a value is a float that keeps its digits in what Triton gives numbers, or has the dtype anyway."""
+        match node:
+            case Constant():
+                return not self.rounds(node)
+            case Choose(then=then, other=other):
+                return self.is_exact(then) and self.is_exact(other)
+        return node.dtype.kind == "float"
+
+    def in_compute(self, node: Node) -> ast.expr:
+        """A value in the dtype of the computation; of no axes, it may be a number that Triton knows."""
+        if self.is_typed(node):
+            return self.expression(node)
+        if isinstance(node, Choose):
+            return ast.IfExp(self.expression(node.condition), self.in_compute(node.then), self.in_compute(node.other))
+        value = self.expression(node)
+        if node.axes:
+            return method(value, "to", parse(self.compute.text))
+        return parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":

@@ -118,7 +118,7 @@ class Loop(Table):
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
-    """How many columns share a running maximum: those that a thread loads at once, 16 bytes of a row that allows it."""
+    """How many columns share a running number: those that a thread loads at once, 16 bytes of a row that allows it."""
     return 16 // element_size if contiguous and n_cols % 16 == 0 else 1
 
 

@@ -25,6 +25,20 @@ def multiply(a, b):
 
 
 @triton.jit
+def add(total, lost, x):
+    """Take `x` into running sums, and into what additions have rounded up so far (Kahan, 1965).
+
+    Neighbouring columns of `x` share one, as those of a thread.
+    """
+    width: tl.constexpr = x.shape[1] // total.shape[1]
+    groups = tl.reshape(x, [x.shape[0], total.shape[1], width])
+    x = tl.sum(groups, axis=2) - lost
+    larger = total + x
+    # Of infinities and NaN nothing is known.
+    return larger, tl.where(tl.abs(larger) < float("inf"), (larger - total) - x, 0.0)
+
+
+@triton.jit
 def sum_pair(a, b):
     """The sums of two tiles along their columns, [BLOCK_M, 1] each, in one reduction."""
     return tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))

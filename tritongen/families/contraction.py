@@ -127,7 +127,7 @@ class _Builder:
         """A reduction of the result over its columns, all of which a tile holds."""
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
         numbers = Numbers(self.compute.text, kind, "n_cols")
-        value = ast.unparse(lowering.expression(node.arg))
+        value = ast.unparse(lowering.operand(node.arg))
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
             masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"

@@ -15,6 +15,7 @@ from ..accumulate import (
     lane,
     running,
     running_exp,
+    running_sum,
     whole,
 )
 from ..assemble import Assembler
@@ -127,7 +128,7 @@ class _Builder:
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
-        value = lowering.expression(node.arg)
+        value = lowering.operand(node.arg)
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
             value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
@@ -149,7 +150,7 @@ class _Builder:
         if node.kind == "var":
             known = self.mean_of(node)
             mean = known.name if known else f"{name}_mean"
-            x = lowering.expression(node.arg)
+            x = lowering.operand(node.arg)
             if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
@@ -285,7 +286,11 @@ class _Builder:
             if value.name in paired:
                 total = paired[value.name]
                 states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
-            elif value.name not in self.pairs and value.name not in shared:
+            elif value.name in self.pairs or value.name in shared:
+                continue
+            elif not self.space.rows and value.node.kind in ("sum", "mean") and numbers.kind == "float":
+                states.append((value, running_sum(value, numbers)))  # Of everything: many numbers to a lane.
+            else:
                 states.append((value, running(value, numbers, self.plain_max(value))))
         return states
 
