@@ -8,9 +8,7 @@ from functools import reduce
 from .diagnostics import Mistake, Mistakes
 from .factors import factors_of, scales_by_group, without_casts
 from .ir import Call, Load, Node, Op, Reduce, Ref, Value, numbered, walk
-from .names import shown
 from .promotion import promote
-from .spec import Input
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
 
@@ -226,9 +224,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
             raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first, in a spec")
     factors = {factor for one in found.values() for factor in one.inside}
-    scales = {factor for one in found.values() for factor in one.scales}
     inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
-    multiplied = {node.name for factor in factors - scales for node in _below(op, factor) if isinstance(node, Load)}
     for factor in factors:
         for node in _below(op, factor):
             if isinstance(node, Reduce):
@@ -238,8 +234,8 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         tensor = op.input(name)
         if tensor.default is not None and len(tensor.type.axes) > 1:
             raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
-    dtypes = [_product(side).dtype for side in (sides.left, sides.right)]
-    _check_dtypes(op, line, [op.input(name) for name in sorted(multiplied, key=shown)], promote(*dtypes).kind)
+    for one in found.values():
+        _check_dtypes(op, line, without_casts(op, _product(one.left), _product(one.right), bool(one.scales)))
     known = left | right
     for value in op.values:
         for node in walk(value.node):
@@ -282,13 +278,17 @@ def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> No
         raise _refused(op, value.name, "takes the variance of a matrix product", "write a spec for each")
 
 
-def _check_dtypes(op: Op, line: str, tensors: list[Input], kind: str) -> None:
-    for tensor in tensors:
-        dtypes = set(tensor.type.dtypes)
-        if kind != "float" and dtypes != {"int8"}:
-            others = ", ".join(sorted(dtypes - {"int8"}))
-            hint = f"declare {tensor.name} as int8, or cast it to a float"
-            raise _refused(op, line, f"multiplies {others} ({tensor.name}), where only int8 and floats can be", hint)
+def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
+    """Refuse integers other than int8; what a side reads may be other integers that it makes int8 of."""
+    known = {tensor.name: set(tensor.type.dtypes) for tensor in op.inputs}
+    if promote(*(side.dtype for side in sides)).kind == "float":
+        return
+    for leaf in sorted(leaf for side in sides for leaf in side.dtype.of):
+        others = ", ".join(sorted(known.get(leaf, {leaf}) - {"int8"}))
+        if others:
+            hint = f"declare {leaf} as int8, or cast it to a float" if leaf in known else "cast to int8 or a float"
+            what = f"{others} ({leaf})" if leaf in known else others
+            raise _refused(op, line, f"multiplies {what}, where only int8 and floats can be", hint)
 
 
 def _below(op: Op, node: Node) -> list[Node]:

@@ -49,18 +49,21 @@ def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Nod
         apart = byte.dtype.kind == "float" or in_groups or others_byte is None
         to_float32 = side.dtype.of == ("float32",) and other.dtype.kind == "float" and apart
         to_other = side.dtype.of == other.dtype.of and others_byte is None
-        found.append(byte if to_float32 or to_other else side)
+        to_int = side.dtype.kind == "int" and (others_byte or other).dtype.kind == "int"
+        found.append(byte if to_float32 or to_other or to_int else side)
     return found[0], found[1]
 
 
 def _bytes_before(op: Op, factor: Node) -> Load | None:
-    """The int8 or float8 that a factor casts to a float, if it does only that."""
+    """The int8 or float8 that a factor casts to a float, or the int8 to int16 or int32, if it does only that."""
     while isinstance(factor, Ref):
         factor = op.value(factor.name).node
     if not isinstance(factor, Cast) or not isinstance(factor.arg, Load) or factor.arg.at:
         return None
     dtypes = set(op.input(factor.arg.name).type.dtypes)
-    return factor.arg if factor.dtype.kind == "float" and (dtypes == {"int8"} or dtypes <= set(FLOAT8S)) else None
+    to_float = factor.dtype.kind == "float" and (dtypes == {"int8"} or dtypes <= set(FLOAT8S))
+    to_int = factor.dtype.of in (("int16",), ("int32",)) and dtypes == {"int8"}
+    return factor.arg if to_float or to_int else None
 
 
 def scales_by_group(

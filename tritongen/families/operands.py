@@ -117,7 +117,8 @@ def tensors_of(op: Op, node: Node) -> list[str]:
 def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
     """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
 
-    Never of so few rows or columns, of fixed lengths, that the rule for launches takes pointers. Tiles of float64
+    Never of so few rows or columns, of fixed lengths, that the rule for launches takes pointers, and never of bools,
+    which have one bit to Triton, and descriptors copy bytes. Tiles of float64
     results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
     """
     floats = [known for name in operands.dot.of if (known := set(_dtypes_of(op, name))) & set(FLOATS)]
@@ -128,7 +129,8 @@ def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
     sizes = dict(op.sizes)
     lengths = [[sizes.get(axis, math.inf) for axis in axes] for axes in (contraction.rows, contraction.cols)]
     few = any(math.prod(found) <= 128 for found in lengths)
-    return bool(narrow) and not wide and not grouped and not few
+    bools = any("bool" in operand.tensor.type.dtypes for operand in operands.matrices)
+    return bool(narrow) and not wide and not grouped and not few and not bools
 
 
 def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, ...]:
@@ -142,7 +144,7 @@ def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, 
         return ()
     others = not_as_floats(op, contraction.factors)
     narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
-    return tuple(one.name for one in narrow if one.name not in others)
+    return tuple(one.name for one in narrow if one.name not in others and one.type.dtypes != ("bool",))
 
 
 def _dtypes_of(op: Op, name: str) -> tuple[str, ...]:
