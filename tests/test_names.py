@@ -143,7 +143,8 @@ tuple type vars zip accumulator apart block_k block_m by_name dot end first_col 
 inner_mask is_long launches long_parts matrix n_batch n_inner n_parts n_tiles part part_col parts place programs shared
 split stages start step steps tile tile_steps first last length splits group group_size factor_desc kernel ctx dy dx
 dtype pytest make check reference DEVICE oracle compare tensors shape seed draw monkeypatch elements provider
-measure name saves needs needs_gain results result args info in_dims output inputs save_for_backward saved_tensors match case mask
+measure name saves needs needs_gain results result args info in_dims output inputs save_for_backward saved_tensors
+match case mask
 other axis nan pi e sum exp take x_ y_ x_ptr out DTYPES gpu Layout
 """.split()
 
