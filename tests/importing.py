@@ -9,6 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 from tritongen.compile import generate
+from tritongen.imports import RUNTIME_FOLDER
+from tritongen.resources import templates_dir
+from tritongen.runtime import runtime_files
 from tritongen.spec import Spec
 
 _count = itertools.count()
@@ -17,6 +20,8 @@ _count = itertools.count()
 def module_at(path: Path) -> ModuleType:
     """A Python file, or a folder that is a package, as a new module however often it is imported."""
     package = path.is_dir()
+    if package and (path.parent / RUNTIME_FOLDER).is_dir():  # An operator of a tree finds the runtime beside itself.
+        return importlib.import_module(f"{module_at(path.parent).__name__}.{path.name}")
     found = importlib.util.spec_from_file_location(
         f"{path.stem}_{next(_count)}",
         path / "__init__.py" if package else path,
@@ -30,10 +35,22 @@ def module_at(path: Path) -> ModuleType:
     return module
 
 
+def runtime_module(name: str) -> ModuleType:
+    """A module of the runtime, as a new one of a new runtime."""
+    return importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.{name}")
+
+
+def written(spec: Spec, folder: Path) -> Path:
+    """The folder of a spec's files in `folder`, with the runtime in it."""
+    home = folder / spec.name
+    texts = generate(spec, ".") | {f"{RUNTIME_FOLDER}/{name}": text for name, text in runtime_files().items()}
+    for name, text in texts.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return home
+
+
 def built(spec: Spec, folder: Path) -> ModuleType:
     """The package of a spec, written into a folder of its own in `folder`."""
-    home = folder / spec.name
-    home.mkdir(parents=True)
-    for name, text in generate(spec).items():
-        (home / name).write_text(text, encoding="utf-8")
-    return module_at(home)
+    return module_at(written(spec, folder))
