@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -42,13 +43,22 @@ def runtime_module(name: str) -> ModuleType:
 
 def written(spec: Spec, folder: Path) -> Path:
     """The folder of a spec's files in `folder`, with the runtime in it."""
-    home = folder / spec.name
-    texts = generate(spec, ".") | {f"{RUNTIME_FOLDER}/{name}": text for name, text in runtime_files().items()}
-    for name, text in texts.items():
+    return with_runtime(folder / spec.name, generate(spec, "."))
+
+
+def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
+    """A folder of files with the runtime in it."""
+    for name, text in {**texts, **{f"{RUNTIME_FOLDER}/{name}": text for name, text in runtime_files().items()}}.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return home
+
+
+def module_of(text: str, home: Path) -> ModuleType:
+    """A module of some text, which imports from `._runtime` and has a package of its own in `home`."""
+    package = module_at(with_runtime(home, {"__init__.py": "", "kernels.py": text}))
+    return importlib.import_module(f"{package.__name__}.kernels")
 
 
 def built(spec: Spec, folder: Path) -> ModuleType:

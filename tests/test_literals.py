@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import module_at
+from importing import module_at, with_runtime, written
 
 from tritongen.compile import generate
 from tritongen.format import format_python
@@ -104,7 +104,7 @@ def files(family: str, word: str) -> dict[str, str]:
         "REFERENCE": f"-x if mode == {word!r} and other != {word!r} else x",
     }
     text = re.sub("|".join(texts), lambda found: json.dumps(texts[found[0]], ensure_ascii=False), FAMILIES[family])
-    made = generate(read_spec("op.toml", text))
+    made = generate(read_spec("op.toml", text), ".")
     return {name: format_python(text) for name, text in made.items()}
 
 
@@ -140,12 +140,11 @@ def test_words_are_data(family: str, word: str, tmp_path: Path, monkeypatch: pyt
     """The files say what those of a harmless word say, but for the word; importing them runs nothing of it."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "op"
-    folder.mkdir()
     plain = files(family, HARMLESS[is_plain(word)])
-    for name, text in files(family, word).items():
+    made = files(family, word)
+    for name, text in made.items():
         assert renamed(text, word) == renamed(plain[name], word), name
-        (folder / name).write_text(text, encoding="utf-8")
-    package = module_at(folder)
+    package = module_at(with_runtime(folder, made))
     op = package.op
     signature = inspect.signature(op)
     assert signature.parameters["mode"].default == word
@@ -177,10 +176,7 @@ y = "x"
 [test]
 x = { low = -3, high = 4e300 }
 """
-    folder = tmp_path / "op"
-    folder.mkdir()
-    for name, made in generate(read_spec("op.toml", text)).items():
-        (folder / name).write_text(made, encoding="utf-8")
+    folder = written(read_spec("op.toml", text), tmp_path)
     defaults = {name: one.default for name, one in inspect.signature(module_at(folder).op).parameters.items()}
     assert (defaults["most"], defaults["least"]) == (torch.inf, -torch.inf)
     tested = module_at(folder / "bench_op.py")
