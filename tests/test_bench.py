@@ -21,10 +21,11 @@ if DEVICE == "cpu":
 
 from tritongen.compile import generate  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
+from tritongen.runtime import runtime_files  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
-PRODUCTS = [name for name in GALLERY if "POINTERS" in (ROOT / "generated" / name / "configs.py").read_text()]
+PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -32,6 +33,10 @@ BFLOAT16 = 2  # bytes
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("home")
+    runtime = folder / PACKAGE / "_runtime"
+    runtime.mkdir(parents=True)
+    for file, text in runtime_files().items():
+        (runtime / file).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     yield folder / PACKAGE
     sys.path.remove(str(folder))
@@ -49,20 +54,28 @@ def written(home: Path, name: str) -> Path:
 
 
 @pytest.fixture
-def load(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports an operator's benchmark, which is to work where the tests do."""
+def harness(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the benchmarks share, which is to work where the tests do."""
+    module = importlib.import_module(f"{PACKAGE}._runtime.benchmarking")
+    monkeypatch.setattr(module, "DEVICE", DEVICE)
+    return module
+
+
+@pytest.fixture
+def load(home: Path, harness: Any) -> Any:
+    """Imports what an operator's benchmark says."""
 
     def found(name: str) -> Any:
         written(home, name)
-        bench = importlib.import_module(f"{PACKAGE}.{name}.bench_{name}")
-        monkeypatch.setattr(bench, "DEVICE", DEVICE)
-        return bench
+        return importlib.import_module(f"{PACKAGE}.{name}.bench_{name}").BENCHMARK
 
     return found
 
 
-def kernel(bench: Any, name: str) -> Any:
-    return getattr(bench, name, None) or getattr(bench, f"{name}_op")
+@pytest.fixture
+def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures how much work there is, and no time."""
+    monkeypatch.setattr(harness, "quantiles", lambda run, work: [work])
 
 
 @pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, "outer"]])
@@ -70,27 +83,27 @@ def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
     bench = load(name)
     for dtype in (torch.bfloat16, torch.float32):
-        tensors = bench.make(2**14, dtype=dtype)
+        tensors = bench.inputs(elements=2**14, dtype=dtype)
         assert max(tensor.numel() for tensor in tensors) == 2**14
         assert dtype in {tensor.dtype for tensor in tensors}
         assert {tensor.dtype for tensor in tensors} <= {dtype, torch.bool, torch.int64}
         assert all(tensor.device.type == DEVICE for tensor in tensors)
-    again = bench.make(2**14, dtype=torch.float32)
+    again = bench.inputs(elements=2**14, dtype=torch.float32)
     assert all(map(torch.equal, tensors, again))
     assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_products(name: str, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("counted")
+def test_products(name: str, load: Any) -> None:
     """Matrices of such a size, and as many operations as they take."""
     bench = load(name)
-    monkeypatch.setattr(bench, "rates", lambda run, operations: [operations])
-    tensors = bench.make(256)
-    (operations,) = bench.measure(256, "torch")
-    results = kernel(bench, name)(*tensors)
+    tensors = bench.inputs(size=256)
+    (operations,) = bench.measure("torch", size=256)
+    results = bench.op(*tensors)
     first = results[0] if isinstance(results, tuple) else results
     count = 2 if name == "linear_silu_mul" else 1
-    assert operations == 2 * count * first.numel() * 256
+    assert operations == pytest.approx(2 * count * first.numel() * 256 * 1e-12)
     assert {x for report in bench.reports([256]) for x in report.x_names} == {"size"}
 
 
@@ -113,11 +126,10 @@ def test_shapes(name: str, shapes: list[tuple[int, ...]], load: Any) -> None:
     assert [tuple(tensor.shape) for tensor in load(name).make(2**16)] == shapes
 
 
-def test_shapes_of_many_elements(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rope := load("rope"), "DEVICE", "meta")
-    assert [tensor.shape for tensor in rope.make(2**28)] == [(512, 4096, 128), (4096, 64), (4096, 64)]
-    monkeypatch.setattr(tril := load("tril"), "DEVICE", "meta")
-    assert [tensor.shape for tensor in tril.make(2**28)] == [(16, 4096, 4096)]
+def test_shapes_of_many_elements(load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "DEVICE", "meta")
+    assert [tensor.shape for tensor in load("rope").make(2**28)] == [(512, 4096, 128), (4096, 64), (4096, 64)]
+    assert [tensor.shape for tensor in load("tril").make(2**28)] == [(16, 4096, 4096)]
 
 
 def test_length_of_rows(load: Any) -> None:
@@ -129,10 +141,10 @@ def test_length_of_rows(load: Any) -> None:
 
 
 def test_values_lie_where_the_spec_says(load: Any) -> None:
-    logits, target = load("cross_entropy").make(2**14, V=64)
+    logits, target = load("cross_entropy").inputs(elements=2**14, V=64)
     assert logits.min() < -3 < 3 < logits.max()
     assert (target.min(), target.max()) == (0, 63)
-    x, target = load("kl_div").make(2**14)
+    x, target = load("kl_div").inputs(elements=2**14)
     assert x.max() <= 0 <= target.min()
 
 
@@ -159,47 +171,92 @@ def test_other_dtypes(dtype: torch.dtype, load: Any) -> None:
         ("rope", 2 * 8192 * BFLOAT16 + 2 * 64 * 64 * BFLOAT16),
     ],
 )
-def test_bytes(name: str, count: int, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("counted")
+def test_bytes(name: str, count: int, load: Any) -> None:
     bench = load(name)
-    monkeypatch.setattr(bench, "rates", lambda _, count: [count])
-    assert bench.measure(8192, bench.PROVIDERS[0]) == [count]
-    assert bench.measure(8192, "torch") == [count]
+    for provider in bench.providers[:2]:
+        assert bench.measure(provider, elements=8192) == pytest.approx([count * 1e-9])
 
 
-def test_rates(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliseconds become GB/s: the median, the lower and the higher end."""
-    bench = load("gelu")
-    monkeypatch.setattr(bench.triton.testing, "do_bench", lambda _, quantiles: [1 + q for q in quantiles])
-    assert bench.rates(lambda: None, 3 * 10**9) == pytest.approx([2000, 3000 / 1.8, 2500])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gelu", 3 * 8192 * BFLOAT16),  # x; dy and dx
+        ("softmax", 3 * 8192 * BFLOAT16),  # y; dy and dx
+        ("swiglu", 5 * 8192 * BFLOAT16),  # a and b; dy, da and db
+        ("sum", 8192 * BFLOAT16 + 2 * BFLOAT16),  # dy and dx alone
+        ("masked_fill", 2 * 8192 * BFLOAT16 + 8192),  # the mask; dy and dx
+    ],
+)
+@pytest.mark.usefixtures("counted")
+def test_bytes_of_the_backward(name: str, count: int, load: Any) -> None:
+    """What it reads of the forward is counted, which may be less or other than the inputs."""
+    bench = load(name)
+    for provider in bench.providers[:2]:
+        assert bench.measure(provider, elements=8192, backward=True) == pytest.approx([count * 1e-9])
+
+
+@pytest.mark.usefixtures("counted")
+def test_operations_of_the_backward(load: Any) -> None:
+    """Each factor's gradient takes as many as the product."""
+    forward, backward = (load("matmul").measure("torch", backward, size=64) for backward in (False, True))
+    assert backward == pytest.approx([2 * forward[0]])
+
+
+def test_backward_is_measured_where_it_can_be_repeated(load: Any) -> None:
+    assert load("cross_entropy").wrt == (0,)
+    assert not load("cross_entropy_in_place").wrt
+    assert not load("argmax").wrt
+
+
+@pytest.mark.parametrize("name", ["gelu", "cross_entropy", "linear_gelu", "rms_norm"])
+def test_same_gradients_as_the_peer(name: str, load: Any, harness: Any) -> None:
+    bench = load(name)
+    tensors = bench.inputs(**{bench.argument: 128 if name == "linear_gelu" else 8192}, dtype=torch.float32)
+    found = []
+    for provider in bench.providers[:2]:
+        torch.manual_seed(1)
+        found.append(harness.Graph.of(bench.function(provider), tensors, bench.wrt).backward())
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
+
+
+def test_rates(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds become work per second: the median, the lower and the higher end."""
+    monkeypatch.setattr(harness.triton.testing, "do_bench", lambda _, quantiles: [1 + q for q in quantiles])
+    assert harness.quantiles(lambda: None, 3) == pytest.approx([2000, 3000 / 1.8, 2500])
 
 
 @pytest.mark.parametrize("name", ["clamp", "cross_entropy", "fused_add_rms_norm", "kl_div", "rope", "sum", "where"])
 def test_same_values_as_the_peer(name: str, load: Any) -> None:
     """What is timed against each other computes the same."""
     bench = load(name)
-    tensors = bench.make(8192, dtype=torch.float32)
-    params = getattr(bench, "PARAMS", {})
-    got, want = kernel(bench, name)(*tensors, **params), bench.reference(*tensors, **params)
+    tensors = bench.inputs(elements=8192, dtype=torch.float32)
+    got, want = (bench.function(provider)(*tensors) for provider in bench.providers[:2])
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["softmax", "all"])
 def test_report(
-    name: str, load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    load: Any,
+    harness: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")
     bench = load(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(bench, "measure", lambda elements, provider, N=4096, dtype=None: [900.0, 800.0, 950.0])
-    monkeypatch.setattr(bench, "copy_rate", lambda: [1000.0, 990.0, 1010.0])
+    monkeypatch.setattr(harness.ByBytes, "measure", lambda bench, provider, **_: [900.0, 800.0, 950.0])
+    monkeypatch.setattr(harness, "copy_rate", lambda: [1000.0, 990.0, 1010.0])
     saved = tmp_path / "new" / "results"
     monkeypatch.setattr(sys, "argv", ["bench", "--sizes", "4096", "8192", "--save-path", str(saved)])
     bench.main()
     files = [f"{name}-{x}.{kind}" for x in ("N", "elements") for kind in ("csv", "png")]
     assert sorted(path.name for path in saved.iterdir()) == sorted([*files, "results.html"])
     printed = capsys.readouterr().out
-    assert "copy ceiling, 1,000 GB/s" in printed
+    assert "Shares of torch's copy, 1,000 GB/s" in printed
     assert "90.0%" in printed
 
 
