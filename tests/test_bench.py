@@ -267,20 +267,28 @@ def test_run_as_a_script_without_a_gpu(home: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (4, "bench_sum.py needs a GPU\n")
 
 
+def script(name: str) -> Any:
+    """One of the repository's own benchmarks."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
 def test_gallery_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """One provider fails, another operator cannot be imported; the third is slow."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    gallery = importlib.import_module("gallery")
-    sys.path.remove(str(ROOT / "bench"))
+    gallery = script("gallery")
 
     def benchmark(compiled: float | None) -> Any:
-        def measure(_: int, provider: str, dtype: torch.dtype) -> list[float]:
+        def measure(provider: str, elements: int, dtype: torch.dtype) -> list[float]:
             if provider == "torch.compile" and compiled is None:
                 raise RuntimeError("no luck\nat all")
             return [{"torch.compile": compiled or 0.0, "torch's copy": 3000.0}.get(provider, 1500.0)]
 
         providers = ["it", "torch", "torch.compile", "torch's copy"]
-        return SimpleNamespace(PROVIDERS=providers, measure=measure, make=lambda n, dtype: (torch.zeros(4, n),))
+        inputs = {"inputs": lambda elements, dtype: (torch.zeros(4, elements),)}
+        return SimpleNamespace(BENCHMARK=SimpleNamespace(providers=providers, measure=measure, **inputs))
 
     for name, compiled in (("broken", None), ("slow", 2000.0)):
         monkeypatch.setitem(sys.modules, f"generated.{name}.bench_{name}", benchmark(compiled))
@@ -294,3 +302,119 @@ def test_gallery_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
     ops = json.loads(json.dumps(gallery.record(rows, run, 3000.0), allow_nan=False))["ops"]
     assert ops["slow"]["ours_over_compile"] == 0.75
     assert ops["broken"]["gb_per_s"] == {"ours": 1500.0, "torch": 1500.0, "compile": None, "copy": 3000.0}
+
+
+def operator_file(folder: Path, name: str, text: str) -> None:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """bench/compare.py with two trees, of which one multiplies by 2 and the other by 3."""
+    compare = script("compare")
+    for factor, tree in enumerate(compare.TREES, 2):
+        monkeypatch.setitem(sys.modules, tree, None)
+        operator_file(
+            tmp_path / tree / "generated", "times", f"def times(x, power=1):\n    return x**power * {factor}\n"
+        )
+        compare.load(tmp_path / tree, tree)
+    yield compare
+    for tree in compare.TREES:
+        sys.modules.pop(f"{tree}.times", None)
+
+
+def test_compare_calls_both_trees(trees: Any) -> None:
+    x = torch.tensor([5.0])
+    forward, backward = trees.Case("it", "times", (x,), {"power": 2}), trees.Case("it", "times", (x,), wrt=(0,))
+    assert [trees.call_of(forward, tree)().item() for tree in trees.TREES] == [50, 75]
+    torch.manual_seed(0)
+    before = trees.call_of(backward, "before")()[0]
+    torch.manual_seed(0)
+    after = trees.call_of(backward, "after")()[0]
+    torch.testing.assert_close(after, before * 1.5)
+
+
+def test_compare_refuses_a_folder_without_operators(trees: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="empty has no operators"):
+        trees.load(tmp_path / "empty", "before")
+
+
+def test_compare_goes_on_after_a_failure(
+    trees: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worst is last, what failed or was late is told, and one that is slower makes the run fail."""
+    made = {name: (lambda name=name: trees.Case(name, "times", ())) for name in ("slow", "broken", "fast")}
+    found = {"slow": (100.0, 103.0), "fast": (100.0, 99.0)}
+    monkeypatch.setitem(trees.CASES, "gallery", lambda: iter(made.items()))
+    monkeypatch.setattr(trees, "compare", lambda case: found[case.name])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    written = tmp_path / "rows.json"
+    options = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after"), "--part", "gallery"]
+    monkeypatch.setattr(sys, "argv", ["compare.py", *options, "--json", str(written)])
+    with pytest.raises(SystemExit) as raised:
+        trees.main()
+    assert raised.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:4] == [
+        "| gallery | fast | 100.00 | 99.00 | 0.990 |",
+        "| gallery | slow | 100.00 | 103.00 | **1.030** |",
+    ]
+    assert "- broken: failed in gallery: KeyError: 'broken'" in lines
+    assert lines[-1] == "1 of 3 are slower by more than 2%."
+    assert [row["name"] for row in json.loads(written.read_text())] == ["slow", "broken", "fast"]
+
+    monkeypatch.setattr(sys, "argv", ["compare.py", *options, "--only", "fast", "--seconds", "-1"])
+    with pytest.raises(SystemExit):
+        trees.main()
+    assert "- fast: failed in gallery: TimeoutError: left out" in capsys.readouterr().out
+
+
+def test_compare_counts_host_time(trees: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "HOST", [("times", ((2, 3),))])
+    monkeypatch.setattr(trees, "CALLS", 20)
+    rows = list(trees.compare_host("cpu", lambda: None, ""))
+    assert [row.name for row in rows] == ["times of 2x3", "times of 2x3 under autograd"]
+    assert all(row.before > 0 < row.after for row in rows)
+
+
+def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the call alone, and without the launches that are known from others."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    tiles = script("tiles")
+    heuristics, launch = (importlib.import_module(f"generated._runtime.{name}") for name in ("heuristics", "launch"))
+    known, device = launch.Launches.known, torch.device("cpu")
+    asked = (heuristics.Strided((), ()), heuristics.choose_stages)
+
+    def run() -> Any:
+        assert launch.Launches.known is not known
+        table, _ = asked
+        config = table.choose(64, 64, torch.float16, True, device)
+        stages = heuristics.choose_stages(config, 1, 1, device)
+        return config.kwargs["BLOCK_N"], stages, heuristics.persistent_programs(device)
+
+    assert tiles.as_chosen(run, tiles.choice("32x48x64/4/5/7"), "pointers")() == (48, 5, 7)
+    assert launch.Launches.known is known
+    assert heuristics.choose_stages is asked[1]
+
+
+def test_lines(tmp_path: Path) -> None:
+    """A definition counts as repeated where two operators have it, with its decorators, and the runtime once."""
+    lines = script("lines")
+    same = "import os\n\n\n@property\ndef f():\n    return 1\n"
+    for folder, name, text in (
+        ("one", "kernel.py", same),
+        ("one", "test_one.py", same),
+        ("two", "op.py", same + "\n\ndef g():\n    return 2\n"),
+        ("two", "bench_two.py", "def g():\n    return 3\n"),
+        ("_runtime", "launch.py", same),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text, encoding="utf-8")
+    sizes, repeated = lines.count(tmp_path)
+    assert sizes["one"] == {"code": 6, "test": 6}
+    assert sizes["two"] == {"code": 10, "bench": 2}
+    assert repeated == {"code": 6, "test": 3}
+    assert "| together | 24 | 9 | 37.5% |" in lines.table(tmp_path)
+    assert "2 operators, 6 lines of runtime, 30 in all." in lines.table(tmp_path)
