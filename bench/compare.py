@@ -1,18 +1,18 @@
-"""Two trees of generated operators, one after the other in one process: is a kernel or a call slower than it was?
+"""Two trees of generated operators in turns, in one process: is a kernel or a call slower than it was?
 
     python bench/compare.py --before DIR [--part gallery,shapes] [--only NAME] [--json FILE]
 
 DIR is a former generated/, or a checkout with one, of whatever layout:
 
-    git archive --prefix=before/ <commit> generated | tar x; python bench/compare.py --before before
+    git archive --prefix=build/before/ <commit> generated | tar x; python bench/compare.py --before build/before
 
 The parts are the gallery, with matrix products of 4,096; the cases of bench/shapes.py, products.py and backward.py, the
 last with what else of the gallery has gradients; and host: microseconds of host time a call, as bench/host.py has them.
 
-A call of each tree is captured as a CUDA graph, and the graphs are replayed in turns, so that neither launches nor a GPU
-that slows down are in the ratio; it is of medians, and what seems slower is measured in more rounds. What is not done
-when the time is up is left out, and told: then give the parts runs of their own. Ends with 1 where something failed, was
-left out, or is slower than the limit.
+A call of each tree is captured as a CUDA graph, and the graphs are replayed in turns, so that neither launches nor a
+GPU that slows down are in the ratio; it is of medians, and what seems slower is measured in more rounds. What is not
+done when the time is up is left out, and told: then give the parts runs of their own. Ends with 1 where something
+failed, was left out, or is slower than the limit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python bench/lines.py [DIR]
 
-DIR is a generated/, by default this checkout's, or a former one: what is now kernels.py and op.py was kernel.py. Blank
+DIR is a generated/ or a checkout with one, by default this one, or a former one: what is now kernels.py and op.py was kernel.py. Blank
 lines and headers count. A definition is a function or a class at the top of a module, with its decorators; one is
 repeated where two or more operators have the same bytes. The runtime counts once.
 """
@@ -89,8 +89,12 @@ def row(what: str, lines: int, repeated: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "generated", metavar="DIR")
-    print(table(parser.parse_args().folder))
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT, metavar="DIR")
+    folder = parser.parse_args().folder
+    home = folder / "generated" if (folder / "generated").is_dir() else folder
+    if not any(home.glob("*/__init__.py")):
+        parser.error(f"{home} has no operators")
+    print(table(home))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -333,6 +335,63 @@ def test_compare_calls_both_trees(trees: Any) -> None:
     torch.manual_seed(0)
     after = trees.call_of(backward, "after")()[0]
     torch.testing.assert_close(after, before * 1.5)
+
+
+class Clock:
+    """Stands for a GPU, and for what of torch.cuda times calls and graphs on one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock, self.now, self.replayed = self, 0.0, []
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None: ...
+
+            def record(self) -> None:
+                self.at = clock.now
+
+            def synchronize(self) -> None: ...
+
+            def elapsed_time(self, end: Any) -> float:
+                return float(end.at - self.at)
+
+        class Graph:
+            def replay(self) -> None:
+                clock.now += self.taken
+                clock.replayed.append(self)
+
+        @contextlib.contextmanager
+        def capture(graph: Graph, stream: object) -> Any:
+            start = clock.now
+            yield
+            graph.taken = clock.now - start
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, stand_in in {
+            "Event": Event,
+            "CUDAGraph": Graph,
+            "Stream": lambda: stream,
+            "current_stream": lambda: stream,
+            "stream": lambda stream: contextlib.nullcontext(),
+            "graph": capture,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+@pytest.mark.parametrize(("taken", "rounds"), [((0.5, 0.5), 7), ((0.01, 0.02), 21), ((30.0, 20.0), 7)])
+def test_compare_takes_turns(
+    taken: tuple[float, float], rounds: int, trees: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of short calls a graph has many, and what seems slower is measured in more rounds."""
+    clock = Clock(monkeypatch)
+
+    def call_of(case: Any, tree: str) -> Any:
+        milliseconds = taken[tree == "after"]
+        return lambda: setattr(clock, "now", clock.now + milliseconds)
+
+    monkeypatch.setattr(trees, "call_of", call_of)
+    assert trees.compare(trees.Case("it", "times", ())) == pytest.approx([1000 * one for one in taken])
+    turns = [graph for graph, _ in itertools.groupby(map(id, clock.replayed))]
+    assert len(turns) == 2 + rounds  # After one each; the last of a round is the first of the next.
 
 
 def test_compare_refuses_a_folder_without_operators(trees: Any, tmp_path: Path) -> None:
