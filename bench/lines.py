@@ -2,9 +2,9 @@
 
     python bench/lines.py [DIR]
 
-DIR is a generated/ or a checkout with one, by default this one, or a former one: what is now kernels.py and op.py was kernel.py. Blank
-lines and headers count. A definition is a function or a class at the top of a module, with its decorators; one is
-repeated where two or more operators have the same bytes. The runtime counts once.
+DIR is a generated/, or a checkout with one, as this is by default; also a former one, in which kernel.py was what
+kernels.py and op.py are. Blank lines and headers count. A definition is a function or a class at the top of a module,
+with its decorators; one is repeated where two or more operators have the same bytes. The runtime counts once.
 """
 
 from __future__ import annotations
