@@ -30,7 +30,7 @@ from .types_grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 
 # Names that an emitted module needs for itself: everywhere, and in kernels and wrappers.
 MODULES = frozenset(
-    "torch triton tl math functools typing contextlib itertools configs self"
+    "torch triton tl math functools typing contextlib itertools configs gemm self"
     " Any Callable Literal Sequence TYPE_CHECKING".split()
 )
 LOCALS = frozenset(
