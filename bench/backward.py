@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 import triton
+from products import operator
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 F: Any = torch.nn.functional
 LENGTHS = (256, 1024, 4096, 16384, 65536)
-Case = tuple[str, Callable[..., Any], Callable[..., Any], list[torch.Tensor], float]
+Case = tuple[str, str, Callable[..., Any], list[torch.Tensor], float]
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -30,22 +31,16 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def cases(elements: int) -> Iterator[Case]:
-    """Name, ours, torch's, the inputs, and how often the elements move at least."""
-    from generated.gelu import gelu
-    from generated.layer_norm import layer_norm
-    from generated.rms_norm import rms_norm
-    from generated.softmax import softmax
-    from generated.swiglu import swiglu
-
+    """Name, our operator, torch's function, the inputs, and how often the elements move at least."""
     for n in LENGTHS:
         x, weight, bias = draw(elements // n, n), draw(n), draw(n)
-        yield f"rms_norm, rows of {n}", rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), [x, weight], 3
+        yield f"rms_norm, rows of {n}", "rms_norm", lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), [x, weight], 3
         names = [x, weight, bias]
-        yield f"layer_norm, rows of {n}", layer_norm, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), names, 3
+        yield f"layer_norm, rows of {n}", "layer_norm", lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), names, 3
     for n in (1024, 4096, 16384):
-        yield f"softmax, rows of {n}", softmax, lambda x: torch.softmax(x, -1), [draw(elements // n, n)], 3
-    yield "gelu", gelu, F.gelu, [draw(elements)], 3
-    yield "swiglu", swiglu, lambda a, b: F.silu(a) * b, [draw(elements), draw(elements)], 5
+        yield f"softmax, rows of {n}", "softmax", lambda x: torch.softmax(x, -1), [draw(elements // n, n)], 3
+    yield "gelu", "gelu", F.gelu, [draw(elements)], 3
+    yield "swiglu", "swiglu", lambda a, b: F.silu(a) * b, [draw(elements), draw(elements)], 5
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
@@ -77,7 +72,7 @@ def losses() -> Iterator[tuple[int, list[float]]]:
     """Columns, and the milliseconds of cross_entropy forward and backward on 4,096 rows, as LOSSES has them."""
     from generated.cross_entropy import cross_entropy
     from generated.cross_entropy_in_place import cross_entropy_in_place
-    from generated.cross_entropy_in_place import kernel as in_place
+    from generated.cross_entropy_in_place import op as in_place
 
     made: Any = Made
     for columns in (32768, 131072, 262144):
@@ -115,9 +110,9 @@ def main() -> None:
     source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     ceiling = 2 * source.numel() / milliseconds(source.clone) * 1e-6
     lines = [f"Copy ceiling {ceiling:,.0f} GB/s.", "", "| backward of | ours | torch |", "|---|--:|--:|"]
-    for name, ours, torchs, tensors, moves in cases(options.elements):
+    for name, op, torchs, tensors, moves in cases(options.elements):
         shares = []
-        for function in (ours, torchs):
+        for function in (operator(op), torchs):
             shares.append(moves * options.elements * 2 / backward_milliseconds(function, tensors) * 1e-6 / ceiling)
         lines.append(f"| {name} | {shares[0]:.0%} | {shares[1]:.0%} |")
         print(lines[-1], flush=True)

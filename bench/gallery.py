@@ -27,7 +27,7 @@ import triton
 
 ROOT = Path(__file__).resolve().parent.parent
 DTYPE = torch.bfloat16
-COLUMNS = ("ours", "torch", "compile", "copy")  # as PROVIDERS of a benchmark has them
+COLUMNS = ("ours", "torch", "compile", "copy")  # as a benchmark has its providers
 SLOWER = 0.97  # of torch.compile's rate: below it an operator is set in bold
 
 
@@ -47,8 +47,16 @@ class Row:
 
 def bound_by_memory() -> list[str]:
     """The gallery but for matrix products, which bench/products.py measures."""
-    names = sorted(path.stem for path in (ROOT / "specs").glob("*.toml"))
-    return [name for name in names if "POINTERS" not in (ROOT / "generated" / name / "configs.py").read_text()]
+    return [name for name in operators() if benchmark(name).argument == "elements"]
+
+
+def operators() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "specs").glob("*.toml"))
+
+
+def benchmark(name: str) -> Any:
+    """What the benchmark of an operator says."""
+    return importlib.import_module(f"generated.{name}.bench_{name}").BENCHMARK
 
 
 def main() -> None:
@@ -60,8 +68,8 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(4, "bench/gallery.py needs a GPU\n")
-    names = options.ops.split(",") if options.ops else bound_by_memory()
     sys.path.insert(0, str(ROOT))
+    names = options.ops.split(",") if options.ops else bound_by_memory()
     rows = []
     for name in names:
         rows.append(measure(name, options.numel))
@@ -80,18 +88,18 @@ def main() -> None:
 def measure(name: str, numel: int) -> Row:
     row = Row(name)
     with noted(row, "inputs"):
-        bench = importlib.import_module(f"generated.{name}.bench_{name}")
-        row.shapes = [" x ".join(map(str, tensor.shape)) for tensor in bench.make(numel, dtype=DTYPE)]
-        for column, provider in zip(COLUMNS, bench.PROVIDERS, strict=True):
+        bench = benchmark(name)
+        row.shapes = [" x ".join(map(str, tensor.shape)) for tensor in bench.inputs(elements=numel, dtype=DTYPE)]
+        for column, provider in zip(COLUMNS, bench.providers, strict=True):
             with noted(row, column):
-                row.rates[column] = bench.measure(numel, provider, dtype=DTYPE)[0]
+                row.rates[column] = bench.measure(provider, elements=numel, dtype=DTYPE)[0]
     torch.cuda.empty_cache()
     return row
 
 
 @contextlib.contextmanager
-def noted(row: Row, what: str) -> Iterator[None]:
-    """Keeps what is raised inside for the row, so that the others go on."""
+def noted(row: Any, what: str) -> Iterator[None]:
+    """Adds what is raised inside to the row's errors, so that the others go on."""
     try:
         yield
     except Exception as error:

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 F: Any = torch.nn.functional
 RUN, ROUNDS = 20, 5
+REGISTERED = "registered_ops"  # the package of operators of torch.library, with the runtime beside them
 Call = Callable[[], Any]
 
 
@@ -43,7 +44,7 @@ def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any
     yield "rms_norm", rms_norm, [x, weight]
     sys.path.insert(0, registered)
     for kind in ("custom_op", "triton_op"):
-        module = importlib.import_module(f"rms_norm_{kind}")
+        module = importlib.import_module(f"{REGISTERED}.rms_norm_{kind}")
         yield f"rms_norm as a {kind}", getattr(module, f"rms_norm_{kind}"), [x, weight]
     yield "F.rms_norm", lambda x, w: F.rms_norm(x, (1024,), w, 1e-6), [x, weight]
     yield "softmax", softmax, [x]
@@ -59,14 +60,18 @@ def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any
 def write_registered(folder: Path) -> None:
     from tritongen.compile import generate
     from tritongen.read import read_spec
+    from tritongen.runtime import runtime_files
 
+    written = {"_runtime": runtime_files()}
     text = (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8")
     for kind in ("custom_op", "triton_op"):
         name = f"rms_norm_{kind}"
         spec = text.replace('name = "rms_norm"', f'name = "{name}"', 1)
-        home = folder / name
-        home.mkdir()
-        files = generate(read_spec(name, f'{spec}\n[torch]\nregister = "{kind}"\nnamespace = "of_the_bench"\n'))
+        registered = f'{spec}\n[torch]\nregister = "{kind}"\nnamespace = "of_the_bench"\n'
+        written[name] = generate(read_spec(name, registered))
+    for name, files in written.items():
+        home = folder / REGISTERED / name
+        home.mkdir(parents=True)
         for file, content in files.items():
             (home / file).write_text(content, encoding="utf-8")
 

@@ -9,10 +9,12 @@ drawn for each round, since a GPU slows down as it warms up, and the medians of 
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,27 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 F: Any = torch.nn.functional
 ROUNDS = 9
-Case = tuple[str, float, Callable[[], Any], dict[str, Callable[[], Any]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an operator, how many operations it takes, and what of torch's does the same."""
+
+    operator: str
+    what: str
+    operations: float
+    inputs: tuple[torch.Tensor, ...]
+    peers: Mapping[str, Callable[[], Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator} {self.what}"
+
+
+def operator(name: str, package: str = "generated") -> Callable[..., Any]:
+    """The function of an operator."""
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{name}"), name)
+    return found
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -39,11 +61,9 @@ def matrices(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> tuple[t
 
 
 def product(m: int, n: int, k: int, layout: str, dtype: torch.dtype = torch.bfloat16) -> Case:
-    from generated.matmul import matmul
-
     a, b = matrices(m, n, k, layout, dtype)
-    name = f"matmul {layout} {m}x{n}x{k} {str(dtype)[6:]}"
-    return name, 2 * m * n * k, partial(matmul, a, b), {"cuBLAS": partial(torch.matmul, a, b)}
+    what = f"{layout} {m}x{n}x{k} {str(dtype)[6:]}"
+    return Case("matmul", what, 2 * m * n * k, (a, b), {"cuBLAS": partial(torch.matmul, a, b)})
 
 
 def products() -> Iterator[Case]:
@@ -68,54 +88,44 @@ def products() -> Iterator[Case]:
 
 
 def batches() -> Iterator[Case]:
-    from generated.batched_matmul import batched_matmul
-
     for batch, m, n, k in ((64, 1024, 1024, 128), (32, 2048, 2048, 2048)):
         a, b = draw(batch, m, k), draw(batch, k, n)
-        name = f"batched_matmul {batch}x{m}x{n}x{k} bfloat16"
         peers = {"cuBLAS": partial(torch.matmul, a, b)}
-        yield name, 2 * batch * m * n * k, partial(batched_matmul, a, b), peers
+        yield Case("batched_matmul", f"{batch}x{m}x{n}x{k} bfloat16", 2 * batch * m * n * k, (a, b), peers)
 
 
 def layers() -> Iterator[Case]:
-    from generated.linear_gelu import linear_gelu
-    from generated.linear_silu_mul import linear_silu_mul
-
     m, n, k = 4096, 16384, 4096
     x, weight, bias = draw(m, k), draw(n, k) / 64, draw(n)
     peers = {
         "cuBLASLt with its epilogue": lambda: torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True),
         "F.gelu(F.linear)": lambda: F.gelu(F.linear(x, weight, bias)),
     }
-    yield f"linear_gelu {m}x{n}x{k} bfloat16", 2 * m * n * k, lambda: linear_gelu(x, weight, bias), peers
+    yield Case("linear_gelu", f"{m}x{n}x{k} bfloat16", 2 * m * n * k, (x, weight, bias), peers)
     gate, up = draw(n, k) / 64, draw(n, k) / 64
     compiled = torch.compile(lambda x, gate, up: F.silu(x @ gate.T) * (x @ up.T), mode="max-autotune-no-cudagraphs")
     peers = {
         "torch": lambda: F.silu(x @ gate.T) * (x @ up.T),
         "torch.compile max-autotune": lambda: compiled(x, gate, up),
     }
-    yield f"linear_silu_mul {m}x{n}x{k} bfloat16", 4 * m * n * k, lambda: linear_silu_mul(x, gate, up), peers
+    yield Case("linear_silu_mul", f"{m}x{n}x{k} bfloat16", 4 * m * n * k, (x, gate, up), peers)
 
 
 def scaled() -> Iterator[Case]:
     """Of float8: with a scale for each row and column, and with one for 128 elements of a row and for 128 by 128."""
-    from generated.fp8_matmul_blocks import fp8_matmul_blocks
-    from generated.fp8_matmul_scaled import fp8_matmul_scaled
-
     for size in (4096, 8192):
         a, b = (draw(size, size).to(torch.float8_e4m3fn) for _ in range(2))
         a_scale, b_scale = (torch.rand(size, device="cuda") for _ in range(2))
         torchs = partial(torch._scaled_mm, a, b.T, a_scale[:, None], b_scale[None, :], out_dtype=torch.bfloat16)
         fast = {"torch._scaled_mm, fast sums": partial(torchs, use_fast_accum=True)}
         peers = {"torch._scaled_mm": torchs, **fast}
-        name = f"fp8_matmul_scaled {size}x{size}x{size} float8_e4m3fn"
-        yield name, 2 * size**3, partial(fp8_matmul_scaled, a, b, a_scale, b_scale), peers
+        what = f"{size}x{size}x{size} float8_e4m3fn"
+        yield Case("fp8_matmul_scaled", what, 2 * size**3, (a, b, a_scale, b_scale), peers)
         a_scale, b_scale = (torch.rand(rows, size // 128, device="cuda") for rows in (size, size // 128))
         x = (a.float() * a_scale.repeat_interleave(128, 1)).bfloat16()
         w = (b.float() * b_scale.repeat_interleave(128, 0).repeat_interleave(128, 1)).bfloat16()
         peers = {"cuBLAS of the same in bfloat16": partial(torch.matmul, x, w.T), **fast}
-        name = f"fp8_matmul_blocks {size}x{size}x{size} float8_e4m3fn"
-        yield name, 2 * size**3, partial(fp8_matmul_blocks, a, b, a_scale, b_scale), peers
+        yield Case("fp8_matmul_blocks", what, 2 * size**3, (a, b, a_scale, b_scale), peers)
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
@@ -125,7 +135,7 @@ def milliseconds(run: Callable[[], Any]) -> float:
 def cases(only: str) -> Iterator[Case]:
     """The cases whose name has a text in it."""
     for part in (products, batches, layers, scaled):
-        yield from (case for case in part() if only in case[0])
+        yield from (case for case in part() if only in case.name)
 
 
 def rates(runs: dict[str, Callable[[], Any]], operations: float, rounds: int = ROUNDS) -> dict[str, float]:
@@ -144,11 +154,12 @@ def main() -> None:
     options = parser.parse_args()
     rows = ["| case | ours, TFLOP/s | torch's | ratio |", "|---|--:|--:|--:|"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    for name, operations, ours, peers in cases(options.only):
+    for case in cases(options.only):
+        name, peers, ours = case.name, case.peers, partial(operator(case.operator), *case.inputs)
         got, want = ours(), next(iter(peers.values()))()
         error = float((got.float() - want.float()).abs().max() / want.float().abs().max())
         assert error < 2e-2, f"{name}: off by {error}"
-        rate = rates({"": ours, **peers}, operations)
+        rate = rates({"": ours, **peers}, case.operations)
         text = ", ".join(f"{peer} {rate[peer]:,.0f}" for peer in peers)
         ratios = ", ".join(f"{rate[''] / rate[peer]:.2f}" for peer in peers)
         rows.append(f"| {name} | {rate['']:,.0f} | {text} | {ratios} |")

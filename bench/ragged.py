@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from products import operator
 from triton.runtime.jit import JITFunction
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -148,10 +149,10 @@ def main() -> None:
         if options.only in op
     ]
     for op, shapes, dtype, apart in cases:
-        module = importlib.import_module(f"generated.{op}.kernel")
-        there |= {name for name in vars(module) if name.endswith("_kernel")}
+        kernels = importlib.import_module(f"generated.{op}.kernels")
+        there |= {name for name in vars(kernels) if name.endswith("_kernel")}
         arguments = inputs(op, shapes, dtype, apart)
-        results = getattr(module, op)(*arguments)
+        results = operator(op)(*arguments)
         results = [result for result in torch.utils._pytree.tree_leaves(results) if result.requires_grad]
         torch.autograd.backward(results, [torch.randn_like(result) for result in results])
         torch.cuda.synchronize()

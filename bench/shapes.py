@@ -9,18 +9,17 @@ same run, each as ours / torch / torch.compile.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
+from gallery import ROOT, benchmark
 
-ROOT = Path(__file__).resolve().parent.parent
 LENGTHS = [2**n for n in range(8, 19, 2)]
 ROWWISE = ("softmax", "log_softmax", "layer_norm", "rms_norm", "fused_add_rms_norm", "sum", "argmax", "logsumexp")
-REDUCED = {
+REDUCTIONS = ("sum", "amax", "argmax", "var")
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "[8192, 8192], last": lambda x: x.view(8192, 8192),
     "[8192, 8192], first": lambda x: x.view(8192, 8192).T,
     "[8192, 8192], all": lambda x: x.view(1, -1),
@@ -38,39 +37,38 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.exit(4, "bench/shapes.py needs a GPU\n")
     sys.path.insert(0, str(ROOT))
-    copy = bench("softmax").copy_rate()[0]
+    copy = benchmark("softmax").ceiling()[0]
     print(f"Copy ceiling {copy:,.0f} GB/s. Each cell: ours / torch / torch.compile, % of it.\n")
     head = "|".join(f" {length:,} " for length in LENGTHS)
     print(f"| row length |{head}|\n|---|{'--:|' * len(LENGTHS)}")
     for name in ROWWISE:
         cells = [by_length(name, options.numel, length, copy) for length in LENGTHS]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-    names = ("sum", "amax", "argmax", "var")
-    print(f"\n| 2^26 elements, over | {' | '.join(names)} |\n|---|{'--:|' * len(names)}")
-    flat = torch.randn(2**26, device="cuda").bfloat16()
-    for what, view in REDUCED.items():
-        cells = [reduced(name, view(flat), copy) for name in names]
+    print(f"\n| 2^26 elements, over | {' | '.join(REDUCTIONS)} |\n|---|{'--:|' * len(REDUCTIONS)}")
+    for what, x in views():
+        cells = [reduced(name, x, copy) for name in REDUCTIONS]
         print(f"| {what} | {' | '.join(cells)} |", flush=True)
 
 
-def bench(name: str) -> Any:
-    return importlib.import_module(f"generated.{name}.bench_{name}")
-
-
 def by_length(name: str, numel: int, length: int, copy: float) -> str:
-    module = bench(name)
-    rates = [module.measure(numel, provider, length, torch.bfloat16)[0] for provider in module.PROVIDERS[:3]]
-    return cell(rates, copy)
+    bench = benchmark(name)
+    made = {"elements": numel, bench.row: length, "dtype": torch.bfloat16}
+    return cell([bench.measure(provider, **made)[0] for provider in bench.providers[:3]], copy)
+
+
+def views() -> Iterator[tuple[str, torch.Tensor]]:
+    """What is reduced over its last axis, which is another axis of the memory behind it."""
+    flat = torch.randn(2**26, device="cuda").bfloat16()
+    for what, view in VIEWS.items():
+        yield what, view(flat)
 
 
 def reduced(name: str, x: torch.Tensor, copy: float) -> str:
-    """Over the last axis of a view, which is another axis of the memory behind it."""
-    module = bench(name)
-    torch.compiler.reset()
-    ours: Callable[..., Any] = getattr(importlib.import_module(f"generated.{name}"), name)
-    functions = (ours, module.reference, torch.compile(module.reference, dynamic=False))
-    count = module.moved(x, ours(x))
-    return cell([module.rates(lambda run=function: run(x), count)[0] for function in functions], copy)
+    from generated._runtime.benchmarking import quantiles
+
+    bench = benchmark(name)
+    work = bench.work((x,), backward=False, size=x.numel())
+    return cell([quantiles(partial(bench.function(provider), x), work)[0] for provider in bench.providers[:3]], copy)
 
 
 def cell(rates: list[float], copy: float) -> str:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import torch
 import triton
-from products import ROUNDS, cases, rates
+from products import ROUNDS, cases, operator, rates
 from triton.runtime.errors import OutOfResources
 
 
@@ -45,34 +44,38 @@ def choice(text: str) -> Choice:
     return Choice(text, triton.Config(blocks, num_warps=warps, num_stages=stages), programs or None)
 
 
-def as_chosen(
-    run: Callable[[], Any], kernel: ModuleType, configs: ModuleType, one: Choice, by: str
-) -> Callable[[], Any]:
-    """A call of an operator with its rules saying one choice. Raises OutOfResources where that does not fit."""
-    module: Any = configs
-    launches: Any = kernel
-    known: dict[Any, Any] = {}
-    said: dict[str, Any] = {}
+def rules(one: Choice, by: str) -> Iterator[tuple[Any, str, Any]]:
+    """What the runtime is to say for one choice: the owner of a rule, its name, and the rule."""
+    from generated._runtime import heuristics
+
     if by == "pointers":
-        said["use_descriptors"] = lambda *_: False
+        yield heuristics, "use_tma", lambda *_: False
     if one.config is not None:
-        said |= dict.fromkeys(("choose_descriptors", "choose_pointers"), lambda *_: one.config)
-        said["choose_stages"] = lambda config, *_: config.num_stages
+        for table in (heuristics.Tma, heuristics.Strided):
+            yield table, "choose", lambda *_: one.config
+        yield heuristics, "choose_stages", lambda config, *_: config.num_stages
     if one.programs is not None:
-        said["resident_programs"] = lambda _: one.programs
+        yield heuristics, "persistent_programs", lambda _: one.programs
     if not one.shares:
-        said["choose_shares"] = lambda *_: (0, 0, 0, 0)
-    said = {name: rule for name, rule in said.items() if hasattr(module, name)}
+        yield heuristics, "choose_stream_k", lambda *_: (0, 0, 0, 0)
+
+
+def as_chosen(run: Callable[[], Any], one: Choice, by: str) -> Callable[[], Any]:
+    """A call of an operator with the rules saying one choice. Raises OutOfResources where that does not fit."""
+    from generated._runtime.launch import Launches
+
+    known: dict[Any, Any] = {}
+    said = [(Launches, "known", known), *rules(one, by)]
+    own = [(owner, name, vars(owner)[name]) for owner, name, _ in said]
 
     def chosen() -> Any:
-        rules = {name: getattr(module, name) for name in said}
-        own, launches._Launches.known = launches._Launches.known, known
-        vars(module).update(said)
+        for owner, name, rule in said:
+            setattr(owner, name, rule)
         try:
             return run()
         finally:
-            launches._Launches.known = own
-            vars(module).update(rules)
+            for owner, name, rule in own:
+                setattr(owner, name, rule)
 
     chosen()
     return chosen
@@ -87,15 +90,13 @@ def main() -> None:
     options = parser.parse_args()
     choices = [Choice("as the rule says", None, None), *options.tiles]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    for name, operations, ours, peers in cases(options.only):
-        operator = name.split()[0]
-        kernel, configs = (importlib.import_module(f"generated.{operator}.{file}") for file in ("kernel", "configs"))
-        runs = dict(peers)
+    for case in cases(options.only):
+        runs = dict(case.peers)
         for one in choices:
             with contextlib.suppress(OutOfResources):  # What does not fit is left out.
-                runs[one.name] = as_chosen(ours, kernel, configs, one, options.by)
-        print(f"\n{name}, TFLOP/s")
-        for label, rate in rates(runs, operations, options.rounds).items():
+                runs[one.name] = as_chosen(partial(operator(case.operator), *case.inputs), one, options.by)
+        print(f"\n{case.name}, TFLOP/s")
+        for label, rate in rates(runs, case.operations, options.rounds).items():
             print(f"  {rate:7,.0f}  {label}", flush=True)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -21,10 +23,11 @@ if DEVICE == "cpu":
 
 from tritongen.compile import generate  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
+from tritongen.runtime import runtime_files  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
-PRODUCTS = [name for name in GALLERY if "POINTERS" in (ROOT / "generated" / name / "configs.py").read_text()]
+PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -32,6 +35,10 @@ BFLOAT16 = 2  # bytes
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("home")
+    runtime = folder / PACKAGE / "_runtime"
+    runtime.mkdir(parents=True)
+    for file, text in runtime_files().items():
+        (runtime / file).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     yield folder / PACKAGE
     sys.path.remove(str(folder))
@@ -49,20 +56,28 @@ def written(home: Path, name: str) -> Path:
 
 
 @pytest.fixture
-def load(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports an operator's benchmark, which is to work where the tests do."""
+def harness(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the benchmarks share, which is to work where the tests do."""
+    module = importlib.import_module(f"{PACKAGE}._runtime.benchmarking")
+    monkeypatch.setattr(module, "DEVICE", DEVICE)
+    return module
+
+
+@pytest.fixture
+def load(home: Path, harness: Any) -> Any:
+    """Imports what an operator's benchmark says."""
 
     def found(name: str) -> Any:
         written(home, name)
-        bench = importlib.import_module(f"{PACKAGE}.{name}.bench_{name}")
-        monkeypatch.setattr(bench, "DEVICE", DEVICE)
-        return bench
+        return importlib.import_module(f"{PACKAGE}.{name}.bench_{name}").BENCHMARK
 
     return found
 
 
-def kernel(bench: Any, name: str) -> Any:
-    return getattr(bench, name, None) or getattr(bench, f"{name}_op")
+@pytest.fixture
+def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures how much work there is, and no time."""
+    monkeypatch.setattr(harness, "quantiles", lambda run, work: [work])
 
 
 @pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, "outer"]])
@@ -70,27 +85,27 @@ def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
     bench = load(name)
     for dtype in (torch.bfloat16, torch.float32):
-        tensors = bench.make(2**14, dtype=dtype)
+        tensors = bench.inputs(elements=2**14, dtype=dtype)
         assert max(tensor.numel() for tensor in tensors) == 2**14
         assert dtype in {tensor.dtype for tensor in tensors}
         assert {tensor.dtype for tensor in tensors} <= {dtype, torch.bool, torch.int64}
         assert all(tensor.device.type == DEVICE for tensor in tensors)
-    again = bench.make(2**14, dtype=torch.float32)
+    again = bench.inputs(elements=2**14, dtype=torch.float32)
     assert all(map(torch.equal, tensors, again))
     assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_products(name: str, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("counted")
+def test_products(name: str, load: Any) -> None:
     """Matrices of such a size, and as many operations as they take."""
     bench = load(name)
-    monkeypatch.setattr(bench, "rates", lambda run, operations: [operations])
-    tensors = bench.make(256)
-    (operations,) = bench.measure(256, "torch")
-    results = kernel(bench, name)(*tensors)
+    tensors = bench.inputs(size=256)
+    (operations,) = bench.measure("torch", size=256)
+    results = bench.op(*tensors)
     first = results[0] if isinstance(results, tuple) else results
     count = 2 if name == "linear_silu_mul" else 1
-    assert operations == 2 * count * first.numel() * 256
+    assert operations == pytest.approx(2 * count * first.numel() * 256 * 1e-12)
     assert {x for report in bench.reports([256]) for x in report.x_names} == {"size"}
 
 
@@ -113,11 +128,10 @@ def test_shapes(name: str, shapes: list[tuple[int, ...]], load: Any) -> None:
     assert [tuple(tensor.shape) for tensor in load(name).make(2**16)] == shapes
 
 
-def test_shapes_of_many_elements(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rope := load("rope"), "DEVICE", "meta")
-    assert [tensor.shape for tensor in rope.make(2**28)] == [(512, 4096, 128), (4096, 64), (4096, 64)]
-    monkeypatch.setattr(tril := load("tril"), "DEVICE", "meta")
-    assert [tensor.shape for tensor in tril.make(2**28)] == [(16, 4096, 4096)]
+def test_shapes_of_many_elements(load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "DEVICE", "meta")
+    assert [tensor.shape for tensor in load("rope").make(2**28)] == [(512, 4096, 128), (4096, 64), (4096, 64)]
+    assert [tensor.shape for tensor in load("tril").make(2**28)] == [(16, 4096, 4096)]
 
 
 def test_length_of_rows(load: Any) -> None:
@@ -129,10 +143,10 @@ def test_length_of_rows(load: Any) -> None:
 
 
 def test_values_lie_where_the_spec_says(load: Any) -> None:
-    logits, target = load("cross_entropy").make(2**14, V=64)
+    logits, target = load("cross_entropy").inputs(elements=2**14, V=64)
     assert logits.min() < -3 < 3 < logits.max()
     assert (target.min(), target.max()) == (0, 63)
-    x, target = load("kl_div").make(2**14)
+    x, target = load("kl_div").inputs(elements=2**14)
     assert x.max() <= 0 <= target.min()
 
 
@@ -159,47 +173,92 @@ def test_other_dtypes(dtype: torch.dtype, load: Any) -> None:
         ("rope", 2 * 8192 * BFLOAT16 + 2 * 64 * 64 * BFLOAT16),
     ],
 )
-def test_bytes(name: str, count: int, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("counted")
+def test_bytes(name: str, count: int, load: Any) -> None:
     bench = load(name)
-    monkeypatch.setattr(bench, "rates", lambda _, count: [count])
-    assert bench.measure(8192, bench.PROVIDERS[0]) == [count]
-    assert bench.measure(8192, "torch") == [count]
+    for provider in bench.providers[:2]:
+        assert bench.measure(provider, elements=8192) == pytest.approx([count * 1e-9])
 
 
-def test_rates(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliseconds become GB/s: the median, the lower and the higher end."""
-    bench = load("gelu")
-    monkeypatch.setattr(bench.triton.testing, "do_bench", lambda _, quantiles: [1 + q for q in quantiles])
-    assert bench.rates(lambda: None, 3 * 10**9) == pytest.approx([2000, 3000 / 1.8, 2500])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gelu", 3 * 8192 * BFLOAT16),  # x; dy and dx
+        ("softmax", 3 * 8192 * BFLOAT16),  # y; dy and dx
+        ("swiglu", 5 * 8192 * BFLOAT16),  # a and b; dy, da and db
+        ("sum", 8192 * BFLOAT16 + 2 * BFLOAT16),  # dy and dx alone
+        ("masked_fill", 2 * 8192 * BFLOAT16 + 8192),  # the mask; dy and dx
+    ],
+)
+@pytest.mark.usefixtures("counted")
+def test_bytes_of_the_backward(name: str, count: int, load: Any) -> None:
+    """What it reads of the forward is counted, which may be less or other than the inputs."""
+    bench = load(name)
+    for provider in bench.providers[:2]:
+        assert bench.measure(provider, elements=8192, backward=True) == pytest.approx([count * 1e-9])
+
+
+@pytest.mark.usefixtures("counted")
+def test_operations_of_the_backward(load: Any) -> None:
+    """Each factor's gradient takes as many as the product."""
+    forward, backward = (load("matmul").measure("torch", backward, size=64) for backward in (False, True))
+    assert backward == pytest.approx([2 * forward[0]])
+
+
+def test_backward_is_measured_where_it_can_be_repeated(load: Any) -> None:
+    assert load("cross_entropy").wrt == (0,)
+    assert not load("cross_entropy_in_place").wrt
+    assert not load("argmax").wrt
+
+
+@pytest.mark.parametrize("name", ["gelu", "cross_entropy", "linear_gelu", "rms_norm"])
+def test_same_gradients_as_the_peer(name: str, load: Any, harness: Any) -> None:
+    bench = load(name)
+    tensors = bench.inputs(**{bench.argument: 128 if name == "linear_gelu" else 8192}, dtype=torch.float32)
+    found = []
+    for provider in bench.providers[:2]:
+        torch.manual_seed(1)
+        found.append(harness.Graph.of(bench.function(provider), tensors, bench.wrt).backward())
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
+
+
+def test_rates(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds become work per second: the median, the lower and the higher end."""
+    monkeypatch.setattr(harness.triton.testing, "do_bench", lambda _, quantiles: [1 + q for q in quantiles])
+    assert harness.quantiles(lambda: None, 3) == pytest.approx([2000, 3000 / 1.8, 2500])
 
 
 @pytest.mark.parametrize("name", ["clamp", "cross_entropy", "fused_add_rms_norm", "kl_div", "rope", "sum", "where"])
 def test_same_values_as_the_peer(name: str, load: Any) -> None:
     """What is timed against each other computes the same."""
     bench = load(name)
-    tensors = bench.make(8192, dtype=torch.float32)
-    params = getattr(bench, "PARAMS", {})
-    got, want = kernel(bench, name)(*tensors, **params), bench.reference(*tensors, **params)
+    tensors = bench.inputs(elements=8192, dtype=torch.float32)
+    got, want = (bench.function(provider)(*tensors) for provider in bench.providers[:2])
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["softmax", "all"])
 def test_report(
-    name: str, load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    load: Any,
+    harness: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")
     bench = load(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(bench, "measure", lambda elements, provider, N=4096, dtype=None: [900.0, 800.0, 950.0])
-    monkeypatch.setattr(bench, "copy_rate", lambda: [1000.0, 990.0, 1010.0])
+    monkeypatch.setattr(harness.ByBytes, "measure", lambda bench, provider, **_: [900.0, 800.0, 950.0])
+    monkeypatch.setattr(harness, "copy_rate", lambda: [1000.0, 990.0, 1010.0])
     saved = tmp_path / "new" / "results"
     monkeypatch.setattr(sys, "argv", ["bench", "--sizes", "4096", "8192", "--save-path", str(saved)])
     bench.main()
     files = [f"{name}-{x}.{kind}" for x in ("N", "elements") for kind in ("csv", "png")]
     assert sorted(path.name for path in saved.iterdir()) == sorted([*files, "results.html"])
     printed = capsys.readouterr().out
-    assert "copy ceiling, 1,000 GB/s" in printed
+    assert "Shares of torch's copy, 1,000 GB/s" in printed
     assert "90.0%" in printed
 
 
@@ -210,20 +269,28 @@ def test_run_as_a_script_without_a_gpu(home: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (4, "bench_sum.py needs a GPU\n")
 
 
+def script(name: str) -> Any:
+    """One of the repository's own benchmarks."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
 def test_gallery_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """One provider fails, another operator cannot be imported; the third is slow."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    gallery = importlib.import_module("gallery")
-    sys.path.remove(str(ROOT / "bench"))
+    gallery = script("gallery")
 
     def benchmark(compiled: float | None) -> Any:
-        def measure(_: int, provider: str, dtype: torch.dtype) -> list[float]:
+        def measure(provider: str, elements: int, dtype: torch.dtype) -> list[float]:
             if provider == "torch.compile" and compiled is None:
                 raise RuntimeError("no luck\nat all")
             return [{"torch.compile": compiled or 0.0, "torch's copy": 3000.0}.get(provider, 1500.0)]
 
         providers = ["it", "torch", "torch.compile", "torch's copy"]
-        return SimpleNamespace(PROVIDERS=providers, measure=measure, make=lambda n, dtype: (torch.zeros(4, n),))
+        inputs = {"inputs": lambda elements, dtype: (torch.zeros(4, elements),)}
+        return SimpleNamespace(BENCHMARK=SimpleNamespace(providers=providers, measure=measure, **inputs))
 
     for name, compiled in (("broken", None), ("slow", 2000.0)):
         monkeypatch.setitem(sys.modules, f"generated.{name}.bench_{name}", benchmark(compiled))
@@ -237,3 +304,176 @@ def test_gallery_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
     ops = json.loads(json.dumps(gallery.record(rows, run, 3000.0), allow_nan=False))["ops"]
     assert ops["slow"]["ours_over_compile"] == 0.75
     assert ops["broken"]["gb_per_s"] == {"ours": 1500.0, "torch": 1500.0, "compile": None, "copy": 3000.0}
+
+
+def operator_file(folder: Path, name: str, text: str) -> None:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """bench/compare.py with two trees, of which one multiplies by 2 and the other by 3."""
+    compare = script("compare")
+    for factor, tree in enumerate(compare.TREES, 2):
+        monkeypatch.setitem(sys.modules, tree, None)
+        operator_file(
+            tmp_path / tree / "generated", "times", f"def times(x, power=1):\n    return x**power * {factor}\n"
+        )
+        compare.load(tmp_path / tree, tree)
+    yield compare
+    for tree in compare.TREES:
+        sys.modules.pop(f"{tree}.times", None)
+
+
+def test_compare_calls_both_trees(trees: Any) -> None:
+    x = torch.tensor([5.0])
+    forward, backward = trees.Case("it", "times", (x,), {"power": 2}), trees.Case("it", "times", (x,), wrt=(0,))
+    assert [trees.call_of(forward, tree)().item() for tree in trees.TREES] == [50, 75]
+    torch.manual_seed(0)
+    before = trees.call_of(backward, "before")()[0]
+    torch.manual_seed(0)
+    after = trees.call_of(backward, "after")()[0]
+    torch.testing.assert_close(after, before * 1.5)
+
+
+class Clock:
+    """Stands for a GPU, and for what of torch.cuda times calls and graphs on one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock, self.now, self.replayed = self, 0.0, []
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None: ...
+
+            def record(self) -> None:
+                self.at = clock.now
+
+            def synchronize(self) -> None: ...
+
+            def elapsed_time(self, end: Any) -> float:
+                return float(end.at - self.at)
+
+        class Graph:
+            def replay(self) -> None:
+                clock.now += self.taken
+                clock.replayed.append(self)
+
+        @contextlib.contextmanager
+        def capture(graph: Graph, stream: object) -> Any:
+            start = clock.now
+            yield
+            graph.taken = clock.now - start
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, stand_in in {
+            "Event": Event,
+            "CUDAGraph": Graph,
+            "Stream": lambda: stream,
+            "current_stream": lambda: stream,
+            "stream": lambda stream: contextlib.nullcontext(),
+            "graph": capture,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+@pytest.mark.parametrize(("taken", "rounds"), [((0.5, 0.5), 7), ((0.01, 0.02), 21), ((30.0, 20.0), 7)])
+def test_compare_takes_turns(
+    taken: tuple[float, float], rounds: int, trees: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of short calls a graph has many, and what seems slower is measured in more rounds."""
+    clock = Clock(monkeypatch)
+
+    def call_of(case: Any, tree: str) -> Any:
+        milliseconds = taken[tree == "after"]
+        return lambda: setattr(clock, "now", clock.now + milliseconds)
+
+    monkeypatch.setattr(trees, "call_of", call_of)
+    assert trees.compare(trees.Case("it", "times", ())) == pytest.approx([1000 * one for one in taken])
+    turns = [graph for graph, _ in itertools.groupby(map(id, clock.replayed))]
+    assert len(turns) == 2 + rounds  # After one each; the last of a round is the first of the next.
+
+
+def test_compare_refuses_a_folder_without_operators(trees: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="empty has no operators"):
+        trees.load(tmp_path / "empty", "before")
+
+
+def test_compare_goes_on_after_a_failure(
+    trees: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worst is last, what failed or was late is told, and one that is slower makes the run fail."""
+    made = {name: (lambda name=name: trees.Case(name, "times", ())) for name in ("slow", "broken", "fast")}
+    found = {"slow": (100.0, 103.0), "fast": (100.0, 99.0)}
+    monkeypatch.setitem(trees.CASES, "gallery", lambda: iter(made.items()))
+    monkeypatch.setattr(trees, "compare", lambda case: found[case.name])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    written = tmp_path / "rows.json"
+    options = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after"), "--part", "gallery"]
+    monkeypatch.setattr(sys, "argv", ["compare.py", *options, "--json", str(written)])
+    with pytest.raises(SystemExit) as raised:
+        trees.main()
+    assert raised.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:4] == [
+        "| gallery | fast | 100.00 | 99.00 | 0.990 |",
+        "| gallery | slow | 100.00 | 103.00 | **1.030** |",
+    ]
+    assert "- broken: failed in gallery: KeyError: 'broken'" in lines
+    assert lines[-1] == "1 of 3 are slower by more than 2%."
+    assert [row["name"] for row in json.loads(written.read_text())] == ["slow", "broken", "fast"]
+
+    monkeypatch.setattr(sys, "argv", ["compare.py", *options, "--only", "fast", "--seconds", "-1"])
+    with pytest.raises(SystemExit):
+        trees.main()
+    assert "- fast: failed in gallery: TimeoutError: left out" in capsys.readouterr().out
+
+
+def test_compare_counts_host_time(trees: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "HOST", [("times", ((2, 3),))])
+    monkeypatch.setattr(trees, "CALLS", 20)
+    rows = list(trees.compare_host("cpu", lambda: None, ""))
+    assert [row.name for row in rows] == ["times of 2x3", "times of 2x3 under autograd"]
+    assert all(row.before > 0 < row.after for row in rows)
+
+
+def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the call alone, and without the launches that are known from others."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    tiles = script("tiles")
+    heuristics, launch = (importlib.import_module(f"generated._runtime.{name}") for name in ("heuristics", "launch"))
+    known, device = launch.Launches.known, torch.device("cpu")
+    asked = (heuristics.Strided((), ()), heuristics.choose_stages)
+
+    def run() -> Any:
+        assert launch.Launches.known is not known
+        table, _ = asked
+        config = table.choose(64, 64, torch.float16, True, device)
+        stages = heuristics.choose_stages(config, 1, 1, device)
+        return config.kwargs["BLOCK_N"], stages, heuristics.persistent_programs(device)
+
+    assert tiles.as_chosen(run, tiles.choice("32x48x64/4/5/7"), "pointers")() == (48, 5, 7)
+    assert launch.Launches.known is known
+    assert heuristics.choose_stages is asked[1]
+
+
+def test_lines(tmp_path: Path) -> None:
+    """A definition counts as repeated where two operators have it, with its decorators, and the runtime once."""
+    lines = script("lines")
+    same = "import os\n\n\n@property\ndef f():\n    return 1\n"
+    for folder, name, text in (
+        ("one", "kernel.py", same),
+        ("one", "test_one.py", same),
+        ("two", "op.py", same + "\n\ndef g():\n    return 2\n"),
+        ("two", "bench_two.py", "def g():\n    return 3\n"),
+        ("_runtime", "launch.py", same),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text, encoding="utf-8")
+    sizes, repeated = lines.count(tmp_path)
+    assert sizes["one"] == {"code": 6, "test": 6}
+    assert sizes["two"] == {"code": 10, "bench": 2}
+    assert repeated == {"code": 6, "test": 3}
+    assert "| together | 24 | 9 | 37.5% |" in lines.table(tmp_path)
+    assert "2 operators, 6 lines of runtime, 30 in all." in lines.table(tmp_path)

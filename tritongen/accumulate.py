@@ -100,7 +100,7 @@ class Numbers:
         if text in ("lowest", "highest"):
             if self.kind == "float":
                 return 'float("-inf")' if text == "lowest" else 'float("inf")'
-            return f"reduce.{text}({self.dtype})"
+            return f"{text}({self.dtype})"
         if text in ("0", "1") and self.kind == "float":
             return f"{text}.0"
         return text
@@ -118,13 +118,13 @@ def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
         case "var":
             return f"tl.sum(x, {rows}) / {count}"
         case "prod":
-            return "tl.reduce(x, 1, reduce.multiply, keep_dims=True)"
+            return "tl.reduce(x, 1, multiply, keep_dims=True)"
         case "max" | "min" if plain_max or numbers.kind == "int":
             return f"tl.{node.kind}(x, {rows})"
         case "max" | "min":
-            return f"tl.reduce(x, 1, reduce.nan_{node.kind}, keep_dims=True)"
+            return f"tl.reduce(x, 1, nan_{node.kind}, keep_dims=True)"
         case "argmax" | "argmin":
-            return f"reduce.{node.kind}(x, {cols})[1]"
+            return f"{node.kind}(x, {cols})[1]"
         case "any":
             return f"tl.max((x).to(tl.int32), {rows}) != 0"
         case "all":
@@ -152,12 +152,12 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "mean":
             return one(f"{name} += §", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
         case "prod":
-            return one(f"{name} *= §", f"tl.reduce({name}, 1, reduce.multiply, keep_dims=True)")
+            return one(f"{name} *= §", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
         case "max" | "min":
             merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
             plain = numbers.kind == "int" or plain_max
             return one(
-                f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = reduce.nan_{kind}({name}, §)", merge
+                f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = nan_{kind}({name}, §)", merge
             )
         case "any":
             return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
@@ -170,8 +170,8 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             both = f"{best.name}, {name}"
             return Running(
                 (best, at),
-                lambda x: (Line(f"{both} = reduce.lead_{kind[3:]}({both}, {x}, cols)"),),
-                (Line(f"{both} = reduce.{kind}({both})"),),
+                lambda x: (Line(f"{both} = lead_{kind[3:]}({both}, {x}, cols)"),),
+                (Line(f"{both} = {kind}({both})"),),
             )
         case "var":
             mean = State(f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
@@ -182,8 +182,8 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = reduce.welford({both}, {x}, {numbers.mask}, start // BLOCK_N + 1)"),),
-                (Line(f"{both} = reduce.merge_welford({both}, {counts}, n_cols)"),),
+                lambda x: (Line(f"{both} = welford({both}, {x}, {numbers.mask}, start // BLOCK_N + 1)"),),
+                (Line(f"{both} = merge_welford({both}, {counts}, n_cols)"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
                 lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
@@ -202,7 +202,7 @@ def running_sum(value: Value, numbers: Numbers) -> Running:
     return replace(
         plain,
         states=(State(name, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
-        step=lambda x: (Line(f"{name}, {lost} = reduce.add({name}, {lost}, {x})"),),
+        step=lambda x: (Line(f"{name}, {lost} = add({name}, {lost}, {x})"),),
         lanes=(Line(f"{name} -= {lost}"),),
         inner=(State(lost, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
     )
@@ -228,8 +228,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
     return Running(
         states,
-        lambda x: (Line(f"{both} = reduce.online_exp({both}, {x}, {finite})"),),
-        (Line(f"{both} = reduce.merge_online_exp({both}, {finite})"),),
+        lambda x: (Line(f"{both} = online_exp({both}, {x}, {finite})"),),
+        (Line(f"{both} = merge_online_exp({both}, {finite})"),),
     )
 
 

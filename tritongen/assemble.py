@@ -165,7 +165,7 @@ def converted(op: Op, result: Result) -> str:
     """A result in the dtype that it is stored in."""
     name = result.output.name
     dtype = f"{name}_ptr.dtype.element_ty"
-    return f"float8.to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
+    return f"to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
 
 
 def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:

@@ -36,7 +36,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
     program = _always_saving(backward.forward) if is_registered else backward.forward
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = module_of(program, spec.schedule.autotune, Around(f"_{op.name}_forward", extra, register=register))
-    each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part, register), part)))
+    each = tuple(dict.fromkeys(one for part in backward.parts for one in (*_called_by(part), part)))
     parts = tuple(_part_module(backward, part, register) for part in each)
     functions = [_function(part, is_registered and part in backward.parts, optional) for part in each]
     is_ahead = backward.write != "backward"
@@ -113,8 +113,8 @@ def _part_module(backward: Backward, part: Part, register: str) -> Module:
         return ScaledModule(part.program, around).module()
     if backward.write != "backward":
         around = replace(around, host=partial(AheadHost, checked=backward.forward.op))
-    calls = part.product.op.name if part.product and register == "none" else ""
-    return module_of(part.program, False, around, calls)
+    # torch.compile sees no kernels of a registered part but those that are launched by wrap_triton.
+    return module_of(part.program, False, around, by_gemm=part.by_gemm and register == "none")
 
 
 def _extra(part: Part) -> tuple[str, ...]:
@@ -124,13 +124,9 @@ def _extra(part: Part) -> tuple[str, ...]:
     return (*shapes, *dtypes, *part.flags, *(result.when for result in part.op.results if result.when))
 
 
-def _called_by(part: Part, register: str) -> tuple[Part, ...]:
-    """What a part calls: for rows that are too long to be whole in registers, and for a product of plain matrices.
-
-    Registered parts multiply for themselves, since the fake kernel of each ends before its launch.
-    """
-    called = (part.rows, part.product if register == "none" else None)
-    return tuple(Part(program, (), ()) for program in called if program)
+def _called_by(part: Part) -> tuple[Part, ...]:
+    """What a part calls for rows that are too long to be whole in registers."""
+    return (Part(part.rows, (), ()),) if part.rows else ()
 
 
 def _registered_part(part: Part, optional: frozenset[str]) -> Registered:

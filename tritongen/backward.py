@@ -29,7 +29,7 @@ class Part:
     shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
     dtypes: tuple[str, ...]  # and whose dtypes
     rows: Program | None = None  # what reduces long rows before their sums are taken
-    product: Program | None = None  # of plain matrices, whose function this one calls
+    by_gemm: bool = False  # whether it is a matmul that the runtime's gemm computes
     flags: tuple[str, ...] = ()
     says: str = ""  # what it computes, where its results' names do not tell
 

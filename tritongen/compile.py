@@ -119,7 +119,7 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
         f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, module, configs, tested)),
-        f"bench_{spec.name}.py": render(bench, bench_view(spec, program)),
+        f"bench_{spec.name}.py": render(bench, bench_view(spec, program, package)),
     }
 
 

@@ -6,12 +6,12 @@ import math
 import re
 from typing import Any
 
-from .emitted_tests import bound_text, draws_view, imports, oracle_view, tuple_text
+from .emitted_tests import bound_text, imports, oracle_view, tuple_text
 from .ir import Op
 from .literals import code_of
 from .names import in_string
 from .samples import Shapes, dtype_columns, range_of
-from .spec import BATCH, FLOAT8S, FLOATS, Input, Spec
+from .spec import BATCH, FLOATS, Input, Spec
 from .structure import Program
 
 ROW = 4096
@@ -19,30 +19,29 @@ HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
 
 
-def bench_view(spec: Spec, program: Program) -> dict[str, Any]:
+def bench_view(spec: Spec, program: Program, runtime: str) -> dict[str, Any]:
+    """`runtime` is the package that the harness is in."""
     op = program.op
-    shapes = Shapes(spec, program)
+    lengths = Sizes(program) if program.contraction else Lengths(program, Shapes(spec, program))
     view = oracle_view(spec, op)
-    returned = f"{view['call']}(*tensors{view['star_params']})"
-    drawn = draws_view(spec, op, shapes)
-    float8 = any(set(tensor.type.dtypes) & set(FLOAT8S) for tensor in op.inputs)
-    lengths = Sizes(program) if program.contraction else Lengths(program, shapes)
     return {
-        **view,
-        **drawn,
+        **{key: view[key] for key in ("name", "call", "oracle", "signature", "lines", "required")},
         **lengths.view(),
         **dtypes_view(op),
-        "imports": imports(op),
+        "imports": f"from {runtime} import benchmarking\n{imports(op)}",
         "imports_math": any(re.search(r"\bmath\.", code_of(line)) for line in view["lines"]),
-        "results": f"*{returned}" if view["several_results"] else returned,
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
-        "draws_others": drawn["draws_ints"] or drawn["draws_bools"],
-        # Nothing draws float8.
-        "drawn_as": "" if float8 else "dtype=dtype, ",
-        "drawn_to": ".to(dtype)" if float8 else "",
-        "draws_counts": drawn["draws_unsigned"] or drawn["draws_bools"],
+        "wrt": backward_places(spec, op),
     }
+
+
+def backward_places(spec: Spec, op: Op) -> tuple[int, ...]:
+    """Which inputs the backward is measured by; none where it writes over them, so that a graph has one only."""
+    if spec.grad is None or spec.grad.write == "in_place":
+        return ()
+    names = [tensor.name for tensor in op.inputs]
+    return tuple(map(names.index, spec.grad.wrt))
 
 
 class Lengths:
@@ -68,8 +67,6 @@ class Lengths:
         return {
             "row": in_string(row) if self.by_row else "",
             "row_argument": f", {row}: int = {ROW}" if self.by_row else "",
-            "row_passed": f", {row}" if self.by_row else "",
-            "by_row": f", and by the length of {row}" if self.by_row else "",
             "in_rows": f" in rows of {row}" if several else "",
             "lengths": list(self.assigned()),
         }
@@ -145,7 +142,7 @@ def draw(tensor: Input, spec: Spec, op: Op, names: dict[str, str]) -> str:
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
     found = range_of(tensor, spec)
     bounds = [bound_text(bound, names) for bound in (found.low, found.high)] if found else []
-    return f"draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
+    return f"benchmarking.draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
 
 
 # Dtypes: one is chosen, and the inputs that may have it do.
@@ -156,10 +153,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
     default = preferred(dtypes) if dtypes else ""
     return {
         "dtypes": " ".join(dtypes),
-        "dtype_default": default,
         "dtype_argument": f", dtype: torch.dtype = torch.{default}" if dtypes else "",
-        "dtype_passed": ", dtype" if dtypes else "",
-        "dtype_option": ', "dtype": getattr(torch, options.dtype)' if dtypes else "",
     }
 
 

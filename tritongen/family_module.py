@@ -9,13 +9,15 @@ from .rows_module import RowsModule
 from .structure import Program
 
 
-def module_of(program: Program, autotune: bool = False, around: Around | None = None, calls: str = "") -> Module:
+def module_of(
+    program: Program, autotune: bool = False, around: Around | None = None, *, by_gemm: bool = False
+) -> Module:
     """The module of a program's kernels; with `autotune`, launches search their configurations.
 
-    With `calls`, the name of a function that multiplies plain matrices, a product leaves its to that.
+    With `by_gemm`, a matmul is left to the runtime's gemm.
     """
     around = around or Around(program.op.name)
     if program.contraction:
-        return Products(program, around, calls).module()
+        return Products(program, around, by_gemm).module()
     family = RowsModule if program.over else MapModule
     return family(program, autotune, around).module()

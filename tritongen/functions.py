@@ -25,7 +25,7 @@ _SELECTION = (
     row(
         "clamp",
         "x min max",
-        "math.clamp(x, min, max)",
+        "clamp(x, min, max)",
         "x held between min and max; max where min is above it.",
         accepts="number",
         x="where((x >= min) & (x <= max), g, 0.0)",
@@ -35,7 +35,7 @@ _SELECTION = (
     row(
         "clamp_min",
         "x min",
-        "math.maximum(x, min)",
+        "maximum(x, min)",
         "x, but no less than min.",
         accepts="number",
         x="where(x >= min, g, 0.0)",
@@ -44,7 +44,7 @@ _SELECTION = (
     row(
         "clamp_max",
         "x max",
-        "math.minimum(x, max)",
+        "minimum(x, max)",
         "x, but no more than max.",
         accepts="number",
         x="where(x <= max, g, 0.0)",
@@ -53,7 +53,7 @@ _SELECTION = (
     row(
         "maximum",
         "x other",
-        "math.maximum(x, other)",
+        "maximum(x, other)",
         "The larger; NaN if either is.",
         accepts="any",
         triton_bool="x | other",
@@ -63,7 +63,7 @@ _SELECTION = (
     row(
         "minimum",
         "x other",
-        "math.minimum(x, other)",
+        "minimum(x, other)",
         "The smaller; NaN if either is.",
         accepts="any",
         triton_bool="x & other",
@@ -73,7 +73,7 @@ _SELECTION = (
     row(
         "fmax",
         "x other",
-        "math.fmax(x, other)",
+        "fmax(x, other)",
         "The larger; the number if the other is NaN.",
         accepts="any",
         triton_bool="x | other",
@@ -83,7 +83,7 @@ _SELECTION = (
     row(
         "fmin",
         "x other",
-        "math.fmin(x, other)",
+        "fmin(x, other)",
         "The smaller; the number if the other is NaN.",
         accepts="any",
         triton_bool="x & other",
@@ -93,7 +93,7 @@ _SELECTION = (
     row(
         "nan_to_num",
         "x nan=0.0 posinf=None neginf=None",
-        "math.nan_to_num(x, nan, posinf, neginf)",
+        "nan_to_num(x, nan, posinf, neginf)",
         "Numbers for NaN and infinities; without them the largest finite ones.",
         accepts="any",
         triton_int="x",
@@ -102,7 +102,7 @@ _SELECTION = (
     row(
         "heaviside",
         "x values",
-        "math.heaviside(x, values)",
+        "heaviside(x, values)",
         "0 below zero, 1 above it, values at it.",
         accepts="any",
         triton_bool="x | values",
@@ -112,7 +112,7 @@ _SELECTION = (
 _ACTIVATIONS = (
     row("sigmoid", "x", "tl.sigmoid(x)", "1 / (1 + exp(-x)).", x="g * y * (1 - y)"),
     row("logit", "x", "tl.log(x / (1 - x))", "The inverse of sigmoid.", x="g / (x * (1 - x))"),
-    activation("logsigmoid", "x", "special.logsigmoid(x)", "log(sigmoid(x)).", x="g * sigmoid(-x)"),
+    activation("logsigmoid", "x", "logsigmoid(x)", "log(sigmoid(x)).", x="g * sigmoid(-x)"),
     activation(
         "relu",
         "x",
@@ -124,7 +124,7 @@ _ACTIVATIONS = (
     activation(
         "relu6",
         "x",
-        "math.clamp(x, 0, 6)",
+        "clamp(x, 0, 6)",
         "x held between 0 and 6.",
         accepts="number",
         x="where((x <= 0) | (x >= 6), 0.0, g)",
@@ -132,42 +132,42 @@ _ACTIVATIONS = (
     activation(
         "leaky_relu",
         "x negative_slope=0.01",
-        "special.leaky_relu(x, negative_slope)",
+        "leaky_relu(x, negative_slope)",
         "x, below 0 times negative_slope.",
         x="where(x > 0, g, g * negative_slope)",
     ),
     activation(
         "elu",
         "x alpha=1.0",
-        "special.elu(x, alpha)",
+        "elu(x, alpha)",
         "x, below 0 alpha * expm1(x).",
         x="where(x <= 0, g * alpha * exp(x), g)",
     ),
     activation(
         "selu",
         "x",
-        "special.selu(x)",
+        "selu(x)",
         "elu with the alpha and scale that keep mean 0 and variance 1.",
         x="where(x <= 0, 1.7580993408473766 * g * exp(x), 1.0507009873554805 * g)",
     ),
     activation(
         "celu",
         "x alpha=1.0",
-        "special.celu(x, alpha)",
+        "celu(x, alpha)",
         "x, below 0 alpha * expm1(x / alpha).",
         x="where(x <= 0, g * exp(x / alpha), g)",
     ),
     activation(
         "gelu",
         "x",
-        "x * special.normal_cdf(x)",
+        "x * normal_cdf(x)",
         "x times the normal distribution function of x.",
         x="g * (0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x))",
     ),
     activation(
         "gelu_tanh",
         "x",
-        "special.gelu_tanh(x)",
+        "gelu_tanh(x)",
         "gelu by its tanh approximation.",
         torch="torch.nn.functional.gelu(x, approximate='tanh')",
         x="g * sigmoid(1.5957691216057308 * x * (1 + 0.044715 * x * x))"
@@ -177,21 +177,21 @@ _ACTIVATIONS = (
     activation(
         "silu",
         "x",
-        "special.silu(x)",
+        "silu(x)",
         "x * sigmoid(x).",
         x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))",
     ),
     activation(
         "mish",
         "x",
-        "special.mish(x)",
+        "mish(x)",
         "x * tanh(softplus(x)).",
         x="g * (tanh(softplus(x)) + x * sigmoid(x) * (1 - square(tanh(softplus(x)))))",
     ),
     activation(
         "softplus",
         "x beta=1.0 threshold=20.0",
-        "special.softplus(x, beta, threshold)",
+        "softplus(x, beta, threshold)",
         "log1p(exp(beta * x)) / beta, and x where beta * x is above threshold.",
         x="where(x * beta > threshold, g, g * sigmoid(x * beta))",
     ),
@@ -199,7 +199,7 @@ _ACTIVATIONS = (
     activation(
         "hardtanh",
         "x min_val=-1 max_val=1",
-        "math.clamp(x, min_val, max_val)",
+        "clamp(x, min_val, max_val)",
         "x held between min_val and max_val.",
         accepts="number",
         x="where((x <= min_val) | (x >= max_val), 0.0, g)",
@@ -207,22 +207,22 @@ _ACTIVATIONS = (
     activation(
         "hardsigmoid",
         "x",
-        "math.clamp(x + 3, 0, 6) * 0.16666666666666666",
+        "clamp(x + 3, 0, 6) * 0.16666666666666666",
         "A straight line for sigmoid: (x + 3) / 6 held between 0 and 1.",
         x="where((x > -3) & (x < 3), g * 0.16666666666666666, 0.0)",
     ),
     activation(
         "hardswish",
         "x",
-        "x * (math.clamp(x + 3, 0, 6) * 0.16666666666666666)",
+        "x * (clamp(x + 3, 0, 6) * 0.16666666666666666)",
         "x * hardsigmoid(x).",
         x="where(x <= -3, 0.0, where(x < 3, g * (x * 0.3333333333333333 + 0.5), g))",
     ),
-    activation("tanhshrink", "x", "x - special.tanh(x)", "x - tanh(x).", x="g * square(tanh(x))"),
+    activation("tanhshrink", "x", "x - tanh(x)", "x - tanh(x).", x="g * square(tanh(x))"),
     activation(
         "softshrink",
         "x lambd=0.5",
-        "x - math.clamp(x, -lambd, lambd)",
+        "x - clamp(x, -lambd, lambd)",
         "x, brought nearer to 0 by lambd.",
         x="where(abs(x) <= lambd, 0.0, g)",
     ),

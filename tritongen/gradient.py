@@ -391,6 +391,7 @@ class _Reverse:
             results=tuple(results),
             axes=self.op.axes,
             sizes=self.op.sizes,
+            precision=self.op.precision,
         )
         saved = tuple((own, name) for name, own in stand_ins.items())
         return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs, key=shown)))

@@ -5,10 +5,12 @@ A name is declared here once, with the line that provides it; nothing else decid
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 from collections.abc import Iterable, Mapping
 
-from .resources import templates_dir
+from .resources import read_text, templates_dir
 from .scoping import undefined_names
 
 RUNTIME_FOLDER = "_runtime"
@@ -37,9 +39,19 @@ SIBLINGS = ("configs", "kernels")
 
 
 def device_imports(runtime: str) -> Mapping[str, str]:
-    """What provides the names of a module of kernels; `runtime` is the package that the runtime is in."""
-    own = {name: f"from {runtime} import {name}" for name in DEVICE_MODULES}
+    """What provides the names of a module of kernels; `runtime` is the package that the runtime is in.
+
+    Device functions are imported by name: Inductor copies the functions that a kernel names, and knows no modules.
+    """
+    own = {name: f"from {runtime}.{module} import {name}" for module in DEVICE_MODULES for name in device_names(module)}
     return PACKAGES | own | {"configs": "from . import configs"}
+
+
+@functools.cache
+def device_names(module: str) -> tuple[str, ...]:
+    """The device functions of a module of the runtime."""
+    tree = ast.parse(read_text(os.path.join(templates_dir(), "runtime", f"{module}.py")))
+    return tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
 def host_imports(runtime: str) -> Mapping[str, str]:

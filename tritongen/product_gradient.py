@@ -15,7 +15,7 @@ from .backward import Backward, Part, Planner, restricted, unknown, unplanned
 from .contractions import Contraction, Product, is_product
 from .diagnostics import Mistakes
 from .gradient import Gradient, derive, grouping
-from .ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from .ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from .promotion import promote
 from .spec import FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .spell import spelled
@@ -246,7 +246,7 @@ class _Planner:
             except Mistakes as mistakes:
                 refused[name] = mistakes
         apart = self.apart(gradient, found, results, refused) if refused else _Parts((), {}, {})
-        parts = self.with_shared({name: part for name, part in parts.items() if name not in apart.texts})
+        parts = {name: part for name, part in parts.items() if name not in apart.texts}
         texts = {name: results[name].output.name for name in parts}
         return _Parts((*parts.values(), *apart.parts), texts | twins | apart.texts, apart.uses)
 
@@ -256,50 +256,18 @@ class _Planner:
         mine = self.op.input(name).type
         return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
 
-    def with_shared(self, parts: dict[str, Part]) -> dict[str, Part]:
-        """The parts, where several are products of plain matrices with one function that they call for that."""
-        kinds = {name: self.kind_of(part) for name, part in parts.items()}
-        for kind in dict.fromkeys(filter(None, kinds.values())):
-            alike = [name for name, own in kinds.items() if own == kind]
-            if len(alike) > 1:
-                product = self.plain_product(*kind)
-                parts |= {name: replace(parts[name], product=product) for name in alike}
-        return parts
-
-    def kind_of(self, part: Part) -> tuple[bool, tuple[str, ...]] | None:
-        """Of a product of two matrices of one dtype and nothing else, whether it is batched, and its dtypes."""
-        program, op = part.program, part.op
-        if not isinstance(program, Program) or program.contraction is None or len(op.values) > 1 or len(op.inputs) != 2:
-            return None
-        types = [tensor.type for tensor in op.inputs] + [self.op.input(name).type for name in op.results[0].dtype.of]
-        if len({one.variable for one in types}) > 1 or not types[0].variable:
-            return None
-        return bool(program.contraction.batch), types[0].dtypes
-
-    def plain_product(self, batched: bool, dtypes: tuple[str, ...]) -> Program:
-        """A product of two matrices with their inner axis last."""
-        every = ("B", "M", "N", "K") if batched else ("M", "N", "K")
-        sides = {"left": [axis for axis in every if axis != "N"], "right": [axis for axis in every if axis != "M"]}
-        inputs = tuple(Input(name, TensorType(dtypes, plain_shape(tuple(axes)), "T")) for name, axes in sides.items())
-        left, right = (Load(t.name, t.type.axes, Dtype("float", (t.name,))) for t in inputs)
-        dtype = Dtype("float", ("left",))
-        node = Reduce("sum", Call("mul", (left, right), every, dtype), ("K",), every[:-1], dtype)
-        suffix = "batched_product" if batched else "product"
-        return recognise(
-            Op(
-                name=f"{self.op.name}_backward_{suffix}",
-                summary="",
-                inputs=inputs,
-                params=(),
-                values=(Value("product", node, spelled(node)),),
-                results=(Result(Output("product"), Ref("product", node.axes, dtype), node.axes, dtype),),
-                axes=every,
-                precision=self.op.precision,
-            )
-        )
-
     def part(self, gradient: Gradient, op: Op) -> Part:
-        return Part(recognise(op), *unknown(gradient, op))
+        program = recognise(op)
+        return Part(program, *unknown(gradient, op), by_gemm=self.is_gemm(program))
+
+    def is_gemm(self, program: Program) -> bool:
+        """Whether it is a matmul of two matrices of one dtype and nothing else."""
+        op, contraction = program.op, program.contraction
+        if contraction is None or not contraction.is_plain or len(op.values) > 1 or len(op.inputs) != 2:
+            return False
+        dtype = op.results[0].dtype
+        types = [tensor.type for tensor in op.inputs] + [self.op.input(name).type for name in dtype.of]
+        return bool(types[0].variable) and len({one.variable for one in types}) == 1
 
     def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> _Parts:
         """Gradients that are more than a kernel of a product computes: the product, and a pass over it."""

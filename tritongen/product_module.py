@@ -53,22 +53,22 @@ def combined(tiles: str) -> tuple[str, str]:
 class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
-    With the name of a function that multiplies plain matrices, `calls`, it has no kernels of its own.
+    With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own.
     """
 
-    def __init__(self, program: Program, around: Around, calls: str = "") -> None:
-        self.calls = calls
+    def __init__(self, program: Program, around: Around, by_gemm: bool = False) -> None:
+        self.by_gemm = by_gemm
         assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
         self.contraction = program.contraction
         plan = self.plan
         every = plan.pointers, plan.descriptors, plan.shares, plan.parts, plan.combine
-        kernels = [] if calls else [kernel for kernel in every if kernel]
+        kernels = [] if by_gemm else [kernel for kernel in every if kernel]
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
 
     def module(self) -> Module:
-        if self.calls:
+        if self.by_gemm:
             return Module("kernel.py.jinja", self.view(self.calling()), Traffic(frozenset()))
         plan = self.plan
         batched = bool(self.contraction.batch)
@@ -127,11 +127,12 @@ class Products(Common):
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), summing=summing))
 
     def calling(self) -> dict[str, Any]:
-        """What the template sees of a function that leaves the product to another."""
+        """What the template sees of a function that calls gemm."""
         (result,) = self.op.results
         name, merge = result.output.name, self.merge()
-        sides = ", ".join(map(self.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side)))
-        call, returned = f"_{self.calls}({sides})", self.returned(result)
+        sides = [self.inner_last(one) for one in sorted(self.operands.matrices, key=lambda operand: operand.side)]
+        precision = [f'"{self.op.precision}"'] if self.op.precision != "ieee" else []
+        call, returned = f"gemm.gemm({', '.join([*sides, *precision])})", self.returned(result)
         lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
         return {

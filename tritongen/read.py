@@ -30,8 +30,8 @@ from .types_grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 
 # What the modules of an operator need at their top, where its function stands too, and what is beside them.
 MODULES = frozenset(
-    "torch triton tl math functools typing contextlib itertools configs configs_backward kernel"
-    " Any Callable ClassVar Literal Sequence TYPE_CHECKING TensorDescriptor".split()
+    "torch triton tl math functools configs kernels op autograd dtypes gemm heuristics launch library tensors tma"
+    " Any Callable".split()
 )
 BUILTINS = frozenset(
     "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"

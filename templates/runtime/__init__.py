@@ -1,1 +1,1 @@
-"""What every generated operator shares. It needs torch, triton and the standard library, and is the same in every project."""
+"""What every generated operator shares: the same in every project, of torch, triton and the standard library alone."""

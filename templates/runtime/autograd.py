@@ -95,8 +95,8 @@ def once(function: Callable[..., Any], *args: Any) -> Any:
 class Operator:
     """An operator with a gradient: `forward`, `setup_context` and `backward` as torch.autograd.Function has them.
 
-    Two such functions are made of it: `Eager`, which autograd calls, and `Transformed`, which torch.func needs and which
-    takes 15 microseconds more for each call. `backward` passes what launches to `once`.
+    Two such functions are made of it: `Eager`, which autograd calls, and `Transformed`, which torch.func needs and
+    which takes 15 microseconds more for each call. `backward` passes what launches to `once`.
     """
 
     # Of each argument, how many axes follow the leading ones, over which vmap batches; None: one call after another.
@@ -124,14 +124,19 @@ class Operator:
 
 
 def _eager(operator):
+    forward, setup_context = operator.forward, operator.setup_context
+    n_results, constant = operator.n_results, operator.constant
+
     class Eager(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *args):
-            results = operator.forward(*args)
-            operator.setup_context(ctx, args, results)
-            if operator.constant:
-                ctx.mark_non_differentiable(*(results[n] for n in operator.constant))
-            return own_results(operator, results)
+            results = forward(*args)
+            setup_context(ctx, args, results)
+            if constant:
+                ctx.mark_non_differentiable(*(results[n] for n in constant))
+            if not isinstance(results, tuple):
+                return results
+            return results[0] if n_results == 1 else results[:n_results]
 
         @staticmethod
         @torch.autograd.function.once_differentiable

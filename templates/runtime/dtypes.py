@@ -55,12 +55,10 @@ def wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
 
 
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:
-    """The torch dtype of a Triton one."""
-    return {
-        tl.float32: torch.float32,
-        tl.float64: torch.float64,
-        tl.int64: torch.int64,
-    }[dtype]
+    """The torch dtype of one that a kernel computes in."""
+    if dtype == tl.int64:
+        return torch.int64
+    return torch.float64 if dtype == tl.float64 else torch.float32
 
 
 def triton_dtype(dtype: torch.dtype) -> tl.dtype:

@@ -248,7 +248,7 @@ def _tail_wave(
     Measured: two more kernels take as long as 12 steps, and a wave of split tiles as 12. A wave in which some SMs have
     nothing to do leaves power to the others, and is as fast as 0.88 of one.
     """
-    waves, left = divmod(tiles, programs)
+    waves, left = tiles // programs, tiles % programs
     least, split = 0.88 * tile_steps, (0, 0, 0, 0)
     most = min(32, tile_steps // 8) if left else 0
     for long_parts in range(2, most + 1):

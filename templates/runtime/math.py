@@ -156,20 +156,20 @@ def fmod_int(x, other):
 
 
 @triton.jit
-def pow_int(x, exponent):
+def power_int(x, exponent):
     """x to an integer power by squaring, wrapped around; below 0 the power rounded to zero."""
     base = like(x, exponent)
     left = like(exponent, x)
     negative = left < 0
     inverse = tl.where(base == 1, base, 0)
     inverse = tl.where(base + 1 == 0, 1 - 2 * (left & 1), inverse)
-    power = tl.zeros_like(base) + 1
+    raised = tl.zeros_like(base) + 1
     bits: tl.constexpr = base.dtype.primitive_bitwidth
     for _ in tl.static_range(bits):
-        power = tl.where(left & 1 == 1, power * base, power)
+        raised = tl.where(left & 1 == 1, raised * base, raised)
         base *= base
         left >>= 1
-    return tl.where(negative, inverse, power)
+    return tl.where(negative, inverse, raised)
 
 
 @triton.jit
@@ -179,7 +179,7 @@ def trunc(x):
 
 
 @triton.jit
-def round(x):
+def round_even(x):
     """x rounded to the nearest integer, halves to the even one.
 
     Adding the power of two whose last place is 1 leaves the rounding to the hardware.
@@ -351,17 +351,17 @@ def pow_float32(x, exponent):
 
 
 @triton.jit
-def pow(x, exponent):
+def power(x, exponent):
     """x ** exponent with the special cases of C, 2 ulp in float32 and 1e-13 in float64."""
     x, exponent = like(x, exponent), like(exponent, x)
     size = tl.abs(x)
     if x.dtype == tl.float64:
-        power = tl.exp2(exponent * tl.log2(size))
+        raised = tl.exp2(exponent * tl.log2(size))
     else:
-        power = pow_float32(size, exponent)
+        raised = pow_float32(size, exponent)
     whole = tl.floor(exponent) == exponent
     odd = whole & (tl.floor(exponent * 0.5) != exponent * 0.5)
-    power = tl.where(odd, copysign(power, x), power)
-    power = tl.where((x < 0) & (size < float("inf")) & ~whole, float("nan"), power)
+    raised = tl.where(odd, copysign(raised, x), raised)
+    raised = tl.where((x < 0) & (size < float("inf")) & ~whole, float("nan"), raised)
     unit = (x == 1) | (exponent == 0) | ((x == -1) & (tl.abs(exponent) == float("inf")))
-    return tl.where(unit, 1.0, power)
+    return tl.where(unit, 1.0, raised)

@@ -16,7 +16,7 @@ from .math import (
     log1p_exp,
     maximum,
     minimum,
-    round,
+    round_even,
     signbit,
 )
 
@@ -150,7 +150,7 @@ def atanh(x):
 @triton.jit
 def sinc(x):
     """sin(pi * x) / (pi * x), 1 at 0, 3 ulp: pi multiplies only what is left of a whole x."""
-    whole = round(x)
+    whole = round_even(x)
     sin = tl.sin(3.141592653589793 * (x - whole))
     sin = tl.where(tl.floor(0.5 * whole) == 0.5 * whole, sin, -1.0 * sin)
     return tl.where(x == 0, 1.0, sin / (3.141592653589793 * x))

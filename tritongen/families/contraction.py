@@ -36,7 +36,7 @@ TAKEN = {
 }
 # What adds parts up takes so many rows of a tile at a time: few, so that many programs read.
 COMBINED_ROWS = 4
-SLICERS = {2: "matmul.halves", 4: "matmul.quarters"}
+SLICERS = {2: "halves", 4: "quarters"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +457,8 @@ class _Builder:
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
         sliced = suffix == "descriptor_kernel" and not self.reduces_rows() and not self.halved
-        tiling = {"matmul.swizzle"} | ({SLICERS[self.slices]} if sliced else set())
-        tiling |= {"matmul.halves"} if joined else set()
+        tiling = {"swizzle"} | ({SLICERS[self.slices]} if sliced else set())
+        tiling |= {"halves"} if joined else set()
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,

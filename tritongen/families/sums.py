@@ -204,7 +204,7 @@ class _Sums:
         names = [value.name for value in values]
         for place in range(0, len(names) - 1, 2):
             both = slice(place, place + 2)
-            lines.append(Line(f"{', '.join(names[both])} = reduce.sum_pair({', '.join(texts[both])})"))
+            lines.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
         if len(names) % 2:
             lines.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
         return [*lines, *(self.means(values) if whole else ())]
@@ -316,8 +316,8 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
     for pair in pairs:
         words, suffix = f"{pair[0]}_slots_ptr + rows * CTAS_PER_ROW", "_pair" if len(pair) == 2 else ""
-        following.append(Line(f"reduce.publish{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
-        heard = f"reduce.collect{suffix}({words} + members, row_mask & (members < CTAS_PER_ROW))"
+        following.append(Line(f"publish{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
+        heard = f"collect{suffix}({words} + members, row_mask & (members < CTAS_PER_ROW))"
         inside.append(Line(f"{', '.join(pair)} = {heard}"))
     inside += [*parts.means(reductions), *parts.finish(names)]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]

@@ -1,0 +1,280 @@
+"""The harness of the operators' benchmarks: an operator beside torch and torch.compile, in tables and plots."""
+
+import argparse
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+import torch._functorch.config
+import triton
+
+DEVICE = "cuda"
+LENGTHS = tuple(2**n for n in range(8, 19, 2))  # of rows
+Tensors = tuple[torch.Tensor, ...]
+
+
+def draw(
+    shape: tuple[int, ...], dtype: torch.dtype, low: float = -4, high: float = 4
+) -> torch.Tensor:
+    """Random values from low to high."""
+    if dtype.itemsize == 1 and dtype.is_floating_point:  # Nothing draws float8.
+        return torch.empty(shape, device=DEVICE).uniform_(low, high).to(dtype)
+    if dtype.is_floating_point:
+        return torch.empty(shape, dtype=dtype, device=DEVICE).uniform_(low, high)
+    if not dtype.is_signed:  # bool and uint8
+        low, high = 0, 2
+    return torch.randint(int(low), int(high), shape, dtype=dtype, device=DEVICE)
+
+
+def bytes_of(*tensors: torch.Tensor) -> int:
+    """What is read or written where each tensor is once."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def quantiles(run: Callable[[], Any], work: float) -> list[float]:
+    """Work per second: the median, and where the middle three fifths of the runs begin and end."""
+    times = triton.testing.do_bench(run, quantiles=[0.5, 0.8, 0.2])
+    return [work / milliseconds * 1e3 for milliseconds in times]
+
+
+@functools.cache
+def copy_rate() -> list[float]:
+    """GB/s of torch's own copy of 1 GiB, read and written."""
+    source = torch.empty(2**30, dtype=torch.uint8, device=DEVICE)
+    return quantiles(source.clone, 2 * bytes_of(source) * 1e-9)
+
+
+@functools.cache
+def matmul_rate() -> list[float]:
+    """TFLOP/s of torch's own product of two matrices of 8192 by 8192 in bfloat16."""
+    a, b = (
+        torch.randn(8192, 8192, dtype=torch.bfloat16, device=DEVICE) for _ in range(2)
+    )
+    return quantiles(lambda: torch.matmul(a, b), 2 * 8192**3 * 1e-12)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A call under autograd: the inputs that want gradients, the results that have them, and gradients of those."""
+
+    inputs: list[torch.Tensor]
+    results: list[torch.Tensor]
+    outgoing: list[torch.Tensor]
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], tensors: Tensors, wrt: tuple[int, ...]
+    ) -> "Graph":
+        """The graph of a call, of which the inputs at some positions want gradients."""
+        tensors = tuple(tensor.detach() for tensor in tensors)
+        inputs = [tensors[place].requires_grad_() for place in wrt]
+        results = [r for r in listed(function(*tensors)) if r.requires_grad]
+        return cls(inputs, results, [torch.randn_like(r) for r in results])
+
+    def backward(self) -> Tensors:
+        """The gradients; the graph is kept."""
+        return torch.autograd.grad(
+            self.results, self.inputs, self.outgoing, retain_graph=True
+        )
+
+
+def listed(results: Any) -> Tensors:
+    """The results of a call as a tuple, however many there are."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a benchmark says: the operator, what it is measured against, and how inputs are made.
+
+    `make` takes a size, and a dtype where there are several; `params` are passed to both functions. With the positions
+    of inputs in `wrt`, the backward by those is measured too.
+    """
+
+    op: Callable[..., Any]
+    reference: Callable[..., Any]
+    make: Callable[..., Tensors]
+    _: KW_ONLY
+    dtypes: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    wrt: tuple[int, ...] = ()
+
+    unit: ClassVar[str]
+    argument: ClassVar[str]  # the size that `make` takes
+    sizes: ClassVar[tuple[int, ...]]
+    ceiling_name: ClassVar[str]
+
+    @property
+    def providers(self) -> list[str]:
+        """What is measured."""
+        return [self.op.__name__, "torch", "torch.compile", self.ceiling_name]
+
+    def ceiling(self) -> list[float]:
+        """The rate that others are shares of."""
+        raise NotImplementedError
+
+    def work(self, tensors: Tensors, backward: bool, size: int) -> float:
+        """How much a call has to do, of which rates are so much a second."""
+        raise NotImplementedError
+
+    def inputs(self, **made: Any) -> Tensors:
+        """The same for the same arguments of `make`."""
+        torch.manual_seed(0)
+        return self.make(**made)
+
+    def function(self, provider: str, backward: bool = False) -> Callable[..., Any]:
+        """What a provider computes, from tensors alone."""
+        function = self.op if provider == self.op.__name__ else self.reference
+        function = functools.partial(function, **self.params)
+        if provider != "torch.compile":
+            return function
+        torch.compiler.reset()  # So that each size is compiled for itself.
+        # A graph that is kept for the next run cannot give its memory away.
+        torch._functorch.config.donated_buffer = not backward
+        return torch.compile(function, dynamic=False)
+
+    def measure(
+        self, provider: str, backward: bool = False, **made: Any
+    ) -> list[float]:
+        """The rate of a provider with inputs of some size, as `quantiles` has it."""
+        if provider == self.ceiling_name:
+            return self.ceiling()
+        tensors = self.inputs(**made)
+        work = self.work(tensors, backward, made[self.argument])
+        function = self.function(provider, backward)
+        if backward:
+            return quantiles(Graph.of(function, tensors, self.wrt).backward, work)
+        return quantiles(lambda: function(*tensors), work)
+
+    def report(
+        self, argument: str, sizes: Sequence[int], **others: int
+    ) -> triton.testing.Benchmark:
+        """By one argument of `make`, with the others given."""
+        return triton.testing.Benchmark(
+            [argument],
+            sizes,
+            line_arg="provider",
+            line_vals=self.providers,
+            line_names=self.providers,
+            plot_name=f"{self.op.__name__}-{argument}",
+            args=others,
+            ylabel=self.unit,
+            x_log=True,
+        )
+
+    def reports(self, sizes: Sequence[int]) -> list[triton.testing.Benchmark]:
+        """The tables of a run."""
+        return [self.report(self.argument, sizes)]
+
+    def parser(self) -> argparse.ArgumentParser:
+        """The options of a run."""
+        name = self.op.__name__
+        about = (
+            f"Rates of {name}, of torch and of torch.compile in {self.unit}, as tables."
+        )
+        parser = argparse.ArgumentParser(description=about)
+        if self.dtypes:
+            parser.add_argument("--dtype", choices=self.dtypes.split())
+        if self.wrt:
+            parser.add_argument(
+                "--backward",
+                action="store_true",
+                help="measure the backward by itself, not the forward",
+            )
+        parser.add_argument(
+            "--sizes",
+            type=int,
+            nargs="+",
+            default=self.sizes,
+            metavar=self.argument.upper(),
+        )
+        parser.add_argument(
+            "--save-path", default="", metavar="FOLDER", help="write CSV and plots too"
+        )
+        return parser
+
+    def main(self) -> None:
+        """The command line of a benchmark."""
+        parser = self.parser()
+        options = vars(parser.parse_args())
+        sizes, folder = options.pop("sizes"), options.pop("save_path")
+        if dtype := options.pop("dtype", None):
+            options["dtype"] = getattr(torch, dtype)
+            if options.get("backward") and not options["dtype"].is_floating_point:
+                parser.error(f"{dtype} has no gradient")
+        if not torch.cuda.is_available():
+            parser.exit(4, f"{parser.prog} needs a GPU\n")
+        missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
+        if missing:
+            needed = " and ".join(missing)
+            parser.exit(4, f"{parser.prog} needs {needed}, as triton.testing does\n")
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        report = triton.testing.perf_report(self.reports(sizes))(self.measure)
+        for table in report.run(
+            print_data=True, return_df=True, save_path=folder, **options
+        ):
+            ceiling = self.ceiling()[0]
+            shares = table.set_index(table.columns[0]) / ceiling
+            print(f"Shares of {self.ceiling_name}, {ceiling:,.0f} {self.unit}:")
+            print(shares.to_string(header=self.providers, float_format="{:.1%}".format))
+
+
+@dataclass(frozen=True)
+class ByBytes(Benchmark):
+    """In GB/s of the bytes that have to move; by the length of rows as well, where `make` takes that axis."""
+
+    _: KW_ONLY
+    row: str = ""
+
+    unit = "GB/s"
+    argument = "elements"
+    sizes = tuple(2**n for n in range(18, 29, 2))
+    ceiling_name = "torch's copy"
+
+    def ceiling(self) -> list[float]:
+        return copy_rate()
+
+    def work(self, tensors: Tensors, backward: bool, size: int) -> float:
+        """Every input and result once; of the backward, what the operator keeps for it in place of the inputs."""
+        function = self.function(self.op.__name__)
+        if not backward:
+            return bytes_of(*tensors, *listed(function(*tensors))) * 1e-9
+        kept: dict[int, torch.Tensor] = {}
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            return kept.setdefault(tensor.data_ptr(), tensor)
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            graph = Graph.of(function, tensors, self.wrt)
+        return bytes_of(*kept.values(), *graph.outgoing, *graph.backward()) * 1e-9
+
+    def reports(self, sizes: Sequence[int]) -> list[triton.testing.Benchmark]:
+        """By the number of elements, and by the length of rows."""
+        by_row = [self.report(self.row, LENGTHS, elements=2**26)] if self.row else []
+        return [*super().reports(sizes), *by_row]
+
+
+@dataclass(frozen=True)
+class ByOperations(Benchmark):
+    """In TFLOP/s of the matrix products: so many operations at a size, and twice as many backward, where each product
+    has a gradient for either of its factors.
+    """
+
+    _: KW_ONLY
+    operations: Callable[[int], int]
+
+    unit = "TFLOP/s"
+    argument = "size"
+    sizes = tuple(2**n for n in range(9, 14))
+    ceiling_name = "torch.matmul"
+
+    def ceiling(self) -> list[float]:
+        return matmul_rate()
+
+    def work(self, tensors: Tensors, backward: bool, size: int) -> float:
+        return self.operations(size) * (2 if backward else 1) * 1e-12

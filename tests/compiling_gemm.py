@@ -1,0 +1,72 @@
+"""Compiles every kernel of the runtime's gemm for a GPU that is not there: `python tests/compiling_gemm.py TARGET`.
+
+Like tests/compiling.py, of which it prints the same: what Triton refuses, what tensor cores of Hopper multiply, and how
+many kernels it took.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton.language as tl
+from compiling import TARGETS, Launches
+from importing import module_at
+
+from tritongen.resources import templates_dir
+
+
+def main(target: str) -> None:
+    launches = Launches()
+    launches.driver.target = target
+    gemm = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
+    has_tma = target in ("sm_90", "sm_100")
+    for precision in ("ieee", "tf32"):
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            if precision == "ieee" or dtype == torch.float32:
+                for ndim in (2, 3):
+                    call(gemm, dtype, ndim, precision, has_tma)
+        found = any(".tf32" in one.asm.get("ptx", "") for one in launches.compiled.values())
+        print(f"{precision} multiplies {'' if found else 'no '}tf32")
+    index_dtype, gemm.tensors.index_dtype = gemm.tensors.index_dtype, lambda *_: tl.int64
+    call(gemm, torch.float16, 3, "ieee", has_tma)
+    gemm.tensors.index_dtype = index_dtype
+    # Blocks of each configuration have to fit into shared memory.
+    gemm.heuristics.choose_split_k = lambda *_: 1
+    for way, dtype, table in (
+        ("TMA", torch.float16, gemm.TMA.configs if has_tma else ()),
+        ("STRIDED", torch.float16, gemm.STRIDED.half),
+        ("STRIDED", torch.float64, gemm.STRIDED.wide),
+    ):
+        gemm.heuristics.use_tma = lambda *_, way=way: way == "TMA"
+        for config in table:
+            getattr(gemm, way).choose = lambda *_, config=config: config
+            gemm.gemm(torch.empty(256, 128, dtype=dtype), torch.empty(256, 128, dtype=dtype))
+    for name in {name for name in vars(gemm.kernels) if name.startswith("gemm_")} - launches.launched:
+        if has_tma or name not in ("gemm_tma_kernel", "gemm_stream_k_kernel"):
+            launches.refuse(f"{name} was not launched")
+    for kernel, dtypes in sorted(launches.multiplied):
+        print(f"{kernel} multiplies {dtypes}")
+    print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
+
+
+def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool) -> None:
+    """Launch each of the kernels."""
+    left, right = (torch.empty([2, rows, 128][-ndim:], dtype=dtype) for rows in (192, 256))
+    heuristics = gemm.heuristics
+    for n_parts in (1, 3):
+        heuristics.use_tma, heuristics.choose_split_k = (lambda *_: False), (lambda *_, n=n_parts: n)
+        gemm.gemm(left, right[..., ::2, :], precision)
+    if has_tma and dtype.itemsize <= 2:
+        heuristics.use_tma = lambda *_: True
+        heuristics.choose_stream_k = lambda tiles, *_: (1, 2, tiles - 2, 3)
+        gemm.gemm(left, right, precision)
+        gemm.gemm(*(matrix.mT.contiguous().mT for matrix in (left, right)), precision)
+
+
+if __name__ == "__main__":
+    assert sys.argv[1] in TARGETS
+    main(sys.argv[1])
