@@ -35,6 +35,7 @@ if __name__ == "__main__":
 from importing import module_of  # noqa: E402
 
 from tritongen.functions import FUNCTIONS, Function  # noqa: E402
+from tritongen.imports import device_imports, imports_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 
@@ -179,8 +180,8 @@ def kernel(name: str, cases: list[Case], kind: str) -> str:
 
 
 def source(kernels: list[str]) -> str:
-    lines = ["import triton", "import triton.language as tl", "from ._runtime import math, special"]
-    return "\n\n\n".join([*lines, *kernels])
+    text = "\n\n\n".join(kernels)
+    return "\n".join([*imports_of(text, device_imports("._runtime")), "\n", text])
 
 
 @pytest.fixture(scope="session")
