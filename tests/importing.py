@@ -41,6 +41,12 @@ def runtime_module(name: str) -> ModuleType:
     return importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.{name}")
 
 
+def runtime_of(operator: ModuleType, name: str) -> ModuleType:
+    """A module of the runtime that an operator's package has in it or beside it."""
+    home = operator.__name__ if (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir() else operator.__name__.rpartition(".")[0]
+    return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
+
+
 def written(spec: Spec, folder: Path) -> Path:
     """The folder of a spec's files in `folder`, with the runtime in it."""
     return with_runtime(folder / spec.name, generate(spec, "."))

@@ -61,6 +61,15 @@ def test_definitions(count: int, result: str) -> None:
     assert text == format_python(text)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_imports(indent: str, count: int) -> None:
+    names = ", ".join(f"name_{at} as {'other' * at}_{at}" if at % 2 else f"name_{at}" for at in range(count))
+    head = "if TYPE_CHECKING:\n" if indent else ""
+    text = laid_out(f"{head}{indent}from ..package.of_a_long_name_of_seventy_one_letters import {names}\n")
+    assert text == format_python(text)
+
+
 @pytest.mark.parametrize("name", SPECS.split())
 def test_generated_modules(name: str) -> None:
     path = ROOT / "specs" / f"{name}.toml"
