@@ -6,14 +6,15 @@ Triton's interpreter, or on a GPU where there is one. The oracle is the spec's o
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton  # noqa: E402
-from importing import built  # noqa: E402
+from importing import built, runtime_of  # noqa: E402
 
 from tritongen.compile import program_of  # noqa: E402
 from tritongen.read import read_spec  # noqa: E402
@@ -265,31 +266,40 @@ def output_dtypes(spec: Spec, tensors: list[Any], params: dict[str, Any]) -> lis
     return dtypes
 
 
-def ways(configs: Any) -> list[dict[str, Any]]:
+Way = list[tuple[Any, str, Any]]  # what to put in place of which choice of a table, or of the heuristics
+
+
+def ways(module: ModuleType) -> list[Way]:
     """What to put in place of a module's choices, so that each of its kernels runs in small blocks."""
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    heuristics = runtime_of(module, "heuristics")
 
     def always(**blocks: int) -> Any:
         return lambda *_: triton.Config(blocks, num_warps=4)
 
-    if hasattr(configs, "POINTERS"):
-        block_n = min(config.kwargs["BLOCK_N"] for config in configs.POINTERS)
+    if hasattr(configs, "STRIDED"):
+        block_n = min(config.kwargs["BLOCK_N"] for config in configs.STRIDED.half)
         tiles = always(BLOCK_M=16, BLOCK_N=block_n, BLOCK_K=32, GROUP=2)  # Of bytes, the fewest that tl.dot takes.
-        pointers = {"use_descriptors": lambda *_: False, "choose_pointers": tiles}
-        described = {"use_descriptors": lambda *_: True, "choose_descriptors": tiles}
-        found = [pointers | {"choose_parts": lambda *_, parts=parts: parts} for parts in (1, 3)]
-        found += [described] if hasattr(configs, "DESCRIPTORS") else []
-        shared = described | {"choose_shares": lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3)}
-        return [*found, shared] if hasattr(configs, "choose_shares") else found
-    if hasattr(configs, "choose_flat") or hasattr(configs, "choose_tile"):
-        return [{"choose_flat": always(BLOCK=32), "choose_tile": always(BLOCK_M=8, BLOCK_N=16)}]
+        by_pointers = [(heuristics, "use_tma", lambda *_: False), (configs.STRIDED, "choose", tiles)]
+        found: list[Way] = [
+            [*by_pointers, (heuristics, "choose_split_k", lambda *_, parts=parts: parts)] for parts in (1, 3)
+        ]
+        if not hasattr(configs, "TMA"):
+            return found
+        described = [(heuristics, "use_tma", lambda *_: True), (configs.TMA, "choose", tiles)]
+        split = lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3)  # noqa: E731
+        return [*found, described, [*described, (heuristics, "choose_stream_k", split)]]
+    small = {"FLAT": always(BLOCK=32), "TILE": always(BLOCK_M=8, BLOCK_N=16)}
+    if any(hasattr(configs, name) for name in small):
+        return [[(getattr(configs, name), "choose", tile) for name, tile in small.items() if hasattr(configs, name)]]
     found = []
-    if hasattr(configs, "choose_registers"):
-        found.append({"in_registers": lambda *_: True, "choose_registers": whole_rows})
-    if hasattr(configs, "choose_loop"):
-        loop = {"in_registers": lambda *_: False, "choose_loop": always(BLOCK_M=4, BLOCK_N=8)}
-        found.append(loop | {"choose_splits": lambda *_: 1})
-        if hasattr(configs, "choose_splits"):
-            found.append(loop | {"choose_splits": lambda *_: 3})
+    if hasattr(configs, "REGISTERS"):
+        found.append([(configs.REGISTERS, "fits", lambda *_: True), (configs.REGISTERS, "choose", whole_rows)])
+    if hasattr(configs, "LOOP"):
+        loop: Way = [(configs.LOOP, "choose", always(BLOCK_M=4, BLOCK_N=8))]
+        if hasattr(configs, "REGISTERS"):
+            loop.append((configs.REGISTERS, "fits", lambda *_: False))
+        found += [[*loop, (heuristics, "choose_splits", lambda *_, splits=splits: splits)] for splits in (1, 3)]
     return found
 
 
@@ -304,15 +314,14 @@ def test_values(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     function = getattr(module, spec.name)
     first, *others = param_sets(spec)
     check(spec, function, draw(spec, Case()), first)
-    configs = sys.modules[f"{module.__name__}.configs"]
-    for way in ways(configs):
-        for name, choice in way.items():
-            monkeypatch.setattr(configs, name, choice, raising=False)
+    for way in ways(module):
+        for choice in way:
+            monkeypatch.setattr(*choice)
         for case in cases(spec):
             try:
                 check(spec, function, draw(spec, case), first)
             except Exception as error:
-                error.add_note(f"{spec.name}: {case}, {first}, {list(way)}")
+                error.add_note(f"{spec.name}: {case}, {first}, {way}")
                 raise
         for params in others:
             check(spec, function, draw(spec, Case()), params)
@@ -392,13 +401,12 @@ def test_losses_of_infinite_logits(path: Path, tmp_path: Path, monkeypatch: pyte
     target = torch.tensor([0, 1, ignored] * len(rows), device=DEVICE)
     module = built(spec_of(path), tmp_path)
     function = getattr(module, path.stem)
-    configs = sys.modules[f"{module.__name__}.configs"]
     theirs = logits.double().requires_grad_()
     wanted = torch.nn.functional.cross_entropy(theirs, target, reduction="none")
     wanted.sum().backward()
-    for way in ways(configs):
-        for name, choice in way.items():
-            monkeypatch.setattr(configs, name, choice, raising=False)
+    for way in ways(module):
+        for choice in way:
+            monkeypatch.setattr(*choice)
         ours = logits.clone().requires_grad_()
         loss = function(ours + 0, target)
         loss.sum().backward()

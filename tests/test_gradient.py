@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton  # noqa: E402
-from importing import built  # noqa: E402
+from importing import built, runtime_of  # noqa: E402
 
 from tritongen.compile import backward_of, program_of  # noqa: E402
 from tritongen.gradient import derive  # noqa: E402
@@ -327,11 +327,14 @@ def test_sums_over_everything_keep_their_digits(
     spec = op_of("scaled", 'x = "float[M, N]"\nscale = "float[]"', 'y = "x * scale"', rest)
     module = built(spec, tmp_path)
     function: Any = module.scaled
-    configs = sys.modules[f"{module.__name__}.configs_backward"]
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    heuristics = runtime_of(module, "heuristics")
     tile = triton.Config({"BLOCK_M": 1, "BLOCK_N": 8}, num_warps=4)
-    replaced = {"in_registers": False, "choose_splits": splits, "choose_vector": 2, "choose_loop": tile}
-    for name, choice in replaced.items():
-        monkeypatch.setattr(configs, name, lambda *_, choice=choice: choice, raising=False)
+    if hasattr(configs, "REGISTERS_BACKWARD"):
+        monkeypatch.setattr(configs.REGISTERS_BACKWARD, "fits", lambda *_: False)
+    monkeypatch.setattr(configs.LOOP_BACKWARD, "choose", lambda *_: tile)
+    monkeypatch.setattr(heuristics, "choose_splits", lambda *_: splits)
+    monkeypatch.setattr(heuristics, "choose_vector", lambda *_: 2)
     for rows, special in ((8, 0.1), (1, math.inf), (1, math.nan)):
         x = torch.full((rows, 1000), 0.1, device=DEVICE)
         x[0, 7] = special

@@ -12,6 +12,7 @@ from .modules import Around, Common, Module, length_text, view_of
 from .spec import Input, TensorType, plain_shape
 from .structure import Program
 from .tile import needed
+from .views import Kernel
 
 
 class SumsModule(Common):
@@ -54,8 +55,8 @@ class SumsModule(Common):
                 f"device={self.first()}.device) if {name} is not None else None"
                 for name in self.sums
             ],
-            "launch_whole": self.launch(plan.whole.kernel, "(n_programs,)", sizes="sizes") if plan.whole else [],
-            "launch_tiles": self.launch(tiles, "(n_programs, n_tiles)", sizes="sizes"),
+            "launch_whole": self.launch_sums(plan.whole.kernel, "(n_programs,)") if plan.whole else [],
+            "launch_tiles": self.launch_sums(tiles, "(n_programs, n_tiles)"),
             "finish_name": finish,
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
@@ -70,6 +71,11 @@ class SumsModule(Common):
             extra |= self.shared(plan.shared)
             kinds.add("shared")
         return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
+
+    def launch_sums(self, kernel: Kernel, grid: str, options: str = "") -> list[str]:
+        """A launch with the sizes of the tiles, or sizes of its own: what rows are reduced to, tiles do not read again."""
+        same = self.sizes(kernel) == self.sizes(self.plan.tiles.kernel)
+        return self.launch(kernel, grid, options=options, sizes="sizes" if same else "")
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
@@ -99,7 +105,7 @@ class SumsModule(Common):
                 'members = config.kwargs["CTAS_PER_ROW"]',
                 f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
             ],
-            "launch_shared": self.launch(shared.kernel, "(n_programs * members,)", options=options, sizes="sizes"),
+            "launch_shared": self.launch_sums(shared.kernel, "(n_programs * members,)", options),
         }
 
     def statistics(self) -> str:
