@@ -66,18 +66,19 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
     """Import lines grouped and joined: the standard library, packages, then relative ones from the furthest."""
     groups: dict[int, dict[str, list[str]]] = {}
     for line in dict.fromkeys(lines):
-        source, _, names = (
-            line.removeprefix("from ").partition(" import ") if line.startswith("from") else (line, "", "")
-        )
+        joins = line.startswith("from") and " as " not in line
+        source, _, names = line.removeprefix("from ").partition(" import ") if joins else (line, "", "")
         found = groups.setdefault(_group(line), {}).setdefault(source, [])
         found += names.split(", ") if names else []
     blocks = []
     for group in sorted(groups):
         entries = groups[group].items()
-        plain = sorted(source for source, names in entries if not names)
-        others = sorted((source, names) for source, names in entries if names)
-        others.sort(key=lambda entry: -_dots(entry[0]))
-        block = [*plain, *(f"from {source} import {', '.join(sorted(names, key=_case))}" for source, names in others)]
+        whole = sorted(source for source, names in entries if not names)
+        found = sorted((source, names) for source, names in entries if names)
+        found.sort(key=lambda entry: -_dots(entry[0]))
+        joined = [f"from {source} import {', '.join(sorted(names, key=_case))}" for source, names in found]
+        # One under another name has a line of its own, the last.
+        block = [*joined, *whole] if group == 2 else [*whole, *joined]
         blocks.append(block)
     return tuple(line for n, block in enumerate(blocks) for line in ([""] if n else []) + block)
 
