@@ -16,6 +16,7 @@ from .host_checks import CLASS_NAMES
 from .ir import Op, Result
 from .modules import Module
 from .oracle import signature, torch_lines
+from .promotion import is_float8
 from .registration import LOWER, autocast_rule
 from .resources import templates_dir
 from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
@@ -85,7 +86,7 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
     return {
         "inputs": tuple_text([declared_input(tensor, spec) for tensor in op.inputs]),
         "axes": tuple_of(shapes.axes),
-        "sizes": repr(dict(op.sizes)) if op.sizes else "",
+        "sizes: ClassVar": text_of(dict(op.sizes)),
     }
 
 
@@ -108,12 +109,11 @@ def dtypes_text(dtypes: tuple[str, ...]) -> str:
 
 
 def params_view(op: Op) -> dict[str, str]:
-    strange = [{param.name: "1"} for param in op.params if param.kind != "enum"]
     return {
-        "params": text_of(required_values(op)),
-        "other_params": text_of(other_values(op)),
-        "strange_params": text_of(strange),
-        "bad_params": text_of([{name: bad} for name, bad in refused_values(op)]),
+        "params: ClassVar": text_of(required_values(op)),
+        "other_params": text_of(tuple(other_values(op))),
+        "strange_params": text_of(tuple({param.name: "1"} for param in op.params if param.kind != "enum")),
+        "bad_params": text_of(tuple({name: bad} for name, bad in refused_values(op))),
     }
 
 

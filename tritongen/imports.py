@@ -23,6 +23,7 @@ STANDARD = {
     "Iterable": "from collections.abc import Iterable",
     "Sequence": "from collections.abc import Sequence",
     "Any": "from typing import Any",
+    "ClassVar": "from typing import ClassVar",
 }
 PACKAGES = {
     "pytest": "import pytest",
@@ -73,19 +74,22 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
     blocks = []
     for group in sorted(groups):
         entries = groups[group].items()
-        whole = sorted(source for source, names in entries if not names)
-        found = sorted((source, names) for source, names in entries if names)
-        found.sort(key=lambda entry: -_dots(entry[0]))
-        joined = [f"from {source} import {', '.join(sorted(names, key=_case))}" for source, names in found]
-        # One under another name has a line of its own, the last.
-        block = [*joined, *whole] if group == 2 else [*whole, *joined]
+        plain = sorted(source for source, names in entries if not names)
+        others = sorted((source, sorted(names, key=_case)) for source, names in entries if names)
+        joined = [f"from {source} import {', '.join(names)}" for source, names in others]
+        block = [*plain, *joined]
+        if group == _PROJECT:
+            block.sort(key=lambda line: (-_dots(line.removeprefix("from ")), line))
         blocks.append(block)
     return tuple(line for n, block in enumerate(blocks) for line in ([""] if n else []) + block)
 
 
+_PROJECT = 2
+
+
 def _group(line: str) -> int:
     if line.startswith("from ."):
-        return 2
+        return _PROJECT
     return 0 if line in STANDARD.values() else 1
 
 

@@ -71,7 +71,8 @@ class GradientTests(BackwardTests, VmapTests):
             def call(*tensors: torch.Tensor) -> Any:
                 found = function(*tensors)
                 for one in smooth(found):
-                    one.register_hook(outgoing)
+                    hooked: Any = one
+                    hooked.register_hook(outgoing)
                 return found
 
             return call

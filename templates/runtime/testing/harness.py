@@ -82,9 +82,11 @@ def wide(tensors: Iterable[Any]) -> list[Any]:
 class Harness:
     """The declarations of an operator, which tests are made of."""
 
-    op: ClassVar[Callable[..., Any]]
-    tables: ClassVar[ModuleType]  # its configs.py
-    searched: ClassVar[ModuleType | None] = None  # kernels.py, if @triton.autotune
+    op: Callable[..., Any]
+    reference: Callable[..., Any]  # what the kernels must compute, in torch
+    result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
+    tables: ModuleType  # its configs.py
+    searched: ModuleType | None = None  # kernels.py, if @triton.autotune
     inputs: ClassVar[tuple[Input, ...]]
     axes: ClassVar[tuple[str, ...]]  # those that a shape below has the lengths of
     reduced: ClassVar[tuple[str, ...]] = ()  # of the axes
@@ -111,16 +113,6 @@ class Harness:
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
-
-    @staticmethod
-    def reference(*tensors: Any, **params: Any) -> Any:
-        """What the kernels must compute, in torch."""
-        raise NotImplementedError
-
-    @staticmethod
-    def result_dtypes(*tensors: torch.Tensor) -> Dtypes:
-        """The dtypes of the results, as torch promotes those of the inputs."""
-        raise NotImplementedError
 
     # How tests are made
 
@@ -212,20 +204,23 @@ class Harness:
 
     @classmethod
     def make(
-        cls, shape: Shape, dtypes: Dtypes = (), seed: int = 0
+        cls, shape: Shape, dtypes: Dtypes = (), seed: int = 0, ends: bool = True
     ) -> tuple[torch.Tensor, ...]:
-        """The inputs for axes of some lengths, of float32 where no dtypes are said."""
+        """The inputs for axes of some lengths, of float32 where no dtypes are said.
+
+        Of integers between bounds, the first is the lowest and the last the highest, with `ends`.
+        """
         torch.manual_seed(seed)
         chosen = dtypes or cls.all_of(torch.float32) or (*cls.dtypes(), ())[0]
         by_group = dict(zip(cls.groups(), chosen, strict=True))
         lengths = cls.lengths(shape)
         return tuple(
-            one.draw(lengths, by_group.get(one.group or one.name, one.dtypes[0]))
+            one.draw(lengths, by_group.get(one.group or one.name, one.dtypes[0]), ends)
             for one in cls.inputs
         )
 
     @classmethod
-    def lengths(cls, shape: Shape) -> dict[str, Sequence[int]]:
+    def lengths(cls, shape: Shape) -> Mapping[str, Sequence[int]]:
         """The lengths of axes; the leading ones have what the others leave."""
         named = [axis for axis in cls.axes if axis != "..."]
         batch = shape[: len(shape) - len(named)]
@@ -263,12 +258,12 @@ class Harness:
     @classmethod
     def call(cls, *tensors: Any, **params: Any) -> Any:
         """The operator, with the params that it needs."""
-        return cls.op(*tensors, **(cls.params | params))
+        return cls.op(*tensors, **{**cls.params, **params})
 
     @classmethod
     def in_torch(cls, *tensors: Any, **params: Any) -> Any:
         """The reference, in the dtypes of the inputs."""
-        return cls.reference(*tensors, **(cls.params | params))
+        return cls.reference(*tensors, **{**cls.params, **params})
 
     @classmethod
     def oracle(cls, *tensors: Any, **params: Any) -> Any:
@@ -338,7 +333,7 @@ class Harness:
         Those of the backward are named for what they are of: LOOP_BACKWARD, TMA_DX. One that has several names has
         one of them here.
         """
-        tables = {}
+        tables: dict[Any, str] = {}
         for name, table in vars(cls.tables).items():
             if type(table) is kind and ("_" in name) == backward:
                 tables.setdefault(table, name)
@@ -350,7 +345,7 @@ class Harness:
 
     @classmethod
     def force(
-        cls, patch: pytest.MonkeyPatch, table: str | object, config: triton.Config
+        cls, patch: pytest.MonkeyPatch, table: Any, config: triton.Config
     ) -> None:
         """Have launches take a configuration of a table, chosen or searched."""
         if isinstance(table, str):

@@ -38,16 +38,20 @@ class Input:
         return tuple(size for term in self.axes for size in _dimensions(term, lengths))
 
     def draw(
-        self, lengths: Mapping[str, Sequence[int]], dtype: torch.dtype
+        self,
+        lengths: Mapping[str, Sequence[int]],
+        dtype: torch.dtype,
+        ends: bool = True,
     ) -> torch.Tensor:
-        """Random values of it, the same on every device."""
+        """Random values of it, the same on every device; of integers between bounds also the `ends`."""
         low, high = (
             lengths[bound][0] if isinstance(bound, str) else bound
             for bound in (self.low, self.high)
         )
         values = _values(self.shape(lengths), dtype, low, high)
-        if high is not None and not dtype.is_floating_point and values.numel() > 1:
-            values.view(-1)[0], values.view(-1)[-1] = low, high - 1  # Both ends.
+        if ends and low is not None and high is not None:
+            if not dtype.is_floating_point:
+                values.view(-1)[:1], values.view(-1)[1:][-1:] = int(low), int(high) - 1
         return placed(values.to(DEVICE, dtype))
 
 

@@ -35,7 +35,7 @@ class Tiles(Harness):
     @classmethod
     def small(cls) -> triton.Config:
         """A small tile, as wide as it must be where it holds whole rows."""
-        tables = {
+        tables: dict[str, Any] = {
             name: table
             for name, table in vars(cls.tables).items()
             if isinstance(table, (heuristics.Tma, heuristics.Strided))

@@ -65,7 +65,8 @@ class OperatorTests(Harness):
     @each("dtypes", lambda cls: cls.floats())
     def test_special_values(self, dtypes: Dtypes) -> None:
         """Zeros of both signs, infinities and NaN."""
-        tensors = self.make(self.special, dtypes)
+        # Positions as they come: torch's own cross_entropy is NaN at an infinite logit.
+        tensors = self.make(self.special, dtypes, ends=False)
         for one, tensor in zip(self.inputs, tensors, strict=True):
             for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
                 if one.is_float:

@@ -1,5 +1,7 @@
 """Tests of operators that reduce rows."""
 
+from typing import Any
+
 import pytest
 import triton
 
@@ -13,7 +15,7 @@ Row = tuple[int, ...]
 
 def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]:
     """What the tables of a kind have for rows of some lengths, but the lengths: elements, warps and what follows."""
-    tables = {
+    tables: dict[Any, None] = {
         table: None
         for name, table in vars(cls.tables).items()
         if type(table) is kind and ("_" in name) == backward
