@@ -157,6 +157,7 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "deep": shapes.deep(),
         "two_batches": shapes.of((3, 4), 2, 5) if batched else (),
         "wide": shapes.wide(),
+        "dense": shapes.of((64,), 4, 256) if not (shapes.program.over or shapes.program.contraction) else (),
         "special": shapes.special(),
         "tiled": tuple(shapes.tiled()),
         "shared": shapes.shared() if shapes.program.contraction else (),

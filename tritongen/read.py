@@ -36,8 +36,12 @@ MODULES = frozenset(
 LOCALS = frozenset(
     "BLOCK BLOCK_M BLOCK_N COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute"
     " call_key config contiguous flat folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask"
-    " row_sizes row_tile rows sizes split_cols tile_mask tiles".split()
+    " row_sizes row_tile rows sizes split_cols tile_mask tiles"
+    # Modules that its module imports.
+    " autograd configs dtypes heuristics kernels library tensors tma".split()
 )
+# Modules that kernels import.
+DEVICE_LOCALS = frozenset("float8 matmul reduce special".split())
 # Names that a launch of Triton's has for itself, so that no argument of a kernel can have them.
 LAUNCH = frozenset(
     "allow_flush_denorm allowed_dot_input_precisions arch backend_name clc cluster_dims debug"
@@ -482,7 +486,7 @@ def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:
 
 def is_local(name: str) -> bool:
     """Whether kernels or wrappers have a variable of this name, whatever the math."""
-    return name in LOCALS or LOCAL_PATTERN.fullmatch(name) is not None
+    return name in LOCALS | DEVICE_LOCALS or LOCAL_PATTERN.fullmatch(name) is not None
 
 
 def _text(value: object) -> str:

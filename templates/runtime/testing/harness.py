@@ -105,6 +105,7 @@ class Harness:
     deep: ClassVar[Shape]  # of more dimensions than kernels step through
     two_batches: ClassVar[Shape] = ()
     wide: ClassVar[Shape]  # of several steps of a loop, and several programs
+    dense: ClassVar[Shape]  # of many values
     special: ClassVar[Shape]  # for infinities and NaN
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input

@@ -6,7 +6,7 @@ import pytest
 import triton
 
 from .. import heuristics
-from .elementwise import SMALL_TILE, ElementwiseTests
+from .elementwise import SMALL_TILE, MapTests
 from .harness import SUMS, Harness, each
 from .inputs import scattered
 
@@ -38,7 +38,7 @@ def force_registers(
         patch.setattr(table, "choose", choose)
 
 
-class RowwiseTests(ElementwiseTests):
+class RowwiseTests(MapTests):
     """Rows in registers, in a loop, and shared by several programs."""
 
     tolerances = SUMS
