@@ -49,9 +49,9 @@ class Input:
             for bound in (self.low, self.high)
         )
         values = _values(self.shape(lengths), dtype, low, high)
-        if ends and low is not None and high is not None:
-            if not dtype.is_floating_point:
-                values.view(-1)[:1], values.view(-1)[1:][-1:] = int(low), int(high) - 1
+        has_ends = ends and not dtype.is_floating_point
+        if has_ends and low is not None and high is not None:
+            values.view(-1)[:1], values.view(-1)[1:][-1:] = int(low), int(high) - 1
         return placed(values.to(DEVICE, dtype))
 
 
