@@ -8,6 +8,7 @@ import torch
 
 from .gradients import GradientTests
 from .harness import each, only, results, wide
+from .inputs import Layout, contiguous
 
 
 def smooth(found: Any) -> torch.Tensor:
@@ -22,10 +23,14 @@ class GradientInForwardTests(GradientTests):
 
     @classmethod
     def check_gradients(
-        cls, *tensors: Any, wrt: Sequence[str] = (), **params: Any
+        cls,
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        arranged: Layout = contiguous,
+        **params: Any,
     ) -> None:
         """The gradients, and the results beside them."""
-        super().check_gradients(*tensors, wrt=wrt, **params)
+        super().check_gradients(*tensors, wrt=wrt, arranged=arranged, **params)
         given = cls.handed(cls.leaves(tensors, wrt))
         got = cls.call(*given, **params)
         want = cls.expected(cls.oracle, *tensors, **params)

@@ -9,8 +9,8 @@ import triton
 
 from .. import heuristics
 from .elementwise import SMALL_BLOCK, SMALL_TILE
-from .harness import each, results, wide
-from .inputs import DEVICE, scattered
+from .harness import Shape, each, results, wide
+from .inputs import DEVICE, Layout, contiguous, scattered
 from .matmul import Tiles, described
 from .rowwise import Row, force_registers, rows_of
 
@@ -52,9 +52,10 @@ class BackwardTests(Tiles):
         *tensors: Any,
         wrt: Sequence[str] = (),
         as_they_are: bool = False,
+        arranged: Layout = contiguous,
         **params: Any,
     ) -> list[torch.Tensor]:
-        """The gradients by some inputs, for random gradients of the results."""
+        """The gradients by some inputs, for random gradients of the results, arranged in memory."""
         given = cls.leaves(tensors, wrt)
         found = results(
             function(*(given if as_they_are else cls.handed(given)), **params)
@@ -69,7 +70,8 @@ class BackwardTests(Tiles):
             *((one, other) for one, other in pairs if one.requires_grad), strict=True
         )
         by = [given[place] for place in cls.places(wrt)]
-        return list(torch.autograd.grad(smooth, by, arriving))
+        outgoing = [arranged(one) for one in arriving]
+        return list(torch.autograd.grad(smooth, by, outgoing))
 
     @classmethod
     def compare_gradients(
@@ -89,13 +91,18 @@ class BackwardTests(Tiles):
 
     @classmethod
     def check_gradients(
-        cls, *tensors: Any, wrt: Sequence[str] = (), **params: Any
+        cls,
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        arranged: Layout = contiguous,
+        **params: Any,
     ) -> None:
         """The gradients against those of the oracle."""
-        got = cls.gradients(cls.call, *tensors, wrt=wrt, **params)
+        options: Any = {"wrt": wrt, "arranged": arranged, **params}
+        got = cls.gradients(cls.call, *tensors, **options)
 
         def oracle(*tensors: Any) -> list[torch.Tensor]:
-            return cls.gradients(cls.oracle, *tensors, wrt=wrt, **params)
+            return cls.gradients(cls.oracle, *tensors, **options)
 
         want = cls.expected(oracle, *wide(tensors))
         if want is not None:
@@ -144,15 +151,15 @@ class BackwardTests(Tiles):
         self.force_all(monkeypatch, heuristics.Loop, config)
         self.check_gradients(*self.make(self.wide))
 
-    @each("table, config", lambda cls: cls.configs(heuristics.Loop, backward=True)[:1])
+    @each("shape", lambda cls: cls.layout_shapes() if cls.loops(True) else ())
     def test_backward_loop_over_scattered_rows(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of so many dimensions that they do not fold."""
         self.not_whole(monkeypatch)
         self.force_loop(monkeypatch)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
-        self.check_gradients(*map(scattered, self.make(self.deep)))
+        self.check_gradients(*map(scattered, self.make(shape)), arranged=scattered)
 
     @each("n_splits", lambda cls: cls.backward_splits)
     def test_backward_splits(

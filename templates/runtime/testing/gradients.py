@@ -1,6 +1,6 @@
 """Tests of an operator's gradients."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -66,21 +66,8 @@ class GradientTests(BackwardTests, VmapTests):
     @each("outgoing", lambda _: [backwards, scattered, torch.zeros_like, one_for_all])
     def test_layouts_of_outgoing_gradients(self, outgoing: Layout) -> None:
         """Gradients of the results that are not contiguous, zero, or one number for all."""
-
-        def arranged(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*tensors: torch.Tensor) -> Any:
-                found = function(*tensors)
-                for one in smooth(found):
-                    hooked: Any = one
-                    hooked.register_hook(outgoing)
-                return found
-
-            return call
-
-        tensors = self.make(self.ragged)
-        got = self.gradients(arranged(self.call), *tensors)
-        want = self.gradients(arranged(self.oracle), *wide(tensors))
-        self.compare_gradients(got, want)
+        tensors = self.make(self.unfolded())
+        self.check_gradients(*tensors, arranged=outgoing)
 
     @each("name", lambda cls: cls.wrt if len(cls.wrt) > 1 else ())
     def test_gradients_of_some_inputs(self, name: str) -> None:

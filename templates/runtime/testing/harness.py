@@ -230,6 +230,16 @@ class Harness:
         return {"...": batch} | fixed | {axis: (size,) for axis, size in own}
 
     @classmethod
+    def layout_shapes(cls) -> list[Shape]:
+        """Shapes to try layouts with: of more dimensions than kernels step through, as many, and fewer."""
+        return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
+
+    @classmethod
+    def unfolded(cls) -> Shape:
+        """Of as many dimensions as kernels step through."""
+        return cls.deep[1:] if "..." in cls.axes else cls.deep
+
+    @classmethod
     def layouts(cls) -> list[Layout]:
         """Layouts to try; what is constant along a reduced axis leaves nothing but rounding."""
         found: list[Layout] = [backwards, scattered, misaligned, overlapping]
@@ -369,6 +379,11 @@ class Harness:
     @classmethod
     def tables_of(cls, kind: type) -> list[Any]:
         return [one for one in vars(cls.tables).values() if type(one) is kind]
+
+    @classmethod
+    def loops(cls, backward: bool = False) -> bool:
+        """Whether some kernel loops over rows."""
+        return bool(cls.configs(heuristics.Loop, backward=backward))
 
     @classmethod
     def force_loop(cls, patch: pytest.MonkeyPatch, splits: int = 1) -> None:

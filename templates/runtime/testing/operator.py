@@ -51,7 +51,7 @@ class OperatorTests(Harness):
         got = self.call(*tensors)
         self.compare(got, self.oracle(*expanded), tensors)
 
-    @each("shape", lambda cls: list(dict.fromkeys([cls.ragged, cls.deep])))
+    @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_layouts(self, layout: Layout, shape: Shape) -> None:
         self.check(*map(layout, self.make(shape)))

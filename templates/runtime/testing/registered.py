@@ -34,7 +34,7 @@ class RegisteredTests(VmapTests):
         given = (*tensors, *self.rest)
         torch.library.opcheck(self.registered, given, test_utils=kinds)
 
-    @each("shape", lambda cls: list(dict.fromkeys([cls.ragged, cls.deep])))
+    @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_fake_tensors(self, layout: Layout, shape: Shape) -> None:
         """Without values, results have the shapes, dtypes and strides that they have with them."""

@@ -7,7 +7,7 @@ import triton
 
 from .. import heuristics
 from .elementwise import SMALL_TILE, MapTests
-from .harness import SUMS, Harness, each
+from .harness import SUMS, Harness, Shape, each
 from .inputs import scattered
 
 Row = tuple[int, ...]
@@ -65,14 +65,14 @@ class RowwiseTests(MapTests):
         self.force(monkeypatch, table, config)
         self.check(*self.make(self.wide))
 
-    @each("table, config", lambda cls: cls.configs(heuristics.Loop)[:1])
+    @each("shape", lambda cls: cls.layout_shapes() if cls.loops() else ())
     def test_loop_over_scattered_rows(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of so many dimensions that they do not fold."""
         self.force_loop(monkeypatch)
-        self.force(monkeypatch, table, SMALL_TILE)
-        self.check(*map(scattered, self.make(self.deep)))
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        self.check(*map(scattered, self.make(shape)))
 
     @each("n_splits", lambda cls: cls.splits)
     def test_splits(self, n_splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
