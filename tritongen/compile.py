@@ -122,7 +122,7 @@ def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) 
 def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], runtime: str) -> str:
     """A test file, which sets Triton up between what it imports of others and what it imports of the project."""
     body = render("test_class.jinja", view)
-    imports = imports_of(f"os.environ, torch.cuda\n{body}", STANDARD | PACKAGES | siblings)
+    imports = imports_of(f"os.environ, torch.cuda\n{body}", {**STANDARD, **PACKAGES, **siblings})
     project = next(n for n, line in enumerate(imports) if line.startswith("from ."))
     packages, others = imports[: project - 1], imports[project:]
     about = {"runtime": runtime.strip("."), "packages": packages, "siblings": others, "body": body}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .backward import Backward
@@ -40,18 +40,19 @@ def gradient_tests(
         "backward_split_k": "(2, 3)" if "pointers" in kinds else "",
         "backward_stream_k": "((1, 3), (5, 2))" if "shares" in kinds else "",
     }
-    tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(program) else {}
+    tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(program, backward.gradient.wrt) else {}
     return GradientTests((_BASES[backward.write],), declared, tiny)
 
 
-def _has_finite_differences(program: Program) -> bool:
+def _has_finite_differences(program: Program, wrt: Collection[str]) -> bool:
     """Whether all is computed in float64, and gradcheck can subtract the results, of which bools have none."""
+    moved = [tensor.type.dtypes for tensor in program.op.inputs if tensor.name in wrt]
     op = program.op
     inputs = {tensor.name for tensor in op.inputs}
     columns = dtype_columns(op).values()
     kept = all(set(r.dtype.of) <= inputs for r in op.results if r.dtype.kind == "float")
     subtracts = all(r.dtype.kind != "bool" for r in op.results)
-    return bool(columns) and all("float64" in dtypes for dtypes in columns) and kept and subtracts
+    return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept and subtracts
 
 
 def _is_computed(backward: Backward, name: str) -> bool:

@@ -465,10 +465,15 @@ class _Reader:
                 self._note("TG141", message, (*key, "low"), 0)
             yield name, Range(low, high)
 
-
     def _smallest(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, int]]:
         """The smallest lengths of axes that [test] has."""
-        fixed = {n for one in inputs for term in one.type.shape for n, size in zip(term.names, term.sizes, strict=True) if size}
+        fixed = {
+            n
+            for one in inputs
+            for term in one.type.shape
+            for n, size in zip(term.names, term.sizes, strict=True)
+            if size
+        }
         axes = tuple(axis for axis in _named_axes(inputs) if axis not in fixed)
         for name, length in self._table("test").items():
             if not isinstance(length, int) or ("test", name) in self.wrong:
