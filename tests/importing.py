@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tritongen.compile import generate
+from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec import Spec
 
 _count = itertools.count()
@@ -30,10 +31,19 @@ def module_at(path: Path) -> ModuleType:
     return module
 
 
+def written(spec: Spec, folder: Path) -> Path:
+    """The folder of a spec's files in `folder`, with the runtime in it."""
+    home = folder / spec.name
+    texts = generate(spec, ".")
+    for inside in RUNTIME_FOLDERS:
+        texts |= {f"{inside}/{name}": text for name, text in runtime_files(inside).items()}
+    for name, text in texts.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return home
+
+
 def built(spec: Spec, folder: Path) -> ModuleType:
     """The package of a spec, written into a folder of its own in `folder`."""
-    home = folder / spec.name
-    home.mkdir(parents=True)
-    for name, text in generate(spec).items():
-        (home / name).write_text(text, encoding="utf-8")
-    return module_at(home)
+    return module_at(written(spec, folder))

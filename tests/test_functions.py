@@ -34,8 +34,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from importing import module_at  # noqa: E402
-
 from tritongen.extract import extract  # noqa: E402
+
 from tritongen.functions import FUNCTIONS, Function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")

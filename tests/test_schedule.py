@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from importing import written
 
-from tritongen.compile import generate
 from tritongen.read import read_spec
 
 SPECS = Path(__file__).parent.parent / "specs"
@@ -30,12 +30,9 @@ CASES += [("matmul", TILES), ("router", TILES)]
 def test_emitted_tests_pass(name: str, schedule: str, tmp_path: Path) -> None:
     """In a process of its own, as a user runs them."""
     text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
-    folder = tmp_path / name
-    folder.mkdir()
-    for file, content in generate(read_spec(f"{name}.toml", f"{text}\n[schedule]\n{schedule}\n")).items():
-        (folder / file).write_text(content, encoding="utf-8")
-    kernel = (folder / "kernel.py").read_text(encoding="utf-8")
-    assert ("@triton.autotune" in kernel) == (schedule == SEARCH)
+    folder = written(read_spec(f"{name}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
+    kernels = (folder / "kernels.py").read_text(encoding="utf-8")
+    assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", str(folder)]
     command += ["--import-mode=importlib", f"--rootdir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
-from .imports import RUNTIME_FOLDER
 from .resources import digest, in_checkout, read_text
-from .runtime import SOURCE, package_files, runtime_files
+from .runtime import SOURCE, compare_runtime, package_files
 from .settings import Project, Source, find_projects, shown_path, stamp_of
 from .stamps import Stamps
 from .tree import (
@@ -100,7 +99,7 @@ class _Work:
         ops = {*owners, *op_folders(out, owners)} - gone
         homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
         for home in sorted(homes | runtime_homes(out)):
-            yield from compare(os.path.join(home, RUNTIME_FOLDER), runtime_files() if home in homes else {}, SOURCE)
+            yield from compare_runtime(home, home in homes)
         if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
             yield from compare(out, package_files(ops) if ops else {}, SOURCE)
 
@@ -169,7 +168,7 @@ def _join_others(project: Project) -> None:
     """Takes in the specs of all operators beside a runtime that is about to change: one tree has one runtime."""
     settings = project.settings
     homes = runtime_homes(settings.out_dir)
-    if not any(True for home in homes for _ in compare(os.path.join(home, RUNTIME_FOLDER), runtime_files(), SOURCE)):
+    if not any(True for home in homes for _ in compare_runtime(home)):
         return
     known = {source.name for source in project.sources}
     for name in sorted(op_folders(settings.out_dir, ()).values()):

@@ -18,7 +18,10 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():
             return function(*args)
-        return remembered(*args)
+        try:
+            return remembered(*args)
+        except TypeError:  # Symbolic sizes, of fake tensors, are no keys.
+            return function(*args)
 
     return call
 
