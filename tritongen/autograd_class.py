@@ -136,7 +136,7 @@ class _Apart(_Eager):
     """The backward under torch.func, to which each part is a function."""
 
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"autograd.once({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
+        return f"call({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
 
 
 @dataclass(frozen=True)

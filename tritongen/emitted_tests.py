@@ -60,7 +60,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module, searches: bool, gra
     }
     return {
         **oracle_view(spec, op),
-        "test_class": f"Test{''.join(part[:1].upper() + part[1:] for part in op.name.split('_'))}",
+        "test_class": f"Test{''.join(part[:1].upper() + part[1:] for part in shown(op.name).split('_'))}",
         "bases": [f"testing.{name}" for name in bases],
         "axes": shapes.axes,
         "declared": {name: text for name, text in declared.items() if text},
