@@ -67,6 +67,8 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
         "seeds": ", ".join(grads[name] for name in own),
         "needs": needs,
         "lines": lines,
+        "forwards": not saves,  # what it is called with
+        "keeps": bool(setup),
         "setup": setup or ['"""Keeps nothing."""'],
         "all_seeds": ", ".join(grads.values()),
         "needs_apart": needs_apart,

@@ -115,7 +115,7 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
     tested = tests_view(spec, program, module, configs["search"], gradient)
     bench = "bench_products.py.jinja" if program.contraction else "bench.py.jinja"
     return {
-        "__init__.py": render("init.py.jinja", module.view),
+        "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package)),
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),

@@ -22,9 +22,8 @@ from .views import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A template and what it sees."""
+    """What templates see of the kernels of a program and of the function that launches them."""
 
-    template: str
     view: dict[str, Any]
     traffic: Traffic
 

@@ -69,7 +69,7 @@ class SumsModule(Common):
         if plan.shared is not None:
             extra |= self.shared(plan.shared)
             kinds.add("shared")
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
+        return Module(self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
