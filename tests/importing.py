@@ -12,7 +12,7 @@ from types import ModuleType
 from tritongen.compile import generate
 from tritongen.imports import RUNTIME_FOLDER
 from tritongen.resources import templates_dir
-from tritongen.runtime import runtime_files
+from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec import Spec
 
 _count = itertools.count()
@@ -55,7 +55,10 @@ def written(spec: Spec, folder: Path) -> Path:
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
     """A folder of files with the runtime in it."""
-    for name, text in {**texts, **{f"{RUNTIME_FOLDER}/{name}": text for name, text in runtime_files().items()}}.items():
+    texts = dict(texts)
+    for inside in RUNTIME_FOLDERS:
+        texts |= {f"{inside}/{name}": text for name, text in runtime_files(inside).items()}
+    for name, text in texts.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

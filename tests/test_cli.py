@@ -14,7 +14,7 @@ from tritongen import __version__, cli, render
 from tritongen.codes import CODES
 from tritongen.compile import check
 from tritongen.read import read_spec
-from tritongen.runtime import runtime_files
+from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec import Spec
 
 ROOT = Path(__file__).parent.parent
@@ -55,13 +55,13 @@ def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("new", "double", "--family", "reduction") == 0
     capsys.readouterr()
     assert run("build") == 0
-    runtime = sorted(runtime_files())
+    runtime = {folder: sorted(runtime_files(folder)) for folder in RUNTIME_FOLDERS}
     assert capsys.readouterr().out.splitlines() == [
         "wrote generated/ (__init__.py)",
-        f"wrote generated/_runtime/ ({', '.join(runtime)})",
+        *(f"wrote generated/{folder}/ ({', '.join(names)})" for folder, names in runtime.items()),
         "wrote generated/double/ (__init__.py, kernels.py)",
         "wrote generated/rms_norm/ (__init__.py, kernels.py)",
-        f"2 specs: {5 + len(runtime)} files written",
+        f"2 specs: {5 + sum(map(len, runtime.values()))} files written",
     ]
     assert run("build") == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from importing import written
 
-from tritongen.compile import generate, program_of
+from tritongen.compile import program_of
 from tritongen.oracle import torch_lines
 from tritongen.read import read_spec
 
@@ -34,11 +35,7 @@ SPECS = sorted(
 
 def test_emitted_tests_pass(tmp_path: Path) -> None:
     for path in SPECS:
-        spec = read_spec(path.name, path.read_text(encoding="utf-8"))
-        home = tmp_path / spec.name
-        home.mkdir()
-        for name, text in generate(spec).items():
-            (home / name).write_text(text, encoding="utf-8")
+        written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     # Configurations are tried on the gallery.
     command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-k", "not configs", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -31,3 +31,13 @@ def test_loops_run_along_few_long_rows(path: Path) -> None:
     rows = math.prod(lengths[axis] for axis in program.op.axes if axis not in program.over)
     assert rows <= 16
     assert columns >= 100 or set(program.over) <= dict(program.op.sizes).keys()
+
+
+def test_no_shape_is_shorter_than_the_smallest() -> None:
+    path = ROOT / "tests" / "emitted" / "smallest_rows.toml"
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    shapes = Shapes(spec, program_of(spec))
+    assert spec.smallest == (("N", 2),)
+    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
+    assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
+    assert min(shape[shapes.axes.index("C")] for shape in tried) == 0

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tritongen import build as building
+from tritongen import runtime as sharing
 from tritongen.build import Built, build, check
 from tritongen.diagnostics import Mistake, Mistakes, Rejected
 from tritongen.format import format_python
-from tritongen.runtime import package_files, runtime_files
+from tritongen.runtime import RUNTIME_FOLDERS, package_files, runtime_files
 from tritongen.spec import Spec
 from tritongen.tree import HEADER_LINES, TEMPORARY, body_of, is_edited, read_header, with_header
 
@@ -32,7 +33,7 @@ y = "{expression}"
 y = "x"
 """
 FILES = ["__init__.py", "configs.py", "kernels.py"]
-RUNTIME = [f"_runtime/{name}" for name in sorted(runtime_files())]
+RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in runtime_files(folder))
 SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
 
 
@@ -579,9 +580,11 @@ def test_what_operators_share(project: Project) -> None:
     """It is as the templates have it, ours by its header, and mended as other files are."""
     project.spec("one")
     project.build()
-    for name, text in runtime_files().items():
-        assert (project.out / "_runtime" / name).read_text() == text
-        assert body_of(text) == (ROOT / "templates" / "runtime" / name).read_text()
+    sources = ROOT / "templates" / "runtime"
+    assert RUNTIME == sorted(f"_runtime/{path.relative_to(sources).as_posix()}" for path in sources.rglob("*.py"))
+    for name in RUNTIME:
+        text = (project.out / name).read_text()
+        assert body_of(text) == (sources / name.removeprefix("_runtime/")).read_text()
         header = read_header(text)
         assert header is not None
         assert header.source == "its runtime"
@@ -624,7 +627,7 @@ def of_another_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> Non
     """Builds the tree as a version would whose runtime and operators say something else."""
     texts = {name: with_header("its runtime", "0", "0", 1, f'"""Old {name}."""\n') for name in runtime_files()}
     with monkeypatch.context() as patched:
-        patched.setattr(building, "runtime_files", lambda: texts)
+        patched.setattr(sharing, "runtime_files", lambda _: texts)
         build((), generate=old)
     stamps = project.root / ".tritongen" / "stamps.json"
     stamps.write_text(json.dumps(json.loads(stamps.read_text()) | {"made_by": "another version"}))

@@ -156,9 +156,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
         case "max" | "min":
             merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
             plain = numbers.kind == "int" or plain_max
-            return one(
-                f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = nan_{kind}({name}, §)", merge
-            )
+            return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = nan_{kind}({name}, §)", merge)
         case "any":
             return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
         case "all":

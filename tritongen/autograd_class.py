@@ -67,6 +67,8 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
         "seeds": ", ".join(grads[name] for name in own),
         "needs": needs,
         "lines": lines,
+        "forwards": not saves,  # what it is called with
+        "keeps": bool(setup),
         "setup": setup or ['"""Keeps nothing."""'],
         "all_seeds": ", ".join(grads.values()),
         "needs_apart": needs_apart,
@@ -136,7 +138,7 @@ class _Apart(_Eager):
     """The backward under torch.func, to which each part is a function."""
 
     def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"autograd.once({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
+        return f"call({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
-from .imports import RUNTIME_FOLDER
 from .resources import digest, in_checkout, read_text
-from .runtime import SOURCE, package_files, runtime_files
+from .runtime import SOURCE, compare_runtime, package_files
 from .settings import Project, Settings, Source, find_projects, shown_path, stamp_of
 from .stamps import Stamps
 from .tree import (
@@ -167,7 +166,7 @@ def _of_runtime(settings: Settings, ops: Collection[str]) -> Iterator[Change]:
     out = settings.out_dir
     homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
     for home in sorted(homes | runtime_homes(out)):
-        yield from compare(os.path.join(home, RUNTIME_FOLDER), runtime_files() if home in homes else {}, SOURCE)
+        yield from compare_runtime(home, home in homes)
 
 
 def _join_others(project: Project) -> None:

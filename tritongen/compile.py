@@ -12,13 +12,13 @@ from .autograd import autograd_module, backward_tables
 from .backward import Backward, plan_backward
 from .diagnostics import Mistake, Mistakes
 from .emitted_bench import bench_view
-from .emitted_tests import tests_view
+from .emitted_tests import sibling_imports, tests_view
 from .family_module import module_of
 from .gradient import derive
-from .gradient_tests import gradient_view
+from .gradient_tests import gradient_tests
 from .host_checks import IS_FAKE
 from .hygiene import resolved
-from .imports import RUNTIME_FOLDER, device_imports, host_imports, imports_of
+from .imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, host_imports, imports_of
 from .ir import Op
 from .launch import Table, configs_view, matmul_tables, row_tables
 from .modules import Around, Module
@@ -111,14 +111,15 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         module = forward_module(program, spec)
     tables = [*tables_of_forward(module, spec.schedule), *(backward_tables(parts) if parts else ())]
     configs = configs_view(spec.name, tables, spec.schedule)
-    tested = gradient_view(program, backward, parts, Shapes(spec, program))
+    gradient = gradient_tests(program, backward, parts, Shapes(spec, program), spec.register != "none")
+    tested = tests_view(spec, program, module, configs["search"], gradient)
     bench = "bench_products.py.jinja" if program.contraction else "bench.py.jinja"
     return {
-        "__init__.py": render("init.py.jinja", module.view),
+        "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package)),
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
-        f"test_{spec.name}.py": render("test.py.jinja", tests_view(spec, program, module, configs, tested)),
+        f"test_{spec.name}.py": tests_of(tested, sibling_imports(program.op, package), package),
         f"bench_{spec.name}.py": render(bench, bench_view(spec, program, package)),
     }
 
@@ -132,6 +133,16 @@ def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) 
     """A module with the imports that its text asks for."""
     body = render(template, view)
     return environment().get_template("module.py.jinja").render(m=view, body=body, imports=imports_of(body, provided))
+
+
+def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], runtime: str) -> str:
+    """A test file, which sets Triton up between what it imports of others and what it imports of the project."""
+    body = render("test_class.jinja", view)
+    imports = imports_of(f"os.environ, torch.cuda\n{body}", {**STANDARD, **PACKAGES, **siblings})
+    project = next(n for n, line in enumerate(imports) if line.startswith("from ."))
+    packages, others = imports[: project - 1], imports[project:]
+    about = {"runtime": runtime.strip("."), "packages": packages, "siblings": others, "body": body}
+    return render("test.py.jinja", {**view, **about})
 
 
 def forward_module(program: Program, spec: Spec) -> Module:

@@ -77,17 +77,10 @@ class Checks:
             if "float8_e4m3fn" in tensor.type.dtypes:
                 block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
             if first is not None and tensor is not first:
-                block += [
-                    f"if {tensor.name}.device != {first.name}.device:",
-                    f'    raise ValueError(f"{self.op.name}: {tensor.name} is on {{{tensor.name}.device}}, '
-                    f'{first.name} on {{{first.name}.device}}")',
-                ]
-                if tensor.type.variable and tensor.type.variable == first.type.variable:
-                    block += [
-                        f"if {tensor.name}.dtype != {first.name}.dtype:",
-                        f'    raise TypeError(f"{self.op.name}: {tensor.name} must have the dtype of '
-                        f'{first.name}, {{{first.name}.dtype}}, not {{{tensor.name}.dtype}}")',
-                    ]
+                alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
+                check = "check_alike" if alike else "check_device"
+                named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{first.name}", {first.name}'
+                block.append(f"tensors.{check}({named})")
             lines += self.guarded(tensor, block)
         for result in self.op.results:
             if result.dtype.of == ("float8_e4m3fn",):

@@ -25,6 +25,7 @@ STANDARD = {
     "Iterable": "from collections.abc import Iterable",
     "Sequence": "from collections.abc import Sequence",
     "Any": "from typing import Any",
+    "ClassVar": "from typing import ClassVar",
 }
 PACKAGES = {
     "pytest": "import pytest",
@@ -74,25 +75,29 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
     """Import lines grouped and joined: the standard library, packages, then relative ones from the furthest."""
     groups: dict[int, dict[str, list[str]]] = {}
     for line in dict.fromkeys(lines):
-        source, _, names = (
-            line.removeprefix("from ").partition(" import ") if line.startswith("from") else (line, "", "")
-        )
+        joins = line.startswith("from") and " as " not in line
+        source, _, names = line.removeprefix("from ").partition(" import ") if joins else (line, "", "")
         found = groups.setdefault(_group(line), {}).setdefault(source, [])
         found += names.split(", ") if names else []
     blocks = []
     for group in sorted(groups):
         entries = groups[group].items()
         plain = sorted(source for source, names in entries if not names)
-        others = sorted((source, names) for source, names in entries if names)
-        others.sort(key=lambda entry: -_dots(entry[0]))
-        block = [*plain, *(f"from {source} import {', '.join(sorted(names, key=_case))}" for source, names in others)]
+        others = sorted((source, sorted(names, key=_case)) for source, names in entries if names)
+        joined = [f"from {source} import {', '.join(names)}" for source, names in others]
+        block = [*plain, *joined]
+        if group == _PROJECT:
+            block.sort(key=lambda line: (-_dots(line.removeprefix("from ")), line))
         blocks.append(block)
     return tuple(line for n, block in enumerate(blocks) for line in ([""] if n else []) + block)
 
 
+_PROJECT = 2
+
+
 def _group(line: str) -> int:
     if line.startswith("from ."):
-        return 2
+        return _PROJECT
     return 0 if line in STANDARD.values() else 1
 
 

@@ -26,6 +26,7 @@ class MapModule(Common):
         extra: dict[str, Any] = {
             "macros": "elementwise.jinja",
             "flat": None,
+            "choose": [],
             "one_axis": is_line(plan.space),
             "numel": self.numel(),
         }
@@ -49,7 +50,7 @@ class MapModule(Common):
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
         kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds)))
+        return Module(self.view(extra), Traffic(frozenset(kinds)))
 
     def line(self, extra: dict[str, Any]) -> Module:
         """The module of an operator of one axis, whose strides a kernel takes as they are."""
@@ -60,7 +61,11 @@ class MapModule(Common):
         extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch, **self.known(strided)}
         if self.plan.flat is not None and self.plan.body is not None:
             extra |= self.flat(self.plan.body, self.plan.flat)
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset({"flat"})))
+            if not self.autotune:  # Both kernels have the same configurations and grid.
+                *both, extra["launch_strided"] = launch[:2] + [launch[2:]]
+                extra["choose"] = both
+                extra["flat"] |= {"choice": "", "launch": extra["flat"]["launch"][1:]}
+        return Module(self.view(extra), Traffic(frozenset({"flat"})))
 
     def unfolded(self, argument: Argument) -> Argument:
         """An argument as the wrapper of one axis has it at hand."""

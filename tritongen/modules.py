@@ -22,9 +22,8 @@ from .views import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A template and what it sees."""
+    """What templates see of the kernels of a program and of the function that launches them."""
 
-    template: str
     view: dict[str, Any]
     traffic: Traffic
 
@@ -212,7 +211,7 @@ class Common:
         settings = [text for param in self.op.params for text in _setting(param)]
         inputs = tuple_text([tensor.name for tensor in self.op.inputs])
         key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
-        return [f"call_key = launch.call_key({key})", "replay = launch.known(call_key)"]
+        return [f"call_key, replay = launch.lookup({key})"]
 
     def launch_again(self, passed: str, result: str) -> list[str]:
         """The lines that launch what is known, and return."""

@@ -69,7 +69,7 @@ class Products(Common):
 
     def module(self) -> Module:
         if self.by_gemm:
-            return Module("kernel.py.jinja", self.view(self.calling()), Traffic(frozenset()))
+            return Module(self.view(self.calling()), Traffic(frozenset()))
         plan = self.plan
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
@@ -124,7 +124,7 @@ class Products(Common):
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
         )
         kinds = {kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind)}
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), summing=summing))
+        return Module(self.view(extra), Traffic(frozenset(kinds), summing=summing))
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""

@@ -155,6 +155,7 @@ class _Reader:
             schedule=self._schedule(),
             precision=_text(op.get("precision")) or "ieee",
             ranges=tuple(self._ranges(inputs)),
+            smallest=tuple(self._smallest(inputs)),
         )
 
     def _table(self, name: str) -> Table:
@@ -405,9 +406,11 @@ class _Reader:
         return Schedule(**lists, autotune=table.get("autotune") is True)
 
     def _ranges(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
-        axes = tuple(dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH))
+        axes = _named_axes(inputs)
         for name, table in self._table("test").items():
             key = ("test", name)
+            if isinstance(table, int):
+                continue
             if name not in self._table("inputs"):
                 hint = did_you_mean(name, self._table("inputs"))
                 self._note("TG114", f"'{name}' is not an input", key, hint=hint)
@@ -424,6 +427,29 @@ class _Reader:
                 message = f"'low' of '{name}' is {least}, which is not less than 'high'"
                 self._note("TG141", message, (*key, "low"), 0)
             yield name, Range(low, high)
+
+    def _smallest(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, int]]:
+        """The smallest lengths of axes that [test] has."""
+        fixed = {
+            n
+            for one in inputs
+            for term in one.type.shape
+            for n, size in zip(term.names, term.sizes, strict=True)
+            if size
+        }
+        axes = tuple(axis for axis in _named_axes(inputs) if axis not in fixed)
+        for name, length in self._table("test").items():
+            if not isinstance(length, int) or ("test", name) in self.wrong:
+                continue
+            if name in axes:
+                yield name, length
+            else:
+                hint = did_you_mean(name, axes, "write { low = ..., high = ... } for the values of an input")
+                self._note("TG114", f"'{name}' is not an axis whose length varies", ("test", name), hint=hint)
+
+
+def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH))
 
 
 def _text(value: object) -> str:

@@ -69,7 +69,7 @@ class RowsModule(Common):
                 ),
             ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
-        return Module("kernel.py.jinja", self.view(extra), self.traffic(kinds))
+        return Module(self.view(extra), self.traffic(kinds))
 
     def shared_sizes(self) -> str:
         """The lengths and strides, where both kernels are passed the same."""

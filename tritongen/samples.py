@@ -68,8 +68,9 @@ class Shapes:
         return max(min(2, length), -(-length // fixed))
 
     def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
-        """The lengths, with axes as long as the positions reach that are taken along them."""
-        lengths = dict(lengths)
+        """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them."""
+        smallest = dict(self.spec.smallest)
+        lengths = {axis: max(length, smallest.get(axis, 0)) for axis, length in lengths.items()}
         for axis, position in self._positions:
             op = replace(self.program.op, sizes=tuple((dict(self.program.op.sizes) | lengths).items()))
             reaches = Integers(op).bounds(position)
@@ -108,7 +109,7 @@ class Shapes:
             free = [axis for axis in side if axis in self.axes]
             lengths |= dict.fromkeys(free[1:], 2)
             lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
-        return tuple(lengths[axis] for axis in self.axes)
+        return tuple(self.fitting(lengths)[axis] for axis in self.axes)
 
     def small(self) -> list[tuple[int, ...]]:
         cases = [
@@ -153,12 +154,14 @@ class Shapes:
         needed = {bound for found in ranges if found for bound in (found.low, found.high)}
         terms = (set(term.names) & set(self.axes) for tensor in inputs for term in tensor.type.shape)
         needed |= {axis for names in terms if len(names) > 1 for axis in names}
-        needed |= {axis for axis, _ in self._positions}
+        needed |= {axis for axis, _ in self._positions} | {axis for axis, _ in self.spec.smallest}
         for position, axis in enumerate(self.axes):
             if axis not in needed:
                 shape = list(self.ragged)
                 shape[0 if axis == BATCH else position - len(self.axes)] = 0
                 yield axis, tuple(shape)
+        if self.batch:
+            yield BATCH, (0, *self.deep()[1:])
 
     def _is_valueless(self, axis: str) -> bool:
         """Whether something would have no value if this axis were empty; a sum of no products is 0."""
@@ -170,7 +173,7 @@ class Shapes:
 
     def deep(self) -> tuple[int, ...]:
         """Five dimensions and more, where there may be any number."""
-        return self.of((2, 3, 2, 2), 2, 5) if self.batch else self.ragged
+        return self.of((2, 3, 4, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail.

@@ -30,4 +30,4 @@ class ScaledModule(Common):
             "choose_splits": f"n_splits = heuristics.choose_splits(n_rows, n_cols, config, {self.first()}.device)",
             "launch_scaled": self.launch(self.kernel, grid),
         }
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset({"tile"})))
+        return Module(self.view(extra), Traffic(frozenset({"tile"})))

@@ -54,7 +54,7 @@ class _Scope(ast.NodeVisitor):
         self.known.add((node.asname or node.name).partition(".")[0])
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.visit_all([*node.decorator_list, *_outside(node.args)])
+        self.visit_all([*node.decorator_list, *_outside(node.args), *_types(node)])
         self.known.add(node.name)
         self.later.append(node)
 
@@ -97,3 +97,9 @@ class _Scope(ast.NodeVisitor):
 def _outside(arguments: ast.arguments) -> list[ast.expr]:
     """The defaults of a function, which the scope around it computes."""
     return [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
+
+
+def _types(function: ast.FunctionDef) -> list[ast.expr]:
+    """The annotations of a function, which the scope around it computes too."""
+    found = [node.annotation for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+    return [annotation for annotation in (*found, function.returns) if annotation is not None]

@@ -179,3 +179,4 @@ class Spec:
     schedule: Schedule = Schedule()
     precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
+    smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there

@@ -70,7 +70,7 @@ class SumsModule(Common):
         if plan.shared is not None:
             extra |= self.shared(plan.shared)
             kinds.add("shared")
-        return Module("kernel.py.jinja", self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
+        return Module(self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def launch_sums(self, kernel: Kernel, grid: str, options: str = "") -> list[str]:
         """A launch with the sizes of the tiles, or sizes of its own: what rows are reduced to, tiles do not read again."""

@@ -112,8 +112,15 @@ SPEC = Fields(
             },
         ),
         "test": Entries(
-            "where the values of inputs lie in the emitted tests",
-            Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high")),
+            "where the values of inputs lie in the emitted tests, and how short axes are there",
+            Either(
+                "the range of an input's values, or the smallest length of an axis",
+                (
+                    Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high")),
+                    Integer("the smallest length of an axis", 1, 1 << 20),
+                ),
+                "x = { low = 0.5, high = 2 } for an input, N = 2 for an axis",
+            ),
         ),
     },
     required=("op", "inputs", "compute", "outputs"),

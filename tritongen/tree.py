@@ -195,10 +195,17 @@ def remove(path: str) -> None:
 def sweep(out: str) -> None:
     """Deletes what interrupted builds left. Only with the lock held: another's may be in use."""
     homes = [out, *(os.path.join(out, name) for name in _folders_in(out))]
-    for folder in (*homes, *(os.path.join(home, RUNTIME_FOLDER) for home in runtime_homes(out))):
-        for name in os.listdir(folder):
-            if name.startswith(TEMPORARY):
-                os.unlink(os.path.join(folder, name))
+    for folder in homes:
+        _sweep(folder)
+    for home in runtime_homes(out):
+        for folder, _, _ in os.walk(os.path.join(home, RUNTIME_FOLDER)):
+            _sweep(folder)
+
+
+def _sweep(folder: str) -> None:
+    for name in os.listdir(folder):
+        if name.startswith(TEMPORARY):
+            os.unlink(os.path.join(folder, name))
 
 
 @contextlib.contextmanager

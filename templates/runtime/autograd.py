@@ -85,8 +85,12 @@ class Once(torch.autograd.Function):
         return one_by_one(call, info, in_dims[1:], *args)
 
 
+def directly(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
 def once(function: Callable[..., Any], *args: Any) -> Any:
-    """A call of what launches, which torch.func by itself does not take for a function."""
+    """A call of a registered operator, which torch.func by itself does not take for a function."""
     if torch._C._are_functorch_transforms_active():
         return Once.apply(function, *args)
     return function(*args)
@@ -96,7 +100,8 @@ class Operator:
     """An operator with a gradient: `forward`, `setup_context` and `backward` as torch.autograd.Function has them.
 
     Two such functions are made of it: `Eager`, which autograd calls, and `Transformed`, which torch.func needs and
-    which takes 15 microseconds more for each call. `backward` passes what launches to `once`.
+    which takes 15 microseconds more for each call. `backward` has the kernels launched by its argument `call`, which
+    torch.func sees as one function.
     """
 
     # Of each argument, how many axes follow the leading ones, over which vmap batches.
@@ -117,10 +122,10 @@ class Operator:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        raise NotImplementedError
+        """Keeps nothing."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, call: Callable[..., Any], *grads: Any) -> Any:
         raise NotImplementedError
 
 
@@ -142,7 +147,7 @@ def _eager(operator):
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx, *grads):
-            return operator.backward(ctx, *grads)
+            return operator.backward(ctx, directly, *grads)
 
     return Eager
 
@@ -163,7 +168,7 @@ def _transformed(operator):
 
         @staticmethod
         def backward(ctx, *grads):
-            return operator.backward(ctx, *grads[: operator.n_results])
+            return operator.backward(ctx, Once.apply, *grads[: operator.n_results])
 
         @staticmethod
         def vmap(info, in_dims, *args):
@@ -191,12 +196,12 @@ def call(operator: type[Operator], *args: Any) -> Any:
 
 def needs_gradient(*tensors: torch.Tensor | None) -> bool:
     """Whether autograd or torch.func is to know of a call: what is no tensor is refused later."""
-    if torch._C._are_functorch_transforms_active():
-        return True
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            return torch.is_grad_enabled()
-    return False
+            if torch.is_grad_enabled():
+                return True
+            break
+    return torch._C._are_functorch_transforms_active()
 
 
 def take_over(

@@ -64,8 +64,7 @@ def gemm(
     Raises:
         ValueError: for matrices that do not fit together.
     """
-    call_key = launch.call_key("gemm", (left, right), precision)
-    replay = launch.known(call_key)
+    call_key, replay = launch.lookup("gemm", (left, right), precision)
     *batch, n_rows, n_inner = left.shape
     n_cols = right.shape[-2]
     if replay is None and (

@@ -9,6 +9,8 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+Key = tuple[object, ...]
+
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
     """functools.lru_cache, but for torch.compile, which traces what the function does."""
@@ -18,7 +20,10 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():
             return function(*args)
-        return remembered(*args)
+        try:
+            return remembered(*args)
+        except TypeError:  # Symbolic sizes, of fake tensors, are no keys.
+            return function(*args)
 
     return call
 
@@ -35,23 +40,31 @@ class Launches:
     which takes longer than the launch.
     """
 
-    known: ClassVar[dict[tuple[object, ...], Callable[..., None]]] = {}
+    known: ClassVar[dict[Key, Callable[..., None]]] = {}
 
     @classmethod
-    def add(cls, call_key: tuple[object, ...], launch: Callable[..., None]) -> None:
-        """Know the launch of calls like one, of the latest thousand or so."""
-        if len(cls.known) >= 1024:
+    def add(cls, call_key: Key, launch: Callable[..., None]) -> None:
+        """Know the launch of calls like one, of the latest thousands."""
+        if len(cls.known) >= 8192:
             cls.known.clear()
         cls.known[call_key] = launch
 
 
-def call_key(
+def lookup(
     function: str, tensors: tuple[Any, ...], *others: object
-) -> tuple[object, ...] | None:
-    """All of a call that a launch depends on but the values of tensors; None while torch is tracing."""
+) -> tuple[Key | None, Callable[..., None] | None]:
+    """The key of a call, all that its launches depend on but the values of tensors, and what a call like it launched.
+
+    There is no key while torch is tracing, and nothing was launched by calls with an argument that is no key, which is
+    refused later.
+    """
     if torch.compiler.is_compiling():
-        return None
-    return (function, *others, *map(layout, tensors))
+        return None, None
+    key = (function, *others, *map(layout, tensors))
+    try:
+        return key, Launches.known.get(key)
+    except TypeError:
+        return None, None
 
 
 def layout(tensor: torch.Tensor | None) -> object:
@@ -83,18 +96,8 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first if first.data_ptr() <= second.data_ptr() else second
 
 
-def known(call_key: tuple[object, ...] | None) -> Callable[..., None] | None:
-    """The launch of a call like this one."""
-    if call_key is None:
-        return None
-    try:
-        return Launches.known.get(call_key)
-    except TypeError:  # An argument that is no key is refused later.
-        return None
-
-
 def run(
-    call_key: tuple[object, ...] | None,
+    call_key: Key | None,
     kernel: Any,
     grid: Any,
     config: triton.Config | None,
@@ -112,16 +115,24 @@ def run(
     device = device_of(tensors)
     with on_device(device):
         compiled = kernel[grid](*tensors, *sizes, *params, **options)
-    if call_key is None or compiled is None or torch.version.hip is not None:
-        return  # Triton's interpreter compiles nothing, and for AMD what it compiles depends on sizes in bytes too.
+    if call_key is None or compiled is None or not is_replayed(device):
+        return  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
     constants = [options[name] for name in kernel.arg_names if name in options]
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        with on_device(device):
+        if device.index == torch.cuda.current_device():
             relaunch(*tensors, *sizes, *params, *constants)
+        else:
+            with torch.cuda.device(device):
+                relaunch(*tensors, *sizes, *params, *constants)
 
     Launches.add(call_key, replay)
+
+
+def is_replayed(device: torch.device) -> bool:
+    """Whether what was compiled for a call fits all calls like it: for AMD it depends on sizes in bytes too."""
+    return device.type == "cuda" and torch.version.hip is None
 
 
 def device_of(tensors: tuple[Any, ...]) -> torch.device:
@@ -184,8 +195,11 @@ class Replay:
             if name not in by_name:
                 by_name[name] = room()
             values[place] = by_name[name]
-        with on_device(self.device):
+        if self.device.index == torch.cuda.current_device():
             self.run(*values)
+        else:
+            with torch.cuda.device(self.device):
+                self.run(*values)
 
 
 def moved(
@@ -215,7 +229,7 @@ def run_named(
     """Launch a kernel, and give what launches it again; None where it was given what is of this call alone."""
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
-    if compiled is None or torch.version.hip is not None:
+    if compiled is None or not is_replayed(device_of(args)):
         return None
     names = [
         name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
@@ -228,7 +242,7 @@ def run_named(
     return Replay(compiled[(*grid, 1, 1)[:3]], names, (*args, *constants), by_name)
 
 
-def remember(call_key: tuple[object, ...] | None, *launches: Replay | None) -> None:
+def remember(call_key: Key | None, *launches: Replay | None) -> None:
     """Know the launches of a call for calls like it."""
     found = [launch for launch in launches if launch is not None]
     if call_key is None or len(found) < len(launches):

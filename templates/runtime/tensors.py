@@ -33,6 +33,25 @@ def check(
         raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
 
 
+def check_device(
+    name: str, tensor: torch.Tensor, other: str, beside: torch.Tensor
+) -> None:
+    """Refuse a tensor on another device than one beside it."""
+    if tensor.device != beside.device:
+        raise ValueError(f"{name} is on {tensor.device}, {other} on {beside.device}")
+
+
+def check_alike(
+    name: str, tensor: torch.Tensor, other: str, beside: torch.Tensor
+) -> None:
+    """Refuse a tensor on another device, or of another dtype, than one beside it."""
+    check_device(name, tensor, other, beside)
+    if tensor.dtype != beside.dtype:
+        raise TypeError(
+            f"{name} must have the dtype of {other}, {beside.dtype}, not {tensor.dtype}"
+        )
+
+
 def check_param(name: str, value: object, kind: str, *types: type) -> None:
     """Refuse a param of another type: a kernel would take it for something else."""
     if not isinstance(value, types):

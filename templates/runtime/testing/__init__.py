@@ -1,0 +1,27 @@
+"""The tests that are the same for every operator, as classes that an operator's tests inherit.
+
+Such a class declares what is its own: inputs, a reference, the lengths of axes. Without a GPU the kernels run in
+Triton's interpreter.
+"""
+
+from .ahead import GradientInForwardTests, GradientInPlaceTests
+from .elementwise import ElementwiseTests
+from .gradients import GradientTests
+from .harness import SUMS, TOLERANCES
+from .inputs import Input
+from .matmul import MatmulTests
+from .registered import RegisteredTests
+from .rowwise import RowwiseTests
+
+__all__ = [
+    "SUMS",
+    "TOLERANCES",
+    "ElementwiseTests",
+    "GradientInForwardTests",
+    "GradientInPlaceTests",
+    "GradientTests",
+    "Input",
+    "MatmulTests",
+    "RegisteredTests",
+    "RowwiseTests",
+]

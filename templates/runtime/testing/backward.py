@@ -1,0 +1,286 @@
+"""How gradients are compared, and tests of the configurations that their kernels are launched with."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import triton
+
+from .. import heuristics
+from .elementwise import SMALL_BLOCK, SMALL_TILE
+from .harness import Shape, each, results, wide
+from .inputs import DEVICE, Layout, contiguous, scattered
+from .matmul import Tiles, described
+from .rowwise import Row, force_registers, rows_of
+
+
+class BackwardTests(Tiles):
+    """Each configuration of the backward, the forward's own kernels of the same kind before it."""
+
+    wrt: ClassVar[tuple[str, ...]]  # the inputs that have gradients
+    ahead: ClassVar[bool] = False  # whether the forward computes them
+    backward_splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
+    ctas_per_row: ClassVar[Sequence[int]] = ()
+    backward_split_k: ClassVar[Sequence[int]] = ()
+    backward_stream_k: ClassVar[Sequence[tuple[int, int]]] = ()
+
+    # Gradients
+
+    @classmethod
+    def places(cls, wrt: Sequence[str] = ()) -> list[int]:
+        return [cls.names().index(name) for name in wrt or cls.wrt]
+
+    @classmethod
+    def leaves(cls, tensors: Iterable[Any], wrt: Sequence[str] = ()) -> list[Any]:
+        """The tensors, each with a gradient of its own if it is one of those to differentiate by."""
+        places = cls.places(wrt)
+        return [
+            None if one is None else one.detach().requires_grad_(place in places)
+            for place, one in enumerate(tensors)
+        ]
+
+    @classmethod
+    def handed(cls, given: Iterable[Any]) -> list[Any]:
+        """What an operator may be given of a test's own tensors."""
+        return list(given)
+
+    @classmethod
+    def gradients(
+        cls,
+        function: Callable[..., Any],
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        as_they_are: bool = False,
+        arranged: Layout = contiguous,
+        **params: Any,
+    ) -> list[torch.Tensor]:
+        """The gradients by some inputs, for random gradients of the results, arranged in memory."""
+        given = cls.leaves(tensors, wrt)
+        found = results(
+            function(*(given if as_they_are else cls.handed(given)), **params)
+        )
+        random = torch.Generator().manual_seed(1)
+        # The same for every device and dtype.
+        outgoing = [
+            torch.randn(one.shape, generator=random).bfloat16().to(one) for one in found
+        ]
+        pairs = zip(found, outgoing, strict=True)
+        smooth, arriving = zip(
+            *((one, other) for one, other in pairs if one.requires_grad), strict=True
+        )
+        by = [given[place] for place in cls.places(wrt)]
+        outgoing = [arranged(one) for one in arriving]
+        return list(torch.autograd.grad(smooth, by, outgoing))
+
+    @classmethod
+    def compare_gradients(
+        cls,
+        got: Sequence[torch.Tensor],
+        want: Sequence[torch.Tensor],
+        tensors: Iterable[Any] = (),
+    ) -> None:
+        """Equal as far as the dtypes go, beside the largest of a gradient: results that are saved for one of float32
+        are rounded to half precision where some of the `tensors` are of it.
+        """
+        floats = [one.dtype for one in tensors if one is not None]
+        rounding = max((cls.tolerances.get(dtype, 0.0) for dtype in floats), default=0)
+        for one, other in zip(got, want, strict=True):
+            tolerance = max(rounding, cls.tolerances[one.dtype])
+            scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
+            torch.testing.assert_close(
+                one,
+                other.to(one),
+                rtol=tolerance,
+                atol=tolerance * scale,
+                equal_nan=True,
+            )
+
+    @classmethod
+    def check_gradients(
+        cls,
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        arranged: Layout = contiguous,
+        **params: Any,
+    ) -> None:
+        """The gradients against those of the oracle."""
+        options: Any = {"wrt": wrt, "arranged": arranged, **params}
+        got = cls.gradients(cls.call, *tensors, **options)
+
+        def oracle(*tensors: Any) -> list[torch.Tensor]:
+            return cls.gradients(cls.oracle, *tensors, **options)
+
+        want = cls.expected(oracle, *wide(tensors))
+        if want is not None:
+            cls.compare_gradients(got, want, tensors)
+
+    # Elements
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK, backward=True),
+    )
+    def test_backward_flat_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check_gradients(*self.make(self.wide))
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, backward=True),
+    )
+    def test_backward_tile_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check_gradients(*map(scattered, self.make(self.wide)))
+
+    # Rows
+
+    @each("row", lambda cls: rows_of(cls, heuristics.Registers, backward=True))
+    def test_backward_register_configs(
+        self, row: Row, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        force_registers(type(self), monkeypatch, *row)
+        self.check_gradients(*self.make(self.wide))
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Loop, SMALL_TILE, backward=True),
+    )
+    def test_backward_loop_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.not_whole(monkeypatch)
+        self.force_loop(monkeypatch)
+        self.force_all(monkeypatch, heuristics.Loop, config)
+        self.check_gradients(*self.make(self.wide))
+
+    @each("shape", lambda cls: cls.layout_shapes() if cls.loops(True) else ())
+    def test_backward_loop_over_scattered_rows(
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of so many dimensions that they do not fold."""
+        self.not_whole(monkeypatch)
+        self.force_loop(monkeypatch)
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        self.check_gradients(*map(scattered, self.make(shape)), arranged=scattered)
+
+    @each("n_splits", lambda cls: cls.backward_splits)
+    def test_backward_splits(
+        self, n_splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A row shared by several programs, of the forward too where it splits rows."""
+        self.not_whole(monkeypatch)
+        self.force_loop(monkeypatch, n_splits)
+        for kind in (heuristics.Loop, heuristics.Tile):
+            self.force_all(monkeypatch, kind, SMALL_TILE)
+        self.check_gradients(*self.make(self.wide))
+
+    # Sums over rows
+
+    @classmethod
+    def not_whole(cls, patch: pytest.MonkeyPatch) -> None:
+        """Have no row be held in registers beside sums over the rows, nor shared by CTAs."""
+        for table in cls.tables_of(heuristics.Whole):
+            patch.setattr(table, "fits", lambda *_: False)
+        patch.setattr(heuristics, "use_shared", lambda *_: False)
+
+    @each("row", lambda cls: rows_of(cls, heuristics.Whole, backward=True))
+    def test_backward_whole_configs(
+        self, row: Row, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        elements, num_warps, stages = row
+        only = heuristics.Whole((2**20, elements, num_warps, stages))
+        for table in self.tables_of(heuristics.Whole):
+            monkeypatch.setattr(table, "fits", lambda *_: True)
+            monkeypatch.setattr(table, "choose", only.choose)
+        monkeypatch.setattr(heuristics, "choose_whole_programs", lambda *_: 2)
+        self.check_gradients(*self.make(self.wide))
+
+    @each("members", lambda cls: cls.ctas_per_row)
+    def test_backward_shared_rows(
+        self, members: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """CTAs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
+
+        def choose(n_cols: int, _: int) -> triton.Config:
+            block_n = triton.next_power_of_2(-(-n_cols // members))
+            tile = {"CTAS_PER_ROW": members, "BLOCK_M": 1, "BLOCK_N": block_n}
+            return triton.Config(tile, 4)
+
+        self.not_whole(monkeypatch)
+        is_possible = members == 1 or DEVICE == "cuda"
+        monkeypatch.setattr(heuristics, "use_shared", lambda *_: is_possible)
+        monkeypatch.setattr(heuristics, "choose_shared", choose)
+        monkeypatch.setattr(heuristics, "choose_groups", lambda *_: 2)
+        self.check_gradients(*self.make(self.wide))
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Sums, SMALL_TILE, backward=True),
+    )
+    def test_backward_sums_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.not_whole(monkeypatch)
+        self.force(monkeypatch, table, config)
+        monkeypatch.setattr(heuristics, "choose_programs", lambda *_: 3)
+        self.check_gradients(*self.make(self.wide))
+
+    # Matrix products
+
+    @each("table, config", lambda cls: cls.strided("half", backward=True))
+    def test_backward_strided_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config)
+        self.force_split_k(monkeypatch, 1)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @each(
+        "table, config",
+        lambda cls: cls.strided("wide", backward=True) if cls.single() else (),
+    )
+    def test_backward_wide_strided_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config)
+        self.force_split_k(monkeypatch, 1)
+        self.check_gradients(*self.make(self.tiled[1], self.single()))
+
+    @each("n_parts", lambda cls: cls.backward_split_k)
+    def test_backward_split_k(
+        self, n_parts: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A sum shared by several programs."""
+        self.force_small(monkeypatch)
+        self.force_split_k(monkeypatch, n_parts)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @described
+    @each(
+        "table, config",
+        lambda cls: (
+            cls.configs(heuristics.Tma, cls.small(), backward=True)
+            if cls.tables_of(heuristics.Tma)
+            else ()
+        ),
+    )
+    def test_backward_tma_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config, tma=True)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @described
+    @each("long_parts, short_parts", lambda cls: cls.backward_stream_k)
+    def test_backward_stream_k(
+        self, long_parts: int, short_parts: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Half of the tiles, split into so many parts and so many."""
+        self.force_small(monkeypatch, tma=True)
+        self.force_stream_k(monkeypatch, long_parts, short_parts)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))

@@ -1,0 +1,62 @@
+"""Tests of operators that compute each element by itself."""
+
+import pytest
+import torch
+import triton
+
+from .. import heuristics
+from .harness import Dtypes, each, results
+from .inputs import DEVICE, scattered
+from .operator import OperatorTests
+
+SMALL_BLOCK = triton.Config({"BLOCK": 16})
+SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
+
+
+# A few roundings of each dtype, beside 1 and the result: what a GPU has of its own is less exact.
+ROUNDING = {
+    torch.float32: 8e-7 if DEVICE == "cpu" else 4e-6,
+    torch.float64: 1e-14 if DEVICE == "cpu" else 1e-13,
+}
+
+
+class MapTests(OperatorTests):
+    """Contiguous data in blocks, any other in tiles."""
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK))
+    def test_flat_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check(*self.make(self.wide))
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Tile, SMALL_TILE))
+    def test_tile_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check(*map(scattered, self.make(self.wide)))
+
+
+class ElementwiseTests(MapTests):
+    """And each function as exactly as its dtype allows."""
+
+    @each("dtypes", lambda cls: [one for one in cls.floats() if one[0] in ROUNDING])
+    def test_dense_values(self, dtypes: Dtypes) -> None:
+        """So many values that a coefficient of an approximation that is off by a hundredth shows.
+
+        Where torch's own is less exact, as the function is that steep, this may be too.
+        """
+        tensors = self.make(self.dense, dtypes)
+        wanted = results(self.oracle(*tensors))
+        found = zip(
+            results(self.call(*tensors)), results(self.in_torch(*tensors)), strict=True
+        )
+        for (got, torchs), want in zip(found, wanted, strict=True):
+            if got.dtype in ROUNDING:
+                error, allowed = (
+                    (one.cpu().double() - want).abs() / (1 + want.abs())
+                    for one in (got, torchs)
+                )
+                most = float(allowed.nan_to_num().max())
+                assert error.nan_to_num().max() <= max(ROUNDING[got.dtype], 4 * most)

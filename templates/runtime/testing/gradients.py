@@ -1,0 +1,230 @@
+"""Tests of an operator's gradients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.utils.checkpoint
+
+from .backward import BackwardTests
+from .harness import Dtypes, Shape, each, gpu, only, results, wide
+from .inputs import Layout, backwards, scattered
+from .vmap import VmapTests
+
+
+def one_for_all(tensor: torch.Tensor) -> torch.Tensor:
+    """One number, by strides of zero."""
+    return tensor.new_ones(()).expand_as(tensor)
+
+
+def smooth(found: Any) -> list[torch.Tensor]:
+    """The results of a call that have gradients."""
+    return [one for one in results(found) if one.requires_grad]
+
+
+class GradientTests(BackwardTests, VmapTests):
+    """Gradients against those of the oracle, by torch's autograd."""
+
+    computed: ClassVar[str] = ""  # an input whose gradient a kernel computes
+    no_second_derivative: ClassVar[str] = "once_differentiable"  # what is said of it
+
+    @each("dtypes", lambda cls: cls.floats())
+    def test_gradients(self, dtypes: Dtypes) -> None:
+        tensors = self.make(self.ragged, dtypes)
+        self.check_gradients(*tensors)
+        found = self.gradients(self.call, *tensors)
+        for place, gradient in zip(self.places(), found, strict=True):
+            tensor = tensors[place]
+            assert (gradient.shape, gradient.dtype) == (tensor.shape, tensor.dtype)
+
+    @each("shape", lambda cls: cls.shapes)
+    def test_gradients_of_shapes(self, shape: Shape) -> None:
+        self.check_gradients(*self.make(shape))
+
+    @gpu
+    @each("shape", lambda cls: cls.large)
+    def test_gradients_of_large_shapes(self, shape: Shape) -> None:
+        self.check_gradients(*self.make(shape))
+
+    @each("shape", lambda cls: cls.empty)
+    def test_gradients_of_empty(self, shape: Shape) -> None:
+        self.check_gradients(*self.make(shape))
+
+    @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
+    @each("narrow", lambda cls: cls.batched())
+    def test_gradients_of_broadcast(self, narrow: int, place: Any) -> None:
+        """One input has fewer leading axes, or some of length 1."""
+        tensors = list(self.make(self.two_batches))
+        tensors[narrow] = tensors[narrow][place]
+        self.check_gradients(*tensors)
+
+    @each("layout", lambda cls: cls.layouts())
+    def test_gradients_of_layouts(self, layout: Layout) -> None:
+        self.check_gradients(*map(layout, self.make(self.ragged)))
+
+    @each("outgoing", lambda _: [backwards, scattered, torch.zeros_like, one_for_all])
+    def test_layouts_of_outgoing_gradients(self, outgoing: Layout) -> None:
+        """Gradients of the results that are not contiguous, zero, or one number for all."""
+        tensors = self.make(self.unfolded())
+        self.check_gradients(*tensors, arranged=outgoing)
+
+    @each("name", lambda cls: cls.wrt if len(cls.wrt) > 1 else ())
+    def test_gradients_of_some_inputs(self, name: str) -> None:
+        self.check_gradients(*self.make(self.ragged), wrt=(name,))
+
+    @each("absent", lambda cls: cls.absent())
+    def test_gradients_without_optional_inputs(self, absent: tuple[str, ...]) -> None:
+        given, filled = self.without(absent, self.make(self.ragged))
+        wrt = tuple(name for name in self.wrt if name not in absent)
+        got = self.gradients(self.call, *given, wrt=wrt)
+        want = self.gradients(self.oracle, *wide(filled), wrt=wrt)
+        self.compare_gradients(got, want)
+
+    @each("params", lambda cls: cls.other_params)
+    def test_gradients_of_params(self, params: Mapping[str, Any]) -> None:
+        self.check_gradients(*self.make(self.ragged), **params)
+
+    @only(lambda cls: cls.tiny and not cls.ahead)
+    def test_gradcheck(self) -> None:
+        """Against finite differences."""
+        tensors = self.leaves(self.make(self.tiny, self.all_of(torch.float64)))
+        assert torch.autograd.gradcheck(self.call, tensors, fast_mode=True)
+
+    def test_gradients_are_deterministic(self) -> None:
+        tensors = self.make(self.wide)
+        once, again = (self.gradients(self.call, *tensors) for _ in range(2))
+        torch.testing.assert_close(once, again, rtol=0, atol=0)
+
+    # Autograd and torch.func
+
+    @only(lambda cls: cls.computed)
+    def test_no_second_derivative(self) -> None:
+        given = self.leaves(self.make(self.ragged))
+        place = self.names().index(self.computed)
+        result = results(self.call(*self.handed(given)))[0]
+        (first,) = torch.autograd.grad(
+            result.square().sum(), given[place], create_graph=True
+        )
+        total: Any = first.sum()
+        with pytest.raises(RuntimeError, match=self.no_second_derivative):
+            total.backward()
+
+    @only(lambda cls: cls.computed)
+    def test_no_second_derivative_by_torch_func(self) -> None:
+        tensors = self.make(self.ragged)
+        place = self.names().index(self.computed)
+
+        def squares(chosen: torch.Tensor) -> torch.Tensor:
+            given = [*tensors[:place], chosen, *tensors[place + 1 :]]
+            result = results(self.call(*given))[0]
+            return result.square().sum()
+
+        def total(chosen: torch.Tensor) -> torch.Tensor:
+            first: torch.Tensor = torch.func.grad(squares)(chosen)
+            return first.sum()
+
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            torch.func.grad(total)(tensors[place])
+
+    def test_torch_func(self) -> None:
+        tensors = self.make(self.ragged)
+        self.compare_gradients(self.by_torch_func(*tensors), self.of_ones(*tensors))
+
+    def test_vmap_of_gradients(self) -> None:
+        """The gradients of each of a batch by themselves."""
+        pair = [self.make(self.ragged, seed=seed) for seed in range(2)]
+        stacked = [torch.stack(both, -1) for both in zip(*pair, strict=True)]
+        mapped = torch.func.vmap(self.by_torch_func, -1)
+        want = [self.of_ones(*tensors) for tensors in pair]
+        together = [torch.stack(both) for both in zip(*want, strict=True)]
+        self.compare_gradients(mapped(*stacked), together)
+
+    def test_checkpointing(self) -> None:
+        """The forward again in the backward, instead of what it saved."""
+
+        def inside(*given: torch.Tensor) -> Any:
+            return self.call(*self.handed(given))
+
+        def again(*tensors: torch.Tensor) -> Any:
+            checkpoint = torch.utils.checkpoint.checkpoint
+            return checkpoint(inside, *tensors, use_reentrant=False)
+
+        tensors = self.make(self.ragged)
+        got = self.gradients(again, *tensors, as_they_are=True)
+        self.compare_gradients(got, self.gradients(self.call, *tensors))
+
+    # On a GPU
+
+    @gpu
+    @each("dtypes", lambda cls: cls.floats())
+    def test_accuracy_of_gradients(self, dtypes: Dtypes) -> None:
+        tensors = self.make(self.large[0], dtypes)
+        found = self.gradients(self.call, *tensors)
+        torchs = self.gradients(self.in_torch, *tensors)
+        wanted = self.gradients(self.oracle, *wide(tensors))
+        for got, other, want in zip(found, torchs, wanted, strict=True):
+            error, allowed = (
+                float((one.double() - want).abs().max()) for one in (got, other)
+            )
+            rounding = torch.finfo(got.dtype).eps * float(want.abs().max())
+            assert error <= self.error_factor * allowed + 2 * rounding
+
+    @gpu
+    def test_graph_capture_of_gradients(self) -> None:
+        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
+        given = self.leaves(tensors)
+
+        def step() -> list[torch.Tensor]:
+            return self.of_ones_by(self.call(*self.handed(given)), given)
+
+        cuda: Any = torch.cuda  # Parts of it have no types.
+        stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):
+            step()  # Compiles.
+        cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = step()
+        with torch.no_grad():
+            for leaf, other in zip(given, others, strict=True):
+                leaf.copy_(other)
+        graph.replay()
+        self.compare_gradients(got, step())
+
+    @gpu
+    def test_torch_compile_of_gradients(self) -> None:
+        tensors = self.make(self.ragged)
+        compiled = torch.compile(self.op, fullgraph=True)
+        got = self.gradients(compiled, *tensors, **self.params)
+        want = self.gradients(self.oracle, *wide(tensors))
+        self.compare_gradients(got, want)
+
+    @classmethod
+    def of_ones_by(cls, found: Any, given: Sequence[Any]) -> list[torch.Tensor]:
+        """The gradients of results by some inputs, where those of the results are 1."""
+        chosen = smooth(found)
+        ones = [torch.ones_like(one) for one in chosen]
+        by = [given[place] for place in cls.places()]
+        return list(torch.autograd.grad(chosen, by, ones))
+
+    @classmethod
+    def of_ones(cls, *tensors: Any) -> list[torch.Tensor]:
+        """The gradients of the operator by some inputs, where those of the results are 1."""
+        given = cls.leaves(tensors)
+        return cls.of_ones_by(cls.call(*cls.handed(given)), given)
+
+    @classmethod
+    def by_torch_func(cls, *tensors: Any) -> list[torch.Tensor]:
+        """`of_ones`, by torch.func.vjp."""
+
+        def call(*chosen: torch.Tensor) -> list[torch.Tensor]:
+            given = list(tensors)
+            for place, tensor in zip(cls.places(), chosen, strict=True):
+                given[place] = tensor
+            return smooth(cls.call(*given))
+
+        both: Any = torch.func.vjp(call, *(tensors[place] for place in cls.places()))
+        found, pull = both
+        return list(pull([torch.ones_like(one) for one in found]))

@@ -1,0 +1,403 @@
+"""What the test classes share: the declarations of an operator, its inputs, its oracle, how results are compared."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import triton
+from triton.runtime.autotuner import Autotuner
+
+from .. import heuristics, launch
+from .inputs import (
+    DEVICE,
+    Input,
+    Layout,
+    backwards,
+    misaligned,
+    overlapping,
+    same_columns,
+    same_rows,
+    scattered,
+)
+
+Shape = tuple[int, ...]
+Dtypes = tuple[torch.dtype, ...]
+
+gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+# Relative and absolute, by the dtype of a result; other dtypes are exact. Half precision is rounded once.
+TOLERANCES = {
+    torch.float16: 2e-3,
+    torch.bfloat16: 1.6e-2,
+    torch.float32: 1e-5,
+    torch.float64: 1e-10,
+}
+# Sums lose a digit more than single operations.
+SUMS = TOLERANCES | {torch.float32: 1e-4, torch.float64: 1e-9}
+FLOATS = tuple(TOLERANCES)
+
+
+def each(names: str, values: Callable[[Any], Sequence[Any]]) -> Callable[..., Any]:
+    """A test for each of some values that the class declares; where it declares none there is no such test."""
+
+    def mark(test: Callable[..., Any]) -> Callable[..., Any]:
+        vars(test).setdefault("cases", []).append((names, values))
+        return test
+
+    return mark
+
+
+def only(holds: Callable[[Any], object]) -> Callable[..., Any]:
+    """A test of the classes for which something holds."""
+
+    def mark(test: Callable[..., Any]) -> Callable[..., Any]:
+        vars(test)["holds"] = holds
+        return test
+
+    return mark
+
+
+def label(value: object) -> str:
+    """What a test is called by a value: tiles and warps of a configuration, the name of a function."""
+    if isinstance(value, triton.Config):
+        return "-".join(map(str, (*value.kwargs.values(), value.num_warps)))
+    return str(getattr(value, "__name__", value))
+
+
+def results(found: Any) -> tuple[torch.Tensor, ...]:
+    """The results of a call, which may be one."""
+    return found if isinstance(found, tuple) else (found,)
+
+
+def wide(tensors: Iterable[Any]) -> list[Any]:
+    """Floats in float64, so that an oracle rounds nothing."""
+    return [
+        one.double() if one is not None and one.is_floating_point() else one
+        for one in tensors
+    ]
+
+
+class Harness:
+    """The declarations of an operator, which tests are made of."""
+
+    op: Callable[..., Any]
+    reference: Callable[..., Any]  # what the kernels must compute, in torch
+    result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
+    tables: ModuleType  # its configs.py
+    searched: ModuleType | None = None  # kernels.py, if @triton.autotune
+    inputs: ClassVar[tuple[Input, ...]]
+    axes: ClassVar[tuple[str, ...]]  # those that a shape below has the lengths of
+    reduced: ClassVar[tuple[str, ...]] = ()  # of the axes
+    sizes: ClassVar[Mapping[str, int]] = {}  # the axes of a fixed length
+
+    params: ClassVar[Mapping[str, Any]] = {}  # for those that have no default
+    other_params: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    strange_params: ClassVar[Sequence[Mapping[str, Any]]] = ()  # of another type
+    bad_params: ClassVar[Sequence[Mapping[str, Any]]] = ()  # out of range
+
+    ragged: ClassVar[Shape]
+    shapes: ClassVar[Sequence[Shape]]
+    large: ClassVar[Sequence[Shape]]  # for a GPU
+    empty: ClassVar[Sequence[Shape]] = ()
+    valueless: ClassVar[Sequence[Shape]] = ()  # empty, and refused
+    deep: ClassVar[Shape]  # of more dimensions than kernels step through
+    two_batches: ClassVar[Shape] = ()
+    wide: ClassVar[Shape]  # of several steps of a loop, and several programs
+    dense: ClassVar[Shape]  # of many values
+    special: ClassVar[Shape]  # for infinities and NaN
+    tiny: ClassVar[Shape] = ()  # for finite differences
+    wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
+    far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes
+
+    tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
+    error_factor: ClassVar[float] = 2  # beside the error of torch's own
+    own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
+
+    # How tests are made
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Leave out the tests for which an operator declares nothing."""
+        super().__init_subclass__(**options)
+        if "op" not in vars(cls):
+            return
+        for name in dir(cls):
+            test = getattr(cls, name)
+            cases = getattr(test, "cases", ())
+            holds = getattr(test, "holds", lambda _: True)
+            if not holds(cls) or not all(values(cls) for _, values in cases):
+                setattr(cls, name, None)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise a test by what the class declares."""
+        for names, values in getattr(metafunc.function, "cases", ()):
+            metafunc.parametrize(names, values(metafunc.cls), ids=label)
+
+    @pytest.fixture(autouse=True)
+    def forgotten_launches(self) -> None:
+        """Tests choose configurations, which calls like those before them would not ask for."""
+        launch.Launches.known.clear()
+
+    # Inputs
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [one.name for one in cls.inputs]
+
+    @classmethod
+    def batched(cls) -> list[int]:
+        """The positions of the inputs that have leading axes, where they are broadcast."""
+        found = [n for n, one in enumerate(cls.inputs) if "..." in one.axes]
+        return found if len(found) > 1 else []
+
+    @classmethod
+    def absent(cls) -> list[tuple[str, ...]]:
+        """The optional inputs that are left out: each, then all."""
+        names = [one.name for one in cls.inputs if one.default is not None]
+        return [(name,) for name in names] + [tuple(names)] * (len(names) > 1)
+
+    @classmethod
+    def groups(cls) -> dict[str, Dtypes]:
+        """The dtypes that a caller chooses, by group or input: what each may be."""
+        found: dict[str, Dtypes] = {}
+        for one in cls.inputs:
+            if len(one.dtypes) > 1:
+                found.setdefault(one.group or one.name, one.dtypes)
+        return found
+
+    @classmethod
+    def dtypes(cls) -> list[Dtypes]:
+        """For each group: each dtype on all that may have it, then mixtures of two of them."""
+        groups = list(cls.groups().values())
+        same = [
+            tuple(one if one in own else own[n % len(own)] for own in groups)
+            for n, one in enumerate(dict.fromkeys(one for own in groups for one in own))
+        ]
+        mixed = [
+            tuple(own[(n + shift % 2) % len(own)] for shift, own in enumerate(groups))
+            for n in range(max(map(len, groups), default=0))
+        ]
+        return [one for one in dict.fromkeys(same + mixed) if cls.can_run(one)]
+
+    @classmethod
+    def can_run(cls, dtypes: Dtypes) -> bool:
+        """Whether the device at hand computes with some dtypes."""
+        return True
+
+    @classmethod
+    def floats(cls) -> list[Dtypes]:
+        """The float dtypes that all groups may have, for each."""
+        return [one for one in map(cls.all_of, FLOATS) if one and cls.can_run(one)]
+
+    @classmethod
+    def all_of(cls, dtype: torch.dtype) -> Dtypes:
+        """One dtype for all groups; nothing where some may not have it."""
+        groups = cls.groups().values()
+        return (dtype,) * len(groups) if all(dtype in own for own in groups) else ()
+
+    @classmethod
+    def gives_one_float(cls) -> bool:
+        """Whether there is one result, of a dtype that has rounding errors to compare."""
+        inputs = [torch.empty(0, dtype=one.dtypes[0]) for one in cls.inputs]
+        found = cls.result_dtypes(*inputs)
+        return len(found) == 1 and found[0].is_floating_point and found[0].itemsize > 1
+
+    @classmethod
+    def make(
+        cls, shape: Shape, dtypes: Dtypes = (), seed: int = 0, ends: bool = True
+    ) -> tuple[torch.Tensor, ...]:
+        """The inputs for axes of some lengths, of float32 where no dtypes are said.
+
+        Of integers between bounds, the first is the lowest and the last the highest, with `ends`.
+        """
+        torch.manual_seed(seed)
+        chosen = dtypes or cls.all_of(torch.float32) or (*cls.dtypes(), ())[0]
+        by_group = dict(zip(cls.groups(), chosen, strict=True))
+        lengths = cls.lengths(shape)
+        return tuple(
+            one.draw(lengths, by_group.get(one.group or one.name, one.dtypes[0]), ends)
+            for one in cls.inputs
+        )
+
+    @classmethod
+    def lengths(cls, shape: Shape) -> Mapping[str, Sequence[int]]:
+        """The lengths of axes; the leading ones have what the others leave."""
+        named = [axis for axis in cls.axes if axis != "..."]
+        batch = shape[: len(shape) - len(named)]
+        own = zip(named, shape[len(batch) :], strict=True)
+        fixed = {axis: (size,) for axis, size in cls.sizes.items()}
+        return {"...": batch} | fixed | {axis: (size,) for axis, size in own}
+
+    @classmethod
+    def layout_shapes(cls) -> list[Shape]:
+        """Shapes to try layouts with: of more dimensions than kernels step through, as many, and fewer."""
+        return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
+
+    @classmethod
+    def unfolded(cls) -> Shape:
+        """Of as many dimensions as kernels step through."""
+        return cls.deep[1:] if "..." in cls.axes else cls.deep
+
+    @classmethod
+    def layouts(cls) -> list[Layout]:
+        """Layouts to try; what is constant along a reduced axis leaves nothing but rounding."""
+        found: list[Layout] = [backwards, scattered, misaligned, overlapping]
+        most = max(cls.inputs, key=lambda one: len(one.axes)).axes or ("",)
+        expands = {same_rows: most[0], same_columns: most[-1]}
+        for layout, term in expands.items():
+            if not set(term.split(" * ")) & set(cls.reduced):
+                found.append(layout)
+        return found
+
+    @classmethod
+    def without(
+        cls, absent: Sequence[str], tensors: Sequence[torch.Tensor]
+    ) -> tuple[list[Any], list[torch.Tensor]]:
+        """The inputs with None for the absent ones, and with what that stands for."""
+        given: list[Any] = list(tensors)
+        filled = list(tensors)
+        for place, one in enumerate(cls.inputs):
+            if one.name in absent:
+                assert one.default is not None
+                given[place] = None
+                filled[place] = torch.full_like(tensors[place], one.default)
+        return given, filled
+
+    # Values
+
+    @classmethod
+    def call(cls, *tensors: Any, **params: Any) -> Any:
+        """The operator, with the params that it needs."""
+        return cls.op(*tensors, **{**cls.params, **params})
+
+    @classmethod
+    def in_torch(cls, *tensors: Any, **params: Any) -> Any:
+        """The reference, in the dtypes of the inputs."""
+        return cls.reference(*tensors, **{**cls.params, **params})
+
+    @classmethod
+    def oracle(cls, *tensors: Any, **params: Any) -> Any:
+        """The reference in float64, on the CPU: on a GPU some of torch's own use float32 constants."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # What torch makes of integers.
+        try:
+            return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
+        finally:
+            torch.set_default_dtype(default)
+
+    @classmethod
+    def expected(
+        cls, oracle: Callable[..., Any], *tensors: Any, **params: Any
+    ) -> Any | None:
+        """What an oracle says; None where it refuses an axis of no length, or of 1, which an operator need not."""
+        try:
+            return oracle(*tensors, **params)
+        except (RuntimeError, ValueError, IndexError):
+            sizes = [size for one in tensors if one is not None for size in one.shape]
+            if min(sizes, default=2) > 1:
+                raise
+            return None
+
+    @classmethod
+    def scale(cls, want: torch.Tensor) -> float:
+        """What an absolute tolerance is relative to."""
+        return 1.0
+
+    @classmethod
+    def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:
+        """Of a result of some inputs."""
+        return cls.tolerances.get(dtype, 0.0)
+
+    @classmethod
+    def compare(cls, got: Any, want: Any, tensors: Iterable[Any] = ()) -> None:
+        """Equal as far as the dtypes go, with NaN and infinities in the same places."""
+        for one, other in zip(results(got), results(want), strict=True):
+            if one.is_floating_point() and one.itemsize == 1:
+                _compare_float8(one, other, cls.tolerances[torch.float32])
+                continue
+            tolerance = cls.tolerance(one.dtype, tensors)
+            torch.testing.assert_close(
+                one,
+                other.to(one),
+                rtol=tolerance,
+                atol=tolerance * cls.scale(other),
+                equal_nan=True,
+            )
+
+    @classmethod
+    def check(cls, *tensors: Any, **params: Any) -> None:
+        """The operator against the oracle."""
+        got = cls.call(*tensors, **params)
+        want = cls.expected(cls.oracle, *tensors, **params)
+        if want is not None:
+            cls.compare(got, want, tensors)
+
+    # Configurations
+
+    @classmethod
+    def configs(
+        cls, kind: type, *others: triton.Config, backward: bool = False
+    ) -> list[tuple[str, Any]]:
+        """The names of an operator's tables of a kind, each with each of its configurations.
+
+        Those of the backward are named for what they are of: LOOP_BACKWARD, TMA_DX. One that has several names has
+        one of them here.
+        """
+        tables: dict[Any, str] = {}
+        for name, table in vars(cls.tables).items():
+            if type(table) is kind and ("_" in name) == backward:
+                tables.setdefault(table, name)
+        return [
+            (name, config)
+            for table, name in tables.items()
+            for config in (*table, *others)
+        ]
+
+    @classmethod
+    def force(
+        cls, patch: pytest.MonkeyPatch, table: Any, config: triton.Config
+    ) -> None:
+        """Have launches take a configuration of a table, chosen or searched."""
+        if isinstance(table, str):
+            table = getattr(cls.tables, table)
+        if hasattr(table, "choose"):
+            patch.setattr(table, "choose", lambda *_: config)
+        for kernel in vars(cls.searched).values() if cls.searched else ():
+            # The interpreter searches the first of a table alone.
+            if isinstance(kernel, Autotuner) and kernel.configs[0] is table.configs[0]:
+                patch.setattr(kernel, "configs", [config])
+
+    @classmethod
+    def force_all(
+        cls, patch: pytest.MonkeyPatch, kind: type, config: triton.Config
+    ) -> None:
+        """Have launches take a configuration of every table of a kind, of the forward and the backward."""
+        for table in cls.tables_of(kind):
+            cls.force(patch, table, config)
+
+    @classmethod
+    def tables_of(cls, kind: type) -> list[Any]:
+        return [one for one in vars(cls.tables).values() if type(one) is kind]
+
+    @classmethod
+    def loops(cls, backward: bool = False) -> bool:
+        """Whether some kernel loops over rows."""
+        return bool(cls.configs(heuristics.Loop, backward=backward))
+
+    @classmethod
+    def force_loop(cls, patch: pytest.MonkeyPatch, splits: int = 1) -> None:
+        """Have rows looped over, by so many programs each."""
+        for table in cls.tables_of(heuristics.Registers):
+            patch.setattr(table, "fits", lambda *_: False)
+        patch.setattr(heuristics, "choose_splits", lambda *_: splits)
+
+
+def _compare_float8(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
+    """The nearest to what is wanted, or the largest where that is larger, with NaN in the same places."""
+    info = torch.finfo(got.dtype)
+    near = want.to(got.device, torch.float32).clamp(-info.max, info.max)
+    half = 0.5 * info.eps + tolerance
+    torch.testing.assert_close(
+        got.float(), near, rtol=half, atol=half * info.tiny, equal_nan=True
+    )

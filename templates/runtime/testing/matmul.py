@@ -1,0 +1,230 @@
+"""Tests of matrix products."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import triton
+
+from .. import heuristics
+from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
+from .inputs import DEVICE, Layout, backward_matrices, contiguous
+from .operator import OperatorTests
+
+described = pytest.mark.skipif(
+    DEVICE == "cuda" and torch.cuda.get_device_capability() < (9, 0),
+    reason="needs TMA",
+)
+
+
+class Tiles(Harness):
+    """How kernels of matrix products are chosen, those of a backward too."""
+
+    tiled: ClassVar[Sequence[Shape]]  # several tiles with tails, TMA can copy the first
+    shared: ClassVar[Shape]  # eleven small tiles
+
+    @classmethod
+    def half(cls) -> Dtypes:
+        return cls.all_of(torch.float16)
+
+    @classmethod
+    def single(cls) -> Dtypes:
+        return cls.all_of(torch.float32)
+
+    @classmethod
+    def small(cls) -> triton.Config:
+        """A small tile, as wide as it must be where it holds whole rows."""
+        tables: dict[str, Any] = {
+            name: table
+            for name, table in vars(cls.tables).items()
+            if isinstance(table, (heuristics.Tma, heuristics.Strided))
+        }
+        widths = [
+            config.kwargs["BLOCK_N"]
+            for name, table in tables.items()
+            if "_" not in name
+            for config in getattr(table, "half", table)
+        ]
+        tile = {"BLOCK_M": 16, "BLOCK_N": min(widths), "BLOCK_K": 32, "GROUP": 2}
+        return triton.Config(tile, num_stages=2)
+
+    @classmethod
+    def strided(cls, width: str, backward: bool = False) -> list[tuple[str, Any]]:
+        """The names of tables of tiles that are read by pointers, each with each tile of one `width`."""
+        tables: dict[heuristics.Strided, str] = {}
+        for name, table in vars(cls.tables).items():
+            if isinstance(table, heuristics.Strided) and ("_" in name) == backward:
+                tables.setdefault(table, name)
+        small = (cls.small(),) if tables and width == "half" else ()
+        return [
+            (name, config)
+            for table, name in tables.items()
+            for config in (*getattr(table, width), *small)
+        ]
+
+    @classmethod
+    def force_tiles(
+        cls,
+        patch: pytest.MonkeyPatch,
+        table: str,
+        config: triton.Config,
+        tma: bool = False,
+    ) -> None:
+        """Have launches take a tile of a table, and small ones of the others, in which it may have no room."""
+        for kind in (heuristics.Tma, heuristics.Strided):
+            cls.force_all(patch, kind, cls.small())
+        cls.force(patch, table, config)
+        patch.setattr(heuristics, "use_tma", lambda *_: tma)
+
+    @classmethod
+    def force_small(cls, patch: pytest.MonkeyPatch, tma: bool = False) -> None:
+        for kind in (heuristics.Tma, heuristics.Strided):
+            cls.force_all(patch, kind, cls.small())
+        patch.setattr(heuristics, "use_tma", lambda *_: tma)
+
+    @classmethod
+    def force_split_k(cls, patch: pytest.MonkeyPatch, n_parts: int) -> None:
+        """Have sums be shared by so many programs."""
+        patch.setattr(heuristics, "choose_split_k", lambda *_: n_parts)
+
+    @classmethod
+    def force_stream_k(
+        cls, patch: pytest.MonkeyPatch, long_parts: int, short_parts: int
+    ) -> None:
+        """Have half of the tiles be split, some into so many parts and the others into so many."""
+
+        def choose(tiles: int, *_: int) -> tuple[int, int, int, int]:
+            short = tiles // 4
+            return tiles - tiles // 2 - short, long_parts, short, short_parts
+
+        patch.setattr(heuristics, "choose_stream_k", choose)
+
+
+class MatmulTests(Tiles, OperatorTests):
+    """Tiles that are read by pointers or copied by TMA, and sums that several programs share."""
+
+    tolerances = SUMS
+    error_factor = (
+        4  # In float32 it adds in the order of the inner axis, torch in parts.
+    )
+    rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
+
+    stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
+    joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
+
+    @classmethod
+    def can_run(cls, dtypes: Dtypes) -> bool:
+        """Triton's interpreter multiplies matrices of bfloat16 wrong."""
+        return DEVICE == "cuda" or torch.bfloat16 not in dtypes
+
+    @classmethod
+    def scale(cls, want: torch.Tensor) -> float:
+        """Sums that cancel are as exact as the largest."""
+        finite = want.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
+        return max(1.0, finite.max().item() if want.numel() else 0.0)
+
+    @classmethod
+    def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:
+        """Factors that are computed of tensors are rounded to what is multiplied."""
+        dtypes = [dtype]
+        if cls.rounds_factors:
+            dtypes += [one.dtype for one in tensors if one is not None]
+        return max(cls.tolerances.get(one, 0.0) for one in dtypes)
+
+    @each("table, config", lambda cls: cls.strided("half"))
+    @each("shape", lambda cls: cls.tiled)
+    def test_strided_configs(
+        self,
+        shape: Shape,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config)
+        self.force_split_k(monkeypatch, 1)
+        self.check(*self.make(shape, self.half()))
+
+    @each("table, config", lambda cls: cls.strided("wide") if cls.single() else ())
+    def test_wide_strided_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config)
+        self.force_split_k(monkeypatch, 1)
+        self.check(*self.make(self.tiled[1], self.single()))
+
+    @each("n_parts", lambda _: (2, 3, 8))
+    def test_split_k(self, n_parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A sum shared by several programs."""
+        self.force_small(monkeypatch)
+        self.force_split_k(monkeypatch, n_parts)
+        self.check(*self.make(self.tiled[1]))
+
+    @gpu
+    def test_split_k_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They launch both kernels, with parts of their own."""
+        self.force_small(monkeypatch)
+        self.force_split_k(monkeypatch, 3)
+        self.check(*self.make(self.tiled[1]))
+        self.check(*self.make(self.tiled[1], seed=1))
+
+    @described
+    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    @each("shape", lambda cls: cls.tiled)
+    @each("layout", lambda _: (contiguous, backward_matrices))
+    def test_tma_configs(
+        self,
+        layout: Layout,
+        shape: Shape,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config, tma=True)
+        self.check(*map(layout, self.make(shape, self.half())))
+
+    @described
+    @each("first", lambda cls: cls.joined or ())
+    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    def test_joined_inputs_in_either_order(
+        self,
+        table: str,
+        config: triton.Config,
+        first: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Either of the two that TMA copies as one may come first in memory."""
+        assert self.joined is not None
+        places = [self.names().index(name) for name in self.joined]
+        self.force_tiles(monkeypatch, table, config, tma=True)
+        tensors = list(self.make(self.tiled[0], self.half()))
+        pair = torch.stack([tensors[place] for place in places])
+        for place, tensor in zip(places, pair, strict=True):
+            tensors[place] = tensor
+        if first != self.joined[0]:
+            one, other = places
+            tensors[one], tensors[other] = tensors[other], tensors[one]
+        self.check(*tensors)
+
+    @described
+    @each("long_parts, short_parts", lambda cls: cls.stream_k)
+    def test_stream_k(
+        self, long_parts: int, short_parts: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Half of the tiles, split into so many parts and so many."""
+        self.force_small(monkeypatch, tma=True)
+        self.force_stream_k(monkeypatch, long_parts, short_parts)
+        self.check(*self.make(self.shared, self.half()))
+
+    @gpu
+    @described
+    @each("shape", lambda cls: cls.tiled if cls.tables_of(heuristics.Tma) else ())
+    def test_tma_of_calls_alike(
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They launch with the descriptors of those before them, moved to where their own tensors are."""
+        self.force_small(monkeypatch, tma=True)
+        if self.stream_k:
+            self.force_stream_k(monkeypatch, 2, 3)
+        self.check(*self.make(shape, self.half()))
+        self.check(*self.make(shape, self.half(), seed=1))

@@ -1,0 +1,206 @@
+"""Tests of any operator's forward."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from .harness import Dtypes, Harness, Shape, each, gpu, only, results
+from .inputs import DEVICE, Layout, backwards, misaligned
+
+
+class OperatorTests(Harness):
+    """The forward against its oracle, and what it refuses."""
+
+    # Values
+
+    @each("dtypes", lambda cls: cls.dtypes() or [()])
+    def test_dtypes(self, dtypes: Dtypes) -> None:
+        tensors = self.make(self.ragged, dtypes)
+        got = self.call(*tensors)
+        self.compare(got, self.oracle(*tensors), tensors)
+        assert tuple(x.dtype for x in results(got)) == self.result_dtypes(*tensors)
+
+    @each("shape", lambda cls: cls.shapes)
+    def test_shapes(self, shape: Shape) -> None:
+        self.check(*self.make(shape))
+
+    @gpu
+    @each("shape", lambda cls: cls.large)
+    def test_large_shapes(self, shape: Shape) -> None:
+        self.check(*self.make(shape))
+
+    @each("shape", lambda cls: cls.empty)
+    def test_empty(self, shape: Shape) -> None:
+        self.check(*self.make(shape))
+
+    @each("shape", lambda cls: cls.valueless)
+    def test_empty_axis_without_a_value(self, shape: Shape) -> None:
+        with pytest.raises(ValueError, match="empty"):
+            self.call(*self.make(shape))
+
+    @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
+    @each("narrow", lambda cls: cls.batched())
+    def test_broadcast(self, narrow: int, place: Any) -> None:
+        """One input has fewer leading axes, or some of length 1."""
+        tensors, expanded = [list(self.make(self.two_batches)) for _ in range(2)]
+        tensors[narrow] = tensors[narrow][place]
+        expanded[narrow] = tensors[narrow].expand_as(expanded[narrow])
+        got = self.call(*tensors)
+        self.compare(got, self.oracle(*expanded), tensors)
+
+    @each("shape", lambda cls: cls.layout_shapes())
+    @each("layout", lambda cls: cls.layouts())
+    def test_layouts(self, layout: Layout, shape: Shape) -> None:
+        self.check(*map(layout, self.make(shape)))
+
+    @each("layout", lambda cls: cls.layouts() if len(cls.inputs) > 1 else ())
+    def test_one_layout_for_each(self, layout: Layout) -> None:
+        first, *others = self.make(self.deep)
+        self.check(layout(first), *others)
+        self.check(first, *map(layout, others))
+
+    @each("dtypes", lambda cls: cls.floats())
+    def test_special_values(self, dtypes: Dtypes) -> None:
+        """Zeros of both signs, infinities and NaN."""
+        # Positions as they come: torch's own cross_entropy is NaN at an infinite logit.
+        tensors = self.make(self.special, dtypes, ends=False)
+        for one, tensor in zip(self.inputs, tensors, strict=True):
+            for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
+                if one.is_float:
+                    chosen = torch.rand(tensor.shape).to(DEVICE) < 0.02
+                    tensor.masked_fill_(chosen, value)
+        oracle = self.in_torch if self.own_range else self.oracle
+        self.compare(self.call(*tensors), oracle(*tensors), tensors)
+
+    @each("absent", lambda cls: cls.absent())
+    def test_optional_inputs(self, absent: tuple[str, ...]) -> None:
+        tensors = self.make(self.ragged)
+        given, filled = self.without(absent, tensors)
+        self.compare(self.call(*given), self.oracle(*filled), given)
+
+    @each("params", lambda cls: cls.other_params)
+    def test_params(self, params: Mapping[str, Any]) -> None:
+        self.check(*self.make(self.ragged), **params)
+
+    def test_deterministic(self) -> None:
+        tensors = self.make(self.wide)
+        once, again = (self.call(*tensors) for _ in range(2))
+        torch.testing.assert_close(once, again, rtol=0, atol=0, equal_nan=True)
+
+    # What is refused
+
+    @each("name", lambda cls: cls.names())
+    def test_wrong_dtype(self, name: str) -> None:
+        tensors: list[Any] = list(self.make(self.ragged))
+        place = self.names().index(name)
+        for wrong in (tensors[place].to(torch.complex64), "no tensor"):
+            tensors[place] = wrong
+            with pytest.raises(TypeError, match=name):
+                self.call(*tensors)
+
+    @each("name, shape", lambda cls: cls.wrong_shapes)
+    def test_wrong_shape(self, name: str, shape: Shape) -> None:
+        tensors = list(self.make(self.ragged))
+        place = self.names().index(name)
+        tensors[place] = tensors[place].new_zeros(shape)
+        with pytest.raises(ValueError, match=name):
+            self.call(*tensors)
+
+    @each("params", lambda cls: cls.strange_params)
+    def test_param_of_another_kind(self, params: Mapping[str, Any]) -> None:
+        with pytest.raises(TypeError, match="|".join(params)):
+            self.call(*self.make(self.ragged), **params)
+
+    @each("params", lambda cls: cls.bad_params)
+    def test_param_out_of_range(self, params: Mapping[str, Any]) -> None:
+        with pytest.raises(ValueError, match="|".join(params)):
+            self.call(*self.make(self.ragged), **params)
+
+    # On a GPU
+
+    @gpu
+    def test_calls_alike(self) -> None:
+        """Of one shape, with other values, elsewhere in memory and as before: each launches what fits it."""
+        self.check(*self.make(self.ragged))
+        self.check(*self.make(self.ragged, seed=1))
+        self.check(*map(misaligned, self.make(self.ragged)))
+        self.check(*map(backwards, self.make(self.ragged)))
+        self.check(*self.make(self.ragged, seed=2))
+
+    @gpu
+    @each("dtypes", lambda cls: cls.floats() if cls.gives_one_float() else ())
+    def test_no_less_accurate_than_torch(self, dtypes: Dtypes) -> None:
+        tensors = self.make(self.large[0], dtypes)
+        got, torchs = self.call(*tensors), self.in_torch(*tensors)
+        want = self.oracle(*tensors)
+
+        def error(result: torch.Tensor) -> float:
+            return float((result.cpu().double() - want).nan_to_num().abs().max())
+
+        largest = float(want.nan_to_num().abs().max())
+        rounding = torch.finfo(got.dtype).eps * largest
+        assert error(got) <= self.error_factor * error(torchs) + 2 * rounding
+
+    @gpu
+    @only(lambda cls: cls.far)
+    def test_offsets_beyond_int32(self) -> None:
+        """The first dimension of an input steps by 2**30 elements."""
+        assert self.far is not None
+        name, shape = self.far
+        smallest = [
+            min(dtypes, key=lambda one: one.itemsize)
+            for dtypes in self.groups().values()
+        ]
+        tensors = list(self.make(shape, tuple(smallest)))
+        place = self.names().index(name)
+        near = tensors[place]
+        elements = (len(near) - 1) * 2**30 + near[0].numel()
+        if torch.cuda.mem_get_info()[0] < elements * near.itemsize + 2**31:
+            pytest.skip("needs more free memory")
+        storage = near.new_empty(elements)
+        strides = (2**30, *near.stride()[1:])
+        tensors[place] = storage.as_strided(near.shape, strides).copy_(near)
+        self.check(*tensors)
+        del tensors, storage
+        torch.cuda.empty_cache()
+
+    @gpu
+    def test_graph_capture(self) -> None:
+        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
+        self.call(*tensors)  # Compiles.
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = self.call(*tensors)
+        for tensor, other in zip(tensors, others, strict=True):
+            tensor.copy_(other)
+        graph.replay()
+        self.compare(got, self.oracle(*others), tensors)
+
+    @gpu
+    def test_other_stream(self) -> None:
+        """The launch waits for what is already in its stream."""
+        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
+        cuda: Any = torch.cuda  # Parts of it have no types.
+        stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):
+            cuda._sleep(20_000_000)
+            for tensor, other in zip(tensors, others, strict=True):
+                tensor.copy_(other)
+            got = self.call(*tensors)
+        stream.synchronize()
+        self.compare(got, self.oracle(*others), tensors)
+
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+    def test_other_device(self) -> None:
+        self.check(*(tensor.to("cuda:1") for tensor in self.make(self.ragged)))
+
+    @gpu
+    def test_torch_compile(self) -> None:
+        tensors = self.make(self.ragged)
+        compiled = torch.compile(self.op, fullgraph=True)
+        got = compiled(*tensors, **self.params)
+        self.compare(got, self.oracle(*tensors), tensors)

@@ -1,0 +1,82 @@
+"""Tests of operators that reduce rows."""
+
+from typing import Any
+
+import pytest
+import triton
+
+from .. import heuristics
+from .elementwise import SMALL_TILE, MapTests
+from .harness import SUMS, Harness, Shape, each
+from .inputs import scattered
+
+Row = tuple[int, ...]
+
+
+def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]:
+    """What the tables of a kind have for rows of some lengths, but the lengths: elements, warps and what follows."""
+    tables: dict[Any, None] = {
+        table: None
+        for name, table in vars(cls.tables).items()
+        if type(table) is kind and ("_" in name) == backward
+    }
+    return list(dict.fromkeys(row[1:] for table in tables for row in table.rows))
+
+
+def force_registers(
+    cls: type[Harness], patch: pytest.MonkeyPatch, elements: int, num_warps: int
+) -> None:
+    """Have rows be held in registers, all in one program as far as its elements reach."""
+
+    def choose(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        block_n = triton.next_power_of_2(n_cols)
+        tile = {"BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}
+        return triton.Config(tile, num_warps)
+
+    for table in cls.tables_of(heuristics.Registers):
+        patch.setattr(table, "fits", lambda *_: True)
+        patch.setattr(table, "choose", choose)
+
+
+class RowwiseTests(MapTests):
+    """Rows in registers, in a loop, and shared by several programs."""
+
+    tolerances = SUMS
+    splits: tuple[int, ...] = ()  # how many programs share a row
+
+    @each("row", lambda cls: rows_of(cls, heuristics.Registers))
+    def test_register_configs(self, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+        force_registers(type(self), monkeypatch, *row)
+        self.check(*self.make(self.wide))
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Table))
+    def test_warps(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """That @triton.autotune searches for rows in registers."""
+        self.force(monkeypatch, table, config)
+        self.check(*self.make(self.wide))
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Loop, SMALL_TILE))
+    def test_loop_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_loop(monkeypatch)
+        self.force(monkeypatch, table, config)
+        self.check(*self.make(self.wide))
+
+    @each("shape", lambda cls: cls.layout_shapes() if cls.loops() else ())
+    def test_loop_over_scattered_rows(
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of so many dimensions that they do not fold."""
+        self.force_loop(monkeypatch)
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        self.check(*map(scattered, self.make(shape)))
+
+    @each("n_splits", lambda cls: cls.splits)
+    def test_splits(self, n_splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A row shared by several programs; some have nothing to do."""
+        self.force_loop(monkeypatch, n_splits)
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        self.check(*self.make(self.wide))
