@@ -28,8 +28,12 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from tritongen.read import read_spec
-from tritongen.spec import Input, Param, Spec
+sys.path.insert(0, str(Path(__file__).parent))
+
+from importing import module_at, runtime_of  # noqa: E402
+
+from tritongen.read import read_spec  # noqa: E402
+from tritongen.spec import Input, Param, Spec  # noqa: E402
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -108,7 +112,7 @@ def main() -> None:
     launches.largest = sys.argv[1] == "--largest"
     paths = sys.argv[1 + launches.largest :]
     specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
-    modules = [imported(Path(folder)) for folder in paths[1::2]]
+    modules = [Operator(Path(folder)) for folder in paths[1::2]]
     # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
     for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
         launches.driver.target = target
@@ -120,56 +124,78 @@ def main() -> None:
     launches.driver.target = "sm_90"
     for spec, module in zip(specs, modules, strict=True):
         if not launches.largest:
-            module._index_dtype = lambda *_: tl.int64
+            module.runtime("tensors").index_dtype = lambda *_: tl.int64
             call(launches, spec, module, WIDE, other=True)
-        for name in kernels(module) - launches.launched:
+        for name in module.kernels() - launches.launched:
             launches.refuse(f"{name} was not launched")
     for kernel, dtypes in sorted(launches.multiplied):
         print(f"{kernel} multiplies {dtypes}")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
-def imported(folder: Path) -> Any:
-    sys.path.insert(0, str(folder.parent))
-    try:
-        return importlib.import_module(f"{folder.name}.kernel")
-    finally:
-        sys.path.pop(0)
+class Operator:
+    """An operator's package, with its runtime inside or beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = module_at(folder)
+        self.function = getattr(self.package, folder.name)
+        self.configs = importlib.import_module(f"{self.package.__name__}.configs")
+
+    def runtime(self, name: str) -> ModuleType:
+        return runtime_of(self.package, name)
+
+    def kernels(self) -> set[str]:
+        module = importlib.import_module(f"{self.package.__name__}.kernels")
+        return {name for name in vars(module) if name.endswith("_kernel")}
+
+    def tables(self, backward: bool) -> dict[str, Any]:
+        """The tables of the backward, whose names say more than their kind, or of the forward."""
+        found = {name: value for name, value in vars(self.configs).items() if name.isupper()}
+        return {name: value for name, value in found.items() if (_kind(name) != name) == backward}
 
 
-def kernels(module: ModuleType) -> set[str]:
-    return {name for name in vars(module) if name.endswith("_kernel")}
+def _kind(name: str) -> str:
+    return name.partition("_")[0]
 
 
-def call(launches: Launches, spec: Spec, module: Any, dtypes: tuple[str, ...], other: bool = False) -> None:
+def put(choices: Sequence[tuple[Any, str, Any]]) -> None:
+    for owner, name, choice in choices:
+        setattr(owner, name, choice)
+
+
+def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, ...], other: bool = False) -> None:
     """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
     params = {param.name: value(param, other) for param in spec.params}
-    configs, backward = module.configs, getattr(module, "configs_backward", None)
+    forward, backward = operator.tables(False), operator.tables(True)
+    kinds, backward_kinds = ({_kind(name) for name in tables} for tables in (forward, backward))
     layouts = ["sliced" if other else "contiguous"]
-    if not hasattr(configs, "LOOP") or (backward and hasattr(backward, "TILE")):
-        flat = hasattr(configs, "FLAT") or (backward and hasattr(backward, "FLAT"))
+    if "LOOP" not in kinds or "TILE" in backward_kinds:
+        flat = "FLAT" in kinds | backward_kinds
         layouts = ["sliced", "line" if flat else "contiguous"]
     for layout in layouts:
         tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
-        for choices in ways(configs, launches, dtypes is not WIDE):
-            vars(configs).update(choices)
-            results = getattr(module, spec.name)(*arguments, **params)
-        many = hasattr(backward, "POINTERS") and spec.name != "linear_gelu"
+        for choices in ways(operator, forward, launches, dtypes is not WIDE):
+            put(choices)
+            results = operator.function(*arguments, **params)
+        if spec.grad is None:
+            continue
+        many = "STRIDED" in kinds | backward_kinds and spec.name != "linear_gelu"
         usual = launches.driver.target == "sm_90" and not other
         # Gradients of products are many kernels of the same few templates, and take minutes: one spec's are for all.
-        if backward is None or (many and not usual):
+        if many and not usual:
             continue
         # What a product saves is in kernels of their own.
-        first = 0 if hasattr(configs, "POINTERS") else -1
-        pairs = [ways(one, launches, dtypes is not WIDE) for one in (configs, backward)]
-        for choices, backward_choices in itertools.zip_longest(pairs[0][first:], pairs[1], fillvalue={}):
-            vars(configs).update(choices)
-            vars(backward).update(backward_choices)
-            results = getattr(module, spec.name)(*map(leaf, spec.inputs, itertools.repeat(spec), arguments), **params)
+        first = 0 if "STRIDED" in kinds else -1
+        pairs = [ways(operator, tables, launches, dtypes is not WIDE) for tables in (forward, backward)]
+        for choices, backward_choices in itertools.zip_longest(pairs[0][first:], pairs[1], fillvalue=[]):
+            put(choices)
+            given = map(leaf, spec.inputs, itertools.repeat(spec), arguments)
+            results = operator.function(*given, **params)
             results = results if isinstance(results, tuple) else (results,)
             smooth = [result for result in results if result.requires_grad]
+            put(backward_choices)
             torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
 
 
@@ -231,20 +257,12 @@ def axes(spec: Spec) -> Iterator[str]:
     yield from dict.fromkeys(name for term in terms for name in reversed(term.names))
 
 
-def tiles(configs: Any, name: str, place: int) -> Any:
-    """A choice of the first or the last of a table, or of that of some kernels."""
-    table = getattr(configs, name, ())
-    return lambda *args: (table[args[-1]] if isinstance(table, dict) else table)[place]
-
-
-def by_pointers(configs: Any, place: int) -> Any:
-    tables = {wide: tiles(configs, f"POINTERS{wide}", place) for wide in ("", "_WIDE")}
-    return lambda n_rows, n_cols, dtype, *kernels: tables["_WIDE" if dtype.itemsize > 2 else ""](*kernels)
-
-
-def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
-    """What to put in place of a module's choices, so that each of its kernels runs in one of its tiles."""
+def ways(
+    operator: Operator, tables: dict[str, Any], launches: Launches, half: bool
+) -> list[list[tuple[Any, str, Any]]]:
+    """What to put in place of choices of tables and heuristics, so that each kernel runs in one of its tiles."""
     target, place = launches.driver.target, 0 if launches.largest else -1
+    heuristics = operator.runtime("heuristics")
 
     def always(result: Any) -> Any:
         return lambda *_: result
@@ -252,44 +270,52 @@ def ways(configs: Any, launches: Launches, half: bool) -> list[dict[str, Any]]:
     def whole_row(_: int, n_cols: int, contiguous: bool) -> triton.Config:
         return triton.Config({"BLOCK_M": 2, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
-    products: list[dict[str, Any]] = [{}]
-    if hasattr(configs, "POINTERS"):
-        # Descriptors copy nothing that is wider than half precision.
-        described = {"use_descriptors": lambda device, dtype, *_: dtype.itemsize <= 2}
-        described |= {"choose_descriptors": tiles(configs, "DESCRIPTORS", place)}
-        described["warps_specialize"] = always(target == "sm_90")
-        pointed = {"use_descriptors": always(False), "choose_pointers": by_pointers(configs, place)}
-        products = [pointed | {"choose_parts": always(count)} for count in (1, 3)]
-        has_descriptors = hasattr(configs, "DESCRIPTORS") and half and target in ("sm_90", "sm_100")
-        products += [described] if has_descriptors else []
-        shared = described | {"choose_shares": lambda tiles, *_: (1, 2, tiles - 1, 3)}
-        products += [shared] if has_descriptors and hasattr(configs, "choose_shares") else []
-
-    def whole_step(n_rows: int, n_cols: int, *_: Any) -> triton.Config:
-        return triton.Config({"STAGES": 3, **whole_row(n_rows, n_cols, True).kwargs}, num_warps=4)
+    def whole_step(n_cols: int, *_: Any) -> triton.Config:
+        return triton.Config({"STAGES": 3, **whole_row(0, n_cols, True).kwargs}, num_warps=4)
 
     def shared(*_: int) -> triton.Config:
-        return triton.Config({"MEMBERS": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
+        return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
-    fixed: dict[str, Any] = {"choose_registers": whole_row, "choose_whole": whole_step, "choose_shared": shared}
-    fixed |= {"choose_groups": always(2), "use_shared": always(False)}
-    for name in ("FLAT", "TILE", "LOOP", "SUMS"):
-        found = sorted(getattr(configs, name, ()), key=lambda config: math.prod(config.kwargs.values()))
-        fixed |= {f"choose_{name.lower()}": always(config) for config in found[:1]}
-    if hasattr(configs, "SUMS"):
-        splits = (1, 3) if hasattr(configs, "LOOP") else (1,)
-        long = [fixed | {"is_whole": always(False), "choose_splits": always(n)} for n in splits]
+    def strided(table: Any) -> Any:
+        return lambda n_rows, n_cols, dtype, *_: (table.wide if dtype.itemsize > 2 else table.half)[place]
+
+    def of(kind: str) -> list[Any]:
+        return [table for name, table in tables.items() if _kind(name) == kind]
+
+    products: list[list[tuple[Any, str, Any]]] = [[]]
+    if of("STRIDED"):
+        # Descriptors copy nothing that is wider than half precision.
+        described = [(heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]
+        described += [(table, "choose", always(table.configs[place])) for table in of("TMA")]
+        described.append((heuristics, "warps_specialize", always(target == "sm_90")))
+        pointed = [(heuristics, "use_tma", always(False))]
+        pointed += [(table, "choose", strided(table)) for table in of("STRIDED")]
+        products = [[*pointed, (heuristics, "choose_split_k", always(count))] for count in (1, 3)]
+        if of("TMA") and half and target in ("sm_90", "sm_100"):
+            split = (heuristics, "choose_stream_k", lambda tiles, *_: (1, 2, tiles - 1, 3))
+            products += [[*described, (heuristics, "choose_stream_k", always((0, 0, 0, 0)))], [*described, split]]
+    fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
+    fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
+    fixed += [(heuristics, "choose_shared", shared), (heuristics, "choose_groups", always(2))]
+    for table in (table for kind in ("FLAT", "TILE", "LOOP", "SUMS") for table in of(kind)):
+        smallest = min(table, key=lambda config: math.prod(config.kwargs.values()))
+        fixed.append((table, "choose", always(smallest)))
+
+    def rows(kind: str, fits: bool, splits: int = 1, use_shared: bool = False) -> list[tuple[Any, str, Any]]:
+        chosen = [(table, "fits", always(fits)) for table in of(kind)]
+        others = [(heuristics, "choose_splits", always(splits)), (heuristics, "use_shared", always(use_shared))]
+        return [*fixed, *chosen, *others]
+
+    if of("SUMS"):
+        long = [rows("WHOLE", False, splits) for splits in ((1, 3) if of("LOOP") else (1,))]
         if target.startswith("sm_"):
-            long.append(fixed | {"is_whole": always(False), "use_shared": always(True)})
-        others = [fixed | {"is_whole": always(True)}, *long]
-    elif not hasattr(configs, "LOOP"):
-        others = [fixed]
+            long.append(rows("WHOLE", False, use_shared=True))
+        others = [rows("WHOLE", True), *long]
+    elif of("LOOP"):
+        others = [rows("REGISTERS", fits, splits) for fits, splits in ((True, 1), (False, 1), (False, 3))]
     else:
-        others = [
-            fixed | {"in_registers": always(in_registers), "choose_splits": always(splits)}
-            for in_registers, splits in ((True, 1), (False, 1), (False, 3))
-        ]
-    return [one | other for one, other in itertools.product(others, products)]
+        others = [fixed]
+    return [[*one, *other] for one, other in itertools.product(others, products)]
 
 
 if __name__ == "__main__":

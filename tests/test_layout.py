@@ -11,7 +11,7 @@ from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
-SOURCES = sorted((ROOT / "templates" / "runtime").glob("*.py"))
+SOURCES = sorted((ROOT / "templates" / "runtime").rglob("*.py"))
 STATEMENTS = """\
 {t} = {a}({b}, {c} + {d} * {b})
 {t} = {a} + {b} * {c} + {d}

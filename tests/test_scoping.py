@@ -8,7 +8,7 @@ import pytest
 
 from tritongen.compile import generate
 from tritongen.read import read_spec
-from tritongen.runtime import runtime_files
+from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.scoping import undefined_names
 
 ROOT = Path(__file__).parent.parent
@@ -21,9 +21,10 @@ def test_emitted_files(path: Path) -> None:
     assert {name: missing for name, text in files.items() if (missing := undefined_names(text))} == {}
 
 
-@pytest.mark.parametrize("name", runtime_files())
-def test_the_runtime(name: str) -> None:
-    assert undefined_names(runtime_files()[name]) == {}
+@pytest.mark.parametrize("folder", RUNTIME_FOLDERS)
+def test_the_runtime(folder: str) -> None:
+    missing = {name: undefined_names(text) for name, text in runtime_files(folder).items()}
+    assert missing == {name: {} for name in missing}
 
 
 @pytest.mark.parametrize(

@@ -581,7 +581,7 @@ def test_what_operators_share(project: Project) -> None:
     project.spec("one")
     project.build()
     sources = ROOT / "templates" / "runtime"
-    assert RUNTIME == sorted(f"_runtime/{path.relative_to(sources).as_posix()}" for path in sources.rglob("*.py"))
+    assert sorted(f"_runtime/{path.relative_to(sources).as_posix()}" for path in sources.rglob("*.py")) == RUNTIME
     for name in RUNTIME:
         text = (project.out / name).read_text()
         assert body_of(text) == (sources / name.removeprefix("_runtime/")).read_text()

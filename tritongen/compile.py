@@ -93,7 +93,7 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     program_of(spec)
     with told():
         files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
-        files = {name: resolved(text) for name, text in files.items()}
+        files = {name: resolved(text).rstrip() + "\n" for name, text in files.items()}
     for name in ("kernels.py", "op.py"):
         if missing := undefined_names(files[name]):
             raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")

@@ -73,7 +73,7 @@ class SumsModule(Common):
         return Module(self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
     def launch_sums(self, kernel: Kernel, grid: str, options: str = "") -> list[str]:
-        """A launch with the sizes of the tiles, or sizes of its own: what rows are reduced to, tiles do not read again."""
+        """A launch, with sizes of its own where not those of the tiles, which read less than whole rows."""
         same = self.sizes(kernel) == self.sizes(self.plan.tiles.kernel)
         return self.launch(kernel, grid, options=options, sizes="sizes" if same else "")
 
