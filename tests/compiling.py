@@ -30,10 +30,10 @@ from triton.runtime.jit import JITFunction
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from importing import module_at, runtime_of  # noqa: E402
+from importing import module_at, runtime_of
 
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.spec import Input, Param, Spec  # noqa: E402
+from tritongen.read import read_spec
+from tritongen.spec import Input, Param, Spec
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),

@@ -186,8 +186,8 @@ def choose_programs(
 ) -> int:
     """How many programs share the rows of a tile of columns: 16 warps on each SM, measured."""
     blocks = cdiv(n_rows, config.kwargs["BLOCK_M"])
-    warps: int = config.num_warps * n_tiles
-    return min(blocks, max(1, 16 * sm_count(device) // warps))
+    programs: int = 16 * sm_count(device) // (config.num_warps * n_tiles)
+    return min(blocks, max(1, programs))
 
 
 def use_shared(n_cols: int, device: torch.device) -> bool:
@@ -211,9 +211,9 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
     """How many rows are under way at once: as many CTAs as the registers of all SMs allow."""
-    resident: int = 65536 // (32 * config.num_warps * config.maxnreg)
-    ctas_per_row: int = config.kwargs["CTAS_PER_ROW"]
-    return min(n_rows, resident * sm_count(device) // ctas_per_row)
+    resident = 65536 // (32 * config.num_warps * config.maxnreg)
+    groups: int = resident * sm_count(device) // config.kwargs["CTAS_PER_ROW"]
+    return min(n_rows, groups)
 
 
 def use_tma(
@@ -275,7 +275,9 @@ def choose_stream_k(
     All programs of a wave are at the same steps of their tiles, so that they read the same from the cache: in one line,
     where each goes on where another ends, long sums took twice as long.
     """
-    return _tail_wave(tiles, tile_steps, programs)[1]
+    split: tuple[int, int, int, int]
+    _, split = _tail_wave(tiles, tile_steps, programs)
+    return split
 
 
 def _least(
@@ -362,7 +364,8 @@ def choose_stages(
     if programs > sms:
         return stages
     most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
-    return max(stages, min(8, min(shared_memory(device) - 16384, most) // stage_bytes))
+    room: int = min(shared_memory(device) - 16384, most) // stage_bytes
+    return max(stages, min(8, room))
 
 
 def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:

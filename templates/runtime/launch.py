@@ -139,7 +139,7 @@ def device_of(tensors: tuple[Any, ...]) -> torch.device:
     """The device of the first that is a tensor, or a descriptor of one."""
     for tensor in tensors:
         if isinstance(tensor, TensorDescriptor):
-            return tensor.base.device
+            tensor = tensor.base
         if isinstance(tensor, torch.Tensor):
             return tensor.device
     raise TypeError("a launch takes a tensor")

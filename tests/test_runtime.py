@@ -1,0 +1,89 @@
+"""The runtime as modules of its own: what it imports, and that importing it does nothing else."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from importing import written
+
+from tritongen.read import read_spec
+
+RUNTIME = Path(__file__).parent.parent / "templates" / "runtime"
+FILES = sorted(path.relative_to(RUNTIME).as_posix() for path in RUNTIME.rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The packages that a module imports anywhere, without those that it is in."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_it_needs_torch_and_triton_alone(file: str) -> None:
+    """And what tests with it needs pytest, which nothing else does."""
+    allowed = {"torch", "triton", *sys.stdlib_module_names} | ({"pytest"} if file.startswith("testing/") else set())
+    assert imported(ast.parse((RUNTIME / file).read_text(encoding="utf-8"))) <= allowed
+
+
+def test_what_launches_does_not_import_what_tests_and_measures() -> None:
+    """Tests and benchmarks are for whoever works on operators: no operator loads pytest."""
+    apart = ("testing/", "benchmarking.py")
+    for file in (one for one in FILES if not one.startswith(apart)):
+        nodes = ast.walk(ast.parse((RUNTIME / file).read_text(encoding="utf-8")))
+        own = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
+        names = {(node.module or alias.name).partition(".")[0] for node in own for alias in node.names}
+        assert not {"testing", "benchmarking"} & names, file
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
+    """Nor does it take a GPU: it leaves torch, the environment and the disk as they were, and knows no launches."""
+    (tmp_path / "runtime").symlink_to(RUNTIME)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    names = [file.removesuffix(".py").replace("/", ".") for file in FILES if "__init__" not in file]
+    program = f"""
+        import importlib, os, pathlib, random, sys, threading, warnings
+        import torch, triton, pytest, triton.testing, triton.tools.tensor_descriptor
+
+        def state():
+            return (
+                dict(os.environ), list(sys.path), threading.active_count(), list(warnings.filters),
+                torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state().tolist(),
+                random.getstate(), torch.backends.cuda.matmul.allow_tf32, torch.cuda.is_initialized(),
+            )
+
+        before = state()
+        for name in {names!r}:
+            importlib.import_module(f"runtime.{{name}}")
+        assert state() == before
+        assert sys.modules["runtime.launch"].Launches.known == {{}}
+        assert not list(pathlib.Path().iterdir())
+        print("imported")
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"TRITON_INTERPRET": "1"} if interpret else {}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=empty, env=environment, check=False)
+    assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
+
+
+def test_importing_an_operator_loads_no_pytest(tmp_path: Path) -> None:
+    path = Path(__file__).parent.parent / "specs" / "softmax.toml"
+    written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
+    program = "import sys, softmax; softmax.softmax; print({'pytest', 'softmax._runtime.testing'} & set(sys.modules))"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout == "set()\n", done.stderr
