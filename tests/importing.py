@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 from tritongen.compile import generate
+from tritongen.imports import RUNTIME_FOLDER
+from tritongen.resources import templates_dir
 from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec import Spec
 
@@ -18,6 +21,8 @@ _count = itertools.count()
 def module_at(path: Path) -> ModuleType:
     """A Python file, or a folder that is a package, as a new module however often it is imported."""
     package = path.is_dir()
+    if package and (path.parent / RUNTIME_FOLDER).is_dir():  # An operator of a tree finds the runtime beside itself.
+        return importlib.import_module(f"{module_at(path.parent).__name__}.{path.name}")
     found = importlib.util.spec_from_file_location(
         f"{path.stem}_{next(_count)}",
         path / "__init__.py" if package else path,
@@ -31,17 +36,36 @@ def module_at(path: Path) -> ModuleType:
     return module
 
 
+def runtime_module(name: str) -> ModuleType:
+    """A module of the runtime, as a new one of a new runtime."""
+    return importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.{name}")
+
+
+def runtime_of(operator: ModuleType, name: str) -> ModuleType:
+    """A module of the runtime that an operator's package has in it or beside it."""
+    home = operator.__name__ if (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir() else operator.__name__.rpartition(".")[0]
+    return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
+
+
 def written(spec: Spec, folder: Path) -> Path:
     """The folder of a spec's files in `folder`, with the runtime in it."""
-    home = folder / spec.name
-    texts = generate(spec, ".")
-    for inside in RUNTIME_FOLDERS:
-        texts |= {f"{inside}/{name}": text for name, text in runtime_files(inside).items()}
-    for name, text in texts.items():
+    return with_runtime(folder / spec.name, generate(spec, "."))
+
+
+def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
+    """A folder of files with the runtime in it."""
+    shared = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
+    for name, text in {**texts, **shared}.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return home
+
+
+def module_of(text: str, home: Path) -> ModuleType:
+    """A module of some text, which imports from `._runtime` and has a package of its own in `home`."""
+    package = module_at(with_runtime(home, {"__init__.py": "", "kernels.py": text}))
+    return importlib.import_module(f"{package.__name__}.kernels")
 
 
 def built(spec: Spec, folder: Path) -> ModuleType:

@@ -63,7 +63,7 @@ def test_formulas() -> None:
 
 def kernels(spec: Spec) -> dict[str, list[str]]:
     """The lines of each kernel, by name."""
-    parts = re.split(r"@triton\.jit.*\ndef (\w+)\(", generate(spec)["kernel.py"])
+    parts = re.split(r"@triton\.jit.*\ndef (\w+)\(", generate(spec)["kernels.py"])
     return {name: text.split("\n\n\n")[0].splitlines() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
@@ -71,13 +71,13 @@ def kernels(spec: Spec) -> dict[str, list[str]]:
 def test_rows_are_read_before_they_are_overwritten(spec: Spec) -> None:
     """By all threads: but for its own element of the last walk, none reads behind the barrier."""
     found = kernels(spec)
-    whole = found[f"_{spec.name}_with_gradient_kernel"]
+    whole = found[f"{spec.name}_with_gradient_kernel"]
     (barrier,) = (n for n, line in enumerate(whole) if "tl.debug_barrier()" in line)
     after = [line.strip() for line in whole[barrier + 1 :] if line.strip()]
     names = [f"d{name}" for name in spec.grad.wrt] if spec.grad else []
     assert not any("tl.load(" in line for line in after)
     assert sum(any(f"tl.store({name}_" in line for name in names) for line in after) == len(names)
-    walked = found[f"_{spec.name}_with_gradient_loop_kernel"]
+    walked = found[f"{spec.name}_with_gradient_loop_kernel"]
     (barrier,) = (n for n, line in enumerate(walked) if "tl.debug_barrier()" in line)
     behind = "\n".join(walked[barrier:])
     assert "for start in range" in behind
@@ -92,7 +92,7 @@ def test_nothing_is_in_the_way_of_other_kernels() -> None:
 
 
 def test_rows_of_a_sum_are_not_touched() -> None:
-    lines = kernels(LOSS)["_cross_entropy_in_place_backward_kernel"]
+    lines = kernels(LOSS)["cross_entropy_in_place_backward_kernel"]
     skip = next(n for n, line in enumerate(lines) if "row_mask = row_mask & (dloss != 1)" in line)
     assert lines[skip + 1 :][:2] == ["    if tl.sum(row_mask.to(tl.int32)) == 0:", "        return"]
     assert not any("dlogits_row + cols" in line for line in lines[:skip])
@@ -163,10 +163,10 @@ def test_a_leaf_within_a_buffer_is_not_overwritten(tmp_path: Path) -> None:
 def test_what_is_written_can_be_said() -> None:
     assert Grad(("x",)).write == "backward"
     assert LOSS.grad == Grad(("logits",), (), "in_place")
-    text = generate(LOSS)["kernel.py"]
+    text = generate(LOSS)["op.py"]
     assert "Under autograd this writes dlogits, as for a gradient of 1 of loss, over logits" in text
     assert "RuntimeError: for a second backward, or to write over a leaf that requires grad." in text
-    plain = generate(PAIR)["kernel.py"]
+    plain = generate(PAIR)["op.py"]
     assert "Under autograd this writes dx and dother, as for a gradient of 1 of loss, into new" in plain
 
 

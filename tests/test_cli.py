@@ -14,15 +14,16 @@ from tritongen import __version__, cli, render
 from tritongen.codes import CODES
 from tritongen.compile import check
 from tritongen.read import read_spec
+from tritongen.runtime import runtime_files
 from tritongen.spec import Spec
 
 ROOT = Path(__file__).parent.parent
 
 
-def fake(spec: Spec) -> Mapping[str, str]:
+def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
     if spec.name == "bug":
         raise ZeroDivisionError("ours")
-    return {"__init__.py": "", "kernel.py": f"NAME = {spec.name!r}\n"}
+    return {"__init__.py": "", "kernels.py": f"NAME = {spec.name!r}\n"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,15 +55,18 @@ def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("new", "double", "--family", "reduction") == 0
     capsys.readouterr()
     assert run("build") == 0
+    runtime = sorted(runtime_files())
     assert capsys.readouterr().out.splitlines() == [
-        "wrote generated/double/ (__init__.py, kernel.py)",
-        "wrote generated/rms_norm/ (__init__.py, kernel.py)",
-        "2 specs: 4 files written",
+        "wrote generated/ (__init__.py)",
+        f"wrote generated/_runtime/ ({', '.join(runtime)})",
+        "wrote generated/double/ (__init__.py, kernels.py)",
+        "wrote generated/rms_norm/ (__init__.py, kernels.py)",
+        f"2 specs: {5 + len(runtime)} files written",
     ]
     assert run("build") == 0
     assert capsys.readouterr().out.splitlines() == [
         "2 specs: nothing to do, for all files are up to date",
-        "see generated/double/kernel.py, which is made of specs/double.toml; its tests and benchmark are beside it",
+        "see generated/double/kernels.py, which is made of specs/double.toml; its tests and benchmark are beside it",
     ]
     assert run("check") == 0
     assert capsys.readouterr().out == "2 specs: as they should be\n"
@@ -73,16 +77,16 @@ def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("init")
     run("build")
-    kernel = project / "generated" / "rms_norm" / "kernel.py"
+    kernel = project / "generated" / "rms_norm" / "kernels.py"
     kernel.write_text(kernel.read_text().replace("NAME", "OTHER"))
     capsys.readouterr()
     assert run("check", "--diff") == 1
     told = capsys.readouterr()
-    assert "generated/rms_norm/kernel.py: error TG704: edited by hand" in told.err
+    assert "generated/rms_norm/kernels.py: error TG704: edited by hand" in told.err
     assert '-OTHER = "rms_norm"\n+NAME = "rms_norm"\n' in told.out
     assert told.out.endswith("1 file not as they should be; run `tritongen build --force`\n")
     assert run("check", "--format", "github") == 1
-    assert "::error file=generated/rms_norm/kernel.py,line=1,col=1" in capsys.readouterr().out
+    assert "::error file=generated/rms_norm/kernels.py,line=1,col=1" in capsys.readouterr().out
     assert run("build", "--format", "json") == 1
     told_as_data = json.loads(capsys.readouterr().out)
     assert told_as_data["written"] == []
@@ -139,9 +143,9 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "specs/rms_norm.toml") == 0
     shown = capsys.readouterr().out
     run("build")
-    assert shown == Path("generated/rms_norm/kernel.py").read_text()
-    assert run("show", "specs/rms_norm.toml", "kernle.py") == 2
-    assert "did you mean 'kernel.py'?" in capsys.readouterr().err
+    assert shown == Path("generated/rms_norm/kernels.py").read_text()
+    assert run("show", "specs/rms_norm.toml", "kernles.py") == 2
+    assert "did you mean 'kernels.py'?" in capsys.readouterr().err
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +202,7 @@ def test_interrupted(project: Path) -> None:
     body = "import signal, time, tritongen.render as r, tritongen.cli as c\n"
     # A shell that runs the tests in the background has its children ignore interrupts.
     body += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    body += "def slow(spec):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
+    body += "def slow(spec, runtime):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
     body += "r.generate_modules = slow\nc.main(['build'])\n"
     child = subprocess.Popen(
         [sys.executable, "-c", body],

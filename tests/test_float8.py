@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import module_at
+from importing import module_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
@@ -16,23 +16,25 @@ if DEVICE == "cpu":
 
 import triton  # noqa: E402
 
-SOURCE = Path(__file__).parents[1] / "templates" / "float8.py"
 STORE = """
+import triton
+import triton.language as tl
+
+from ._runtime import float8
+
 
 @triton.jit
 def store(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=0)
-    tl.store(y_ptr + at, _to_float8(x, y_ptr.dtype.element_ty), mask=at < n)
+    tl.store(y_ptr + at, float8.to_float8(x, y_ptr.dtype.element_ty), mask=at < n)
 """
 FLOAT8S = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
 def rounded(x: torch.Tensor, dtype: torch.dtype, folder: Path) -> torch.Tensor:
-    path = folder / "store.py"
-    path.write_text(SOURCE.read_text(encoding="utf-8") + STORE, encoding="utf-8")
     y = torch.empty(x.shape, dtype=dtype, device=DEVICE)
-    module_at(path).store[(1,)](x.to(DEVICE), y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    module_of(STORE, folder).store[(1,)](x.to(DEVICE), y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
     return y.cpu().float()
 
 

@@ -19,13 +19,25 @@ import triton.language as tl
 from tritongen.functions import FUNCTIONS, OPERATORS, POWERS, Function
 
 ROOT = Path(__file__).parents[1]
-DEVICE_FUNCTIONS = [ROOT / "templates" / name for name in ("functions.py", "special.py")]
+MODULES = ("math", "special")  # of the runtime
 
 
 @cache
-def device_functions() -> dict[str, ast.FunctionDef]:
-    nodes = [node for path in DEVICE_FUNCTIONS for node in ast.parse(path.read_text()).body]
-    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+def device_functions() -> dict[str, dict[str, ast.FunctionDef]]:
+    """The functions of each module that spellings call."""
+    texts = {name: (ROOT / "templates" / "runtime" / f"{name}.py").read_text() for name in MODULES}
+    nodes = {name: [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)] for name, text in texts.items()}
+    return {name: {node.name: node for node in found} for name, found in nodes.items()}
+
+
+def known() -> set[str]:
+    return {name for functions in device_functions().values() for name in functions}
+
+
+def imported(module: str) -> set[str]:
+    """What a module has of the others."""
+    tree = ast.parse((ROOT / "templates" / "runtime" / f"{module}.py").read_text())
+    return {one.name for node in tree.body if isinstance(node, ast.ImportFrom) for one in node.names}
 
 
 def names(tree: ast.AST) -> set[str]:
@@ -48,7 +60,7 @@ def test_row(row: Function) -> None:
     assert row.summary.endswith(".")
     for text in {row.spelling(kind) for kind in ("float", "int", "bool")}:
         tree = ast.parse(text, mode="eval")
-        assert names(tree) <= arguments | {"tl", "float"} | set(device_functions())
+        assert names(tree) <= arguments | {"tl", "float"} | known()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tl":
                 assert hasattr(tl, node.attr)
@@ -57,27 +69,29 @@ def test_row(row: Function) -> None:
         assert argument in arguments
         tree = ast.parse(text, mode="eval")
         called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        functions = {ast.unparse(node) for node in called}
-        assert functions <= set(FUNCTIONS)
-        assert names(tree) - functions <= arguments | {"y", "g"}
+        calls = {ast.unparse(node) for node in called}
+        assert calls <= set(FUNCTIONS)
+        assert names(tree) - calls <= arguments | {"y", "g"}
     assert len(dict(row.derivative)) == len(row.derivative)
 
 
 def test_every_device_function_is_used_and_stands_alone() -> None:
-    functions = device_functions()
+    """By a row, or by one that is; a module has what it takes from another by an import."""
     used = {
         name
         for row in FUNCTIONS.values()
         for k in ("float", "int", "bool")
         for name in names(ast.parse(row.spelling(k)))
     }
-    for name, node in functions.items():
-        own = {arg.arg for arg in node.args.args}
-        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        used |= names(node) - {name}
-        assert names(node) - own <= set(functions) | {"tl", "triton", "float"}, name
-        assert ast.get_docstring(node), name
-    assert set(functions) <= used
+    for module, functions in device_functions().items():
+        for name, node in functions.items():
+            own = {arg.arg for arg in node.args.args}
+            own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            used |= names(node) - {name}
+            assert names(node) - own <= {*functions, *imported(module), "tl", "triton", "float"}, name
+            assert ast.get_docstring(node), name
+    assert known() <= used
+    assert len(known()) == sum(map(len, device_functions().values()))  # A name is of one module.
 
 
 def in_torch(row: Function) -> Any:

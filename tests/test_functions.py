@@ -29,14 +29,13 @@ if __name__ != "__main__" and not GPU:
 import triton  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-DEVICE_FUNCTIONS = [ROOT / "templates" / name for name in ("functions.py", "special.py")]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from importing import module_at  # noqa: E402
-from tritongen.extract import extract  # noqa: E402
+from importing import module_of  # noqa: E402
 
 from tritongen.functions import FUNCTIONS, Function  # noqa: E402
+from tritongen.imports import device_imports, imports_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 
@@ -180,16 +179,9 @@ def kernel(name: str, cases: list[Case], kind: str) -> str:
     return "\n".join(lines) + "\n\n\n"
 
 
-@cache
-def device_functions() -> dict[str, ast.FunctionDef]:
-    nodes = [node for path in DEVICE_FUNCTIONS for node in ast.parse(path.read_text()).body]
-    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-
-
 def source(kernels: list[str]) -> str:
-    functions = extract(DEVICE_FUNCTIONS, device_functions())
-    parts = ["import triton", "import triton.language as tl", *functions, *kernels]
-    return "\n\n\n".join(parts)
+    text = "\n\n\n".join(kernels)
+    return "\n".join([*imports_of(text, device_imports("._runtime")), "\n", text])
 
 
 @pytest.fixture(scope="session")
@@ -197,9 +189,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     texts = [
         kernel(f"{kind}_{place}", [case], kind) for kind, cases in KINDS.items() for place, case in enumerate(cases)
     ]
-    path = tmp_path_factory.mktemp("functions") / "function_kernels.py"
-    path.write_text(source(texts))
-    return module_at(path)
+    return module_of(source(texts), tmp_path_factory.mktemp("functions"))
 
 
 def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
@@ -442,9 +432,7 @@ def compile_all(target: tuple[str, int | str, str], folder: Path) -> int:
     failures = 0
     while batches:
         texts = [kernel(f"kernel_{place}", batch, kind) for place, batch in enumerate(batches)]
-        path = folder / f"batches_{len(batches)}_{failures}.py"
-        path.write_text(source(texts))
-        module = module_at(path)
+        module = module_of(source(texts), folder / f"batches_{len(batches)}_{failures}")
         again: list[list[Case]] = []
         for place, batch in enumerate(batches):
             try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at
+from importing import module_at, runtime_module, runtime_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -19,21 +19,14 @@ if not torch.cuda.is_available():
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen.resources import templates_dir
-
 GENERATED = Path(__file__).parent.parent / "generated"
 INTERPRET: Any = InterpretedFunction.__getitem__
 
 
 @pytest.fixture
 def host() -> ModuleType:
-    """The functions that modules carry for launches, with none known yet."""
-    return module_at(Path(templates_dir(), "launches.py"))
-
-
-def functions() -> ModuleType:
-    """The other functions that modules carry for the host."""
-    return module_at(Path(templates_dir(), "host.py"))
+    """The runtime's module of launches, with none known yet."""
+    return runtime_module("launch")
 
 
 class Kernel:
@@ -63,13 +56,13 @@ class Compiled:
 
 def call(host: ModuleType, kernel: Kernel, x: torch.Tensor, eps: float = 1e-6, *others: object) -> None:
     """As a generated module calls a kernel."""
-    key = host._call_key("scale", (x,), type(eps), *others)
-    launch = host._known_launch(key)
+    key = host.call_key("scale", (x,), type(eps), *others)
+    launch = host.known(key)
     if launch is not None:
         launch((x,), (eps,))
         return
     options = {"BLOCK": 64, "WIDE": False, "num_warps": 4}
-    host._launch(key, kernel, (x.numel(),), (x,), (x.numel(),), (eps,), **options)
+    host.run(key, kernel, (x.numel(),), None, (x,), (x.numel(),), (eps,), **options)
 
 
 def test_a_call_like_one_before_is_launched_with_its_own_values(host: ModuleType) -> None:
@@ -112,15 +105,15 @@ def test_other_params_are_another_call(host: ModuleType) -> None:
 
 
 def test_what_is_no_key_is_left_to_the_checks(host: ModuleType) -> None:
-    key = host._call_key("scale", (None, [1]), list, [2])
-    assert host._known_launch(key) is None
+    key = host.call_key("scale", (None, [1]), list, [2])
+    assert host.known(key) is None
 
 
 def test_launches_are_forgotten_before_they_are_too_many(host: ModuleType) -> None:
     kernel = Kernel()
     for size in range(1, 1100):
         call(host, kernel, torch.zeros(size))
-    assert len(host._Launches.known) < 1024
+    assert len(host.Launches.known) < 1024
 
 
 def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +122,11 @@ def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypa
             return lambda *args, **options: None
 
     call(host, Interpreted(), torch.zeros(3, 4))
-    assert not host._Launches.known
+    assert not host.Launches.known
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert host._call_key("scale", (torch.zeros(3),)) is None
+    assert host.call_key("scale", (torch.zeros(3),)) is None
     call(host, Kernel(), torch.zeros(3, 4))
-    assert not host._Launches.known
+    assert not host.Launches.known
 
 
 class Tiles(Kernel):
@@ -144,8 +137,8 @@ class Tiles(Kernel):
 
 def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.0, copied: bool = False) -> bool:
     """As a generated module calls kernels of a matrix product, twice; whether it knew the launches."""
-    key = host._call_key("product", (x, None), type(alpha))
-    launch = host._known_launch(key)
+    key = host.call_key("product", (x, None), type(alpha))
+    launch = host.known(key)
     y = torch.empty(8, 16)
     by_name = {"x": x, "bias": None, "y": y, "alpha": alpha}
     if launch is not None:
@@ -153,8 +146,8 @@ def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.
         return True
     described = host.TensorDescriptor.from_tensor(x.clone() if copied else x, [4, 8])
     args = (described, None, torch.empty(3, 8, 16), y, 8, alpha)
-    launches = [host._launch_named(kernel, (5,), by_name, args, BLOCK=64, num_warps=4) for _ in range(2)]
-    host._know(key, *launches)
+    launches = [host.run_named(kernel, (5,), by_name, args, BLOCK=64, num_warps=4) for _ in range(2)]
+    host.remember(key, *launches)
     return False
 
 
@@ -188,11 +181,11 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     assert not product(host, kernel, x, copied=True)
     assert not product(host, kernel, x, copied=True)
-    assert not host._Launches.known
+    assert not host.Launches.known
     by_name = {"x": x, "y": torch.empty(8, 16), "alpha": 2.0}
     copy = by_name["y"].clone()
     described = host.TensorDescriptor.from_tensor(x, [4, 8])
-    assert host._launch_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
+    assert host.run_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
 
 
 def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleType) -> None:
@@ -200,13 +193,13 @@ def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleTyp
 
     def launch(x: torch.Tensor) -> None:
         by_name = {"x": x, "bias": None, "y": torch.empty(8, 16), "alpha": 2.0}
-        key = host._call_key("product", (x,))
-        if known := host._known_launch(key):
+        key = host.call_key("product", (x,))
+        if known := host.known(key):
             known(by_name)
             return
-        described, _ = functions()._descriptor(x.T, 64, 4, 300)
+        described, _ = runtime_module("tma").descriptor(x.T, 64, 4, 300)
         args = (described, None, torch.empty(3, 8, 16), by_name["y"], 8, 2.0)
-        host._know(key, *(host._launch_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
+        host.remember(key, *(host.run_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
 
     for x in (first, other):
         launch(x)
@@ -231,7 +224,7 @@ def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
 ) -> None:
     matrix = torch.randn(192, n_inner).half()
     given = matrix.T if turned else matrix
-    described, inner_last = functions()._descriptor(given, 64, 32, n_others)
+    described, inner_last = runtime_module("tma").descriptor(given, 64, 32, n_others)
     # Of a matrix that lies the other way, tiles are copied as they lie, if a descriptor can step through it.
     lies = turned and n_inner % 8 == 0
     assert inner_last == (not lies)
@@ -244,12 +237,13 @@ def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
 
 def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles have twice as many rows of it; with the left one copied too, the product is no faster."""
-    kernel = importlib.import_module(f"{module_at(GENERATED / 'matmul').__name__}.kernel")
+    module = module_at(GENERATED / "matmul")
+    runtime = {name: runtime_of(module, name) for name in ("launch", "heuristics")}
     launched: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(kernel, "_launch_named", lambda *given, **_: launched.append(given[-1]))
-    monkeypatch.setattr(kernel.configs, "use_descriptors", lambda *_: True)
+    monkeypatch.setattr(runtime["launch"], "run_named", lambda *given, **_: launched.append(given[-1]))
+    monkeypatch.setattr(runtime["heuristics"], "use_tma", lambda *_: True)
     a, b = torch.randn(4096, 72).half(), torch.randn(72, 4104).half()
-    kernel.matmul(a, b)
+    module.matmul(a, b)
     left, right, *_ = launched[0]
     assert left.base is a
     assert right.base.stride() == (4160, 1)
@@ -261,18 +255,18 @@ def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
     product(host, kernel, x)
     kernel.launches.clear()
     del x
-    assert host._Launches.known
+    assert host.Launches.known
     assert gone() is None
 
 
 def test_two_matrices_are_known_by_how_far_apart_they_are(host: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     both = torch.zeros(2, 4)
-    assert host._apart(both[0], both[1]) == 16
-    assert host._apart(both[1], both[0]) == -16
-    assert host._first_of(both[1], both[0]).data_ptr() == both.data_ptr()
-    assert host._apart(both, [1]) is None
+    assert host.distance(both[0], both[1]) == 16
+    assert host.distance(both[1], both[0]) == -16
+    assert host.first_of(both[1], both[0]).data_ptr() == both.data_ptr()
+    assert host.distance(both, [1]) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert host._apart(both[0], both[1]) is None
+    assert host.distance(both[0], both[1]) is None
 
 
 class Rerun:
@@ -286,12 +280,12 @@ class Rerun:
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    "pointers": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 1},
-    "parts": {"use_descriptors": lambda *_: False, "choose_parts": lambda *_: 3},
-    "descriptors": {"use_descriptors": lambda *_: True},
+    "pointers": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 1},
+    "parts": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 3},
+    "descriptors": {"use_tma": lambda *_: True},
     "shares": {
-        "use_descriptors": lambda *_: True,
-        "choose_shares": lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3),
+        "use_tma": lambda *_: True,
+        "choose_stream_k": lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3),
     },
 }
 
@@ -302,11 +296,12 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls alike, with other values in other memory, through the launches of the first."""
     module = module_at(GENERATED / name)
-    kernel = importlib.import_module(f"{module.__name__}.kernel")
     config = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_warps=4)
-    choices = WAYS[way] | dict.fromkeys(("choose_pointers", "choose_descriptors"), lambda *_: config)
-    for choice, answer in choices.items():
-        monkeypatch.setattr(kernel.configs, choice, answer)
+    for choice, answer in WAYS[way].items():
+        monkeypatch.setattr(runtime_of(module, "heuristics"), choice, answer)
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    for table in (configs.TMA, configs.STRIDED):
+        monkeypatch.setattr(table, "choose", lambda *_: config)
 
     def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
         def launch(*args: Any, **options: Any) -> Rerun:
@@ -327,4 +322,4 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
             got = module.linear_silu_mul(x, gate, up)
             want = torch.nn.functional.silu(x.double() @ gate.T.double()) * (x.double() @ up.T.double())
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
-        assert len(kernel._Launches.known) == 1
+        assert len(runtime_of(module, "launch").Launches.known) == 1

@@ -11,7 +11,7 @@ from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
-SOURCES = sorted((ROOT / "templates").glob("*.py"))
+SOURCES = sorted((ROOT / "templates" / "runtime").glob("*.py"))
 STATEMENTS = """\
 {t} = {a}({b}, {c} + {d} * {b})
 {t} = {a} + {b} * {c} + {d}
@@ -61,6 +61,15 @@ def test_definitions(count: int, result: str) -> None:
     assert text == format_python(text)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_imports(indent: str, count: int) -> None:
+    names = ", ".join(f"name_{at} as {'other' * at}_{at}" if at % 2 else f"name_{at}" for at in range(count))
+    head = "if TYPE_CHECKING:\n" if indent else ""
+    text = laid_out(f"{head}{indent}from ..package.of_a_long_name_of_seventy_one_letters import {names}\n")
+    assert text == format_python(text)
+
+
 @pytest.mark.parametrize("name", SPECS.split())
 def test_generated_modules(name: str) -> None:
     path = ROOT / "specs" / f"{name}.toml"
@@ -71,6 +80,7 @@ def test_generated_modules(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_sources_of_functions(path: Path) -> None:
-    text = laid_out(path.read_text())
-    assert text == format_python(text)
+def test_sources_of_the_runtime(path: Path) -> None:
+    """They are emitted as they are, and so are as black has them."""
+    text = path.read_text()
+    assert format_python(text) == text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import module_at
+from importing import module_at, with_runtime, written
 
 from tritongen.compile import generate
 from tritongen.format import format_python
@@ -55,7 +55,7 @@ WORDS = [
 ]
 MAP = """
 [op]
-name = "op"
+name = "words"
 summary = SUMMARY
 [inputs]
 x = "float[..., N]"
@@ -75,7 +75,7 @@ ROWS = MAP.replace("y = EXPRESSION", 'total = "sum(x, N)"\ny = EXPRESSION').repl
 REGISTERED = MAP + '[torch]\nregister = "custom_op"\n'
 PRODUCT = """
 [op]
-name = "op"
+name = "words"
 summary = SUMMARY
 [inputs]
 x = "float[M, K]"
@@ -104,7 +104,7 @@ def files(family: str, word: str) -> dict[str, str]:
         "REFERENCE": f"-x if mode == {word!r} and other != {word!r} else x",
     }
     text = re.sub("|".join(texts), lambda found: json.dumps(texts[found[0]], ensure_ascii=False), FAMILIES[family])
-    made = generate(read_spec("op.toml", text))
+    made = generate(read_spec("words.toml", text), ".")
     return {name: format_python(text) for name, text in made.items()}
 
 
@@ -139,14 +139,13 @@ def renamed(text: str, word: str) -> str:
 def test_words_are_data(family: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files say what those of a harmless word say, but for the word; importing them runs nothing of it."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "op"
-    folder.mkdir()
+    folder = tmp_path / "words"
     plain = files(family, HARMLESS[is_plain(word)])
-    for name, text in files(family, word).items():
+    made = files(family, word)
+    for name, text in made.items():
         assert renamed(text, word) == renamed(plain[name], word), name
-        (folder / name).write_text(text, encoding="utf-8")
-    package = module_at(folder)
-    op = package.op
+    package = module_at(with_runtime(folder, made))
+    op = package.words
     signature = inspect.signature(op)
     assert signature.parameters["mode"].default == word
     sentence = " ".join(word.split())
@@ -154,16 +153,16 @@ def test_words_are_data(family: str, word: str, tmp_path: Path, monkeypatch: pyt
     assert package.__doc__.strip().rstrip(".!?") == sentence.rstrip(".!?")
     tensors = [torch.ones(2, 2) for name in signature.parameters if name in ("x", "w")]
     shown = word if is_plain(word) else repr(word)
-    with pytest.raises(ValueError, match=re.escape(f"op: mode must be one of one or {shown}, not 'else'")):
+    with pytest.raises(ValueError, match=re.escape(f"words: mode must be one of one or {shown}, not 'else'")):
         op(*tensors, mode="else", other=word)
-    assert [path.name for path in tmp_path.iterdir()] == ["op"]
+    assert [path.name for path in tmp_path.iterdir()] == ["words"]
 
 
 def test_numbers_that_are_no_literals(tmp_path: Path) -> None:
     """`inf` and `nan` are of TOML, not of Python."""
     text = """
 [op]
-name = "op"
+name = "words"
 [inputs]
 x = "float[N]"
 z = "float[N] = inf"
@@ -177,15 +176,12 @@ y = "x"
 [test]
 x = { low = -3, high = 4e300 }
 """
-    folder = tmp_path / "op"
-    folder.mkdir()
-    for name, made in generate(read_spec("op.toml", text)).items():
-        (folder / name).write_text(made, encoding="utf-8")
-    defaults = {name: one.default for name, one in inspect.signature(module_at(folder).op).parameters.items()}
+    folder = written(read_spec("words.toml", text), tmp_path)
+    defaults = {name: one.default for name, one in inspect.signature(module_at(folder).words).parameters.items()}
     assert (defaults["most"], defaults["least"]) == (torch.inf, -torch.inf)
-    tested = module_at(folder / "bench_op.py")
+    tested = module_at(folder / "bench_words.py")
     assert inspect.signature(tested.reference).parameters["most"].default == torch.inf
-    assert 'float("inf")' in (folder / "test_op.py").read_text()
+    assert 'float("inf")' in (folder / "test_words.py").read_text()
 
 
 @pytest.mark.filterwarnings("error")
@@ -194,8 +190,8 @@ def test_python_warns_of_nothing() -> None:
     text = MAP.replace("SUMMARY", '"-"').replace("CHOICE", r"'\d'")
     text = text.replace("EXPRESSION", r"""'''1if mode == "\d" and other == "\d" else 1.5*x'''""")
     text = text.replace("REFERENCE", r"""'''x*1if mode == "\d" else x'''""")
-    files = generate(read_spec("op.toml", text))
-    assert r"if mode == '\\d'" in files["test_op.py"]
+    files = generate(read_spec("words.toml", text))
+    assert r"if mode == '\\d'" in files["test_words.py"]
 
 
 @pytest.mark.parametrize("word", WORDS)

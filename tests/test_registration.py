@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import importing
 import pytest
 
 from tritongen.compile import generate, program_of
@@ -21,15 +23,13 @@ ROOT = Path(__file__).parent.parent
 OTHERS = {"rms_norm": "torch.randn(48)", "gelu": "", "linear": "torch.randn(32, 48)"}
 
 
-def written(folder: Path, name: str, register: str, op: str = "") -> str:
-    """A module of an operator of the gallery, registered; returns what it is called."""
+def registered(folder: Path, name: str, register: str, op: str = "") -> str:
+    """Writes an operator of the gallery, registered, into a folder; returns what it is called."""
     text = (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")
     op = op or name
     text = text.replace(f'name = "{name}"', f'name = "{op}"', 1)
     spec = read_spec(f"{op}.toml", f'{text}\n[torch]\nregister = "{register}"\nnamespace = "of_tests"\n')
-    folder.mkdir(parents=True)
-    for file, content in generate(spec).items():
-        (folder / file).write_text(content, encoding="utf-8")
+    importing.written(spec, folder)
     return op
 
 
@@ -48,7 +48,7 @@ def run(folder: Path, program: str, interpret: bool = True) -> str:
 def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> None:
     """Two copies of one operator: the later takes its name, and both compute, with gradients."""
     for home in ("one", "other"):
-        written(tmp_path / home / "rms_norm", "rms_norm", register)
+        registered(tmp_path / home, "rms_norm", register)
         (tmp_path / home / "__init__.py").touch()
     program = """
         import torch
@@ -72,7 +72,7 @@ def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> No
 
 
 def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
-    written(tmp_path / "rms_norm", "rms_norm", "custom_op")
+    registered(tmp_path, "rms_norm", "custom_op")
     program = """
         import torch
         import rms_norm
@@ -90,7 +90,7 @@ def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
 )
 def test_torch_traces_into_a_triton_op(name: str, others: str, dynamic: bool, tmp_path: Path) -> None:
     """Kernels are nodes of the graph, with symbolic lengths too. What runs it launches nothing here."""
-    written(tmp_path / name, name, "triton_op")
+    registered(tmp_path, name, "triton_op")
     program = f"""
         import torch
         from torch._dynamo.backends.common import aot_autograd
@@ -123,4 +123,5 @@ def test_autocast_does_what_it_does_to_the_likes_of_torch(name: str) -> None:
 
 def test_what_is_not_registered_says_nothing_of_torch_library() -> None:
     spec = read_spec("rms_norm.toml", (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8"))
-    assert "torch.library" not in generate(spec)["kernel.py"]
+    files = generate(spec)
+    assert not any(re.search(r"torch\.library|\blibrary\b", files[name]) for name in ("op.py", "kernels.py"))

@@ -8,6 +8,7 @@ import pytest
 
 from tritongen.compile import generate
 from tritongen.read import read_spec
+from tritongen.runtime import runtime_files
 from tritongen.scoping import undefined_names
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +19,11 @@ SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").gl
 def test_emitted_files(path: Path) -> None:
     files = generate(read_spec(path.name, path.read_text(encoding="utf-8")))
     assert {name: missing for name, text in files.items() if (missing := undefined_names(text))} == {}
+
+
+@pytest.mark.parametrize("name", runtime_files())
+def test_the_runtime(name: str) -> None:
+    assert undefined_names(runtime_files()[name]) == {}
 
 
 @pytest.mark.parametrize(
@@ -35,4 +41,4 @@ def test_emitted_files(path: Path) -> None:
     ],
 )
 def test_scopes(text: str, missing: list[str]) -> None:
-    assert undefined_names(text) == missing
+    assert list(undefined_names(text).values()) == missing

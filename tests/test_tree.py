@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from tritongen import build as building
 from tritongen.build import Built, build, check
 from tritongen.diagnostics import Mistake, Mistakes, Rejected
 from tritongen.format import format_python
+from tritongen.runtime import package_files, runtime_files
 from tritongen.spec import Spec
 from tritongen.tree import HEADER_LINES, TEMPORARY, body_of, is_edited, read_header, with_header
 
@@ -29,19 +31,29 @@ y = "{expression}"
 [outputs]
 y = "x"
 """
-FILES = ["__init__.py", "configs.py", "kernel.py"]
+FILES = ["__init__.py", "configs.py", "kernels.py"]
+RUNTIME = [f"_runtime/{name}" for name in sorted(runtime_files())]
+SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
 
 
-def fake(spec: Spec) -> Mapping[str, str]:
+def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
     """A generator whose text follows the spec, as the true one's does."""
     expression = spec.compute[0].expression
     if expression == "wrong":
         raise Mistakes(Mistake("TG201", "this is wrong", ("compute", "y"), 0, 5))
     return {
         "__init__.py": f'"""{spec.name}"""\n',
-        "kernel.py": f"import os\nEXPRESSION = '{expression}'\n",
+        "kernels.py": f"import os\nEXPRESSION = '{expression}'\n",
         "configs.py": "CONFIGS = ( 1,2 )\n",
     }
+
+
+def old(spec: Spec, runtime: str) -> Mapping[str, str]:
+    return {name: text + "OLD = 1\n" for name, text in fake(spec, runtime).items()}
+
+
+def importing(spec: Spec, runtime: str) -> Mapping[str, str]:
+    return {**fake(spec, runtime), "kernels.py": f"from {runtime}_runtime import math\n"}
 
 
 class Project:
@@ -103,8 +115,9 @@ def test_build_writes_once(project: Project) -> None:
     project.spec("two", file="deep/second")
     built = project.build()
     assert built.specs == 2
-    assert list(built.written) == [f"generated/{op}/{name}" for op in ("one", "two") for name in FILES]
-    kernel = (project.out / "two" / "kernel.py").read_text()
+    made = [*SHARED, *(f"{op}/{name}" for op in ("one", "two") for name in FILES)]
+    assert list(built.written) == [f"generated/{name}" for name in made]
+    kernel = (project.out / "two" / "kernels.py").read_text()
     assert "from specs/deep/second.toml: math in" in kernel
     assert body_of(kernel) == 'import os\n\nEXPRESSION = "x * 2"\n'
     before = project.state()
@@ -123,9 +136,9 @@ def test_build_without_stamps(project: Project, in_checkout: bool, monkeypatch: 
     monkeypatch.setattr(building, "in_checkout", lambda: in_checkout)
     rendered = []
 
-    def counted(spec: Spec) -> Mapping[str, str]:
+    def counted(spec: Spec, runtime: str) -> Mapping[str, str]:
         rendered.append(spec.name)
-        return fake(spec)
+        return fake(spec, runtime)
 
     assert build((), generate=counted) == Built(1)
     assert len(rendered) == in_checkout
@@ -175,26 +188,26 @@ def test_an_edit_of_the_same_size_shows(project: Project) -> None:
     project.build()
     edit(path, "x * 2", "x * 3")
     assert project.build().written
-    edit(project.out / "one" / "kernel.py", "x * 3", "x * 4")
+    edit(project.out / "one" / "kernels.py", "x * 3", "x * 4")
     assert project.build().refused
 
 
 def test_missing(project: Project) -> None:
     project.spec("one")
     project.build()
-    (project.out / "one" / "kernel.py").unlink()
-    assert project.kinds() == [("missing", "one/kernel.py")]
-    assert project.build().written == ("generated/one/kernel.py",)
+    (project.out / "one" / "kernels.py").unlink()
+    assert project.kinds() == [("missing", "one/kernels.py")]
+    assert project.build().written == ("generated/one/kernels.py",)
 
 
 def test_edited_by_hand(project: Project) -> None:
     project.spec("one")
     project.build()
-    kernel = project.out / "one" / "kernel.py"
+    kernel = project.out / "one" / "kernels.py"
     edit(kernel, "x * 2", "x + x")
     project.spec("one", "x * 5")
     edited = kernel.read_text()
-    assert ("edited", "one/kernel.py") in project.kinds()
+    assert ("edited", "one/kernels.py") in project.kinds()
     built = project.build()
     assert [one.code for one in built.refused] == ["TG704"]
     assert not built.written
@@ -206,7 +219,7 @@ def test_edited_by_hand(project: Project) -> None:
 def test_an_edit_that_became_true_is_kept(project: Project) -> None:
     project.spec("one")
     project.build()
-    edit(project.out / "one" / "kernel.py", "x * 2", "x * 3")
+    edit(project.out / "one" / "kernels.py", "x * 2", "x * 3")
     project.spec("one", "x * 3")
     assert not project.build().refused
     assert project.kinds() == []
@@ -215,9 +228,9 @@ def test_an_edit_that_became_true_is_kept(project: Project) -> None:
 def test_not_ours(project: Project) -> None:
     project.spec("one")
     (project.out / "one").mkdir(parents=True)
-    kernel = project.out / "one" / "kernel.py"
+    kernel = project.out / "one" / "kernels.py"
     kernel.write_text("MINE = 1\n")
-    assert project.kinds()[-1] == ("foreign", "one/kernel.py")
+    assert project.kinds()[len(FILES) - 1] == ("foreign", "one/kernels.py")
     assert [one.code for one in project.build().refused] == ["TG705"]
     assert kernel.read_text() == "MINE = 1\n"
     assert project.build(force=True).written
@@ -226,16 +239,17 @@ def test_not_ours(project: Project) -> None:
 def test_other_files_are_left_alone(project: Project) -> None:
     project.spec("one")
     project.build()
-    for name in ("notes.md", "extra.py", "__pycache__/kernel.pyc"):
+    for name in ("notes.md", "extra.py", "__pycache__/kernels.pyc"):
         path = project.out / "one" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
     (project.out / "mine").mkdir()
-    (project.out / "mine" / "kernel.py").write_text("mine")
+    (project.out / "mine" / "kernels.py").write_text("mine")
     assert project.kinds() == []
     assert project.build() == Built(1)
     (project.root / "specs" / "one.toml").unlink()
-    assert len(project.build().removed) == 3
+    assert len(project.build().removed) == len(FILES) + len(SHARED)
+    assert sorted(path.name for path in project.out.iterdir()) == ["mine", "one"]
     assert sorted(path.name for path in (project.out / "one").iterdir()) == [
         "__pycache__",
         "extra.py",
@@ -248,7 +262,7 @@ def test_orphans(project: Project) -> None:
     project.spec("two")
     project.build()
     gone.unlink()
-    assert project.kinds() == [("extra", f"one/{name}") for name in FILES]
+    assert project.kinds() == [*(("extra", f"one/{name}") for name in FILES), ("stale", "__init__.py")]
     assert project.kinds("specs/two.toml") == []
     assert project.build("specs/two.toml").removed == ()
     assert len(project.build("specs").removed) == 3
@@ -261,8 +275,9 @@ def test_renamed(project: Project) -> None:
     project.build()
     project.spec("other", file="spec")
     built = project.build("specs/spec.toml")
-    assert (len(built.written), len(built.removed)) == (3, 3)
-    assert [path.name for path in project.out.iterdir()] == ["other"]
+    assert built.written == ("generated/__init__.py", *(f"generated/other/{name}" for name in FILES))
+    assert built.removed == tuple(f"generated/one/{name}" for name in FILES)
+    assert sorted(path.name for path in project.out.iterdir()) == ["__init__.py", "_runtime", "other"]
 
 
 def test_an_edited_orphan_is_kept(project: Project) -> None:
@@ -270,7 +285,7 @@ def test_an_edited_orphan_is_kept(project: Project) -> None:
     project.spec("two")
     project.build()
     gone.unlink()
-    edit(project.out / "one" / "kernel.py", "x * 2", "x + x")
+    edit(project.out / "one" / "kernels.py", "x * 2", "x + x")
     assert [one.code for one in project.build().refused] == ["TG704"]
     assert (project.out / "one" / "configs.py").exists()
     assert len(project.build(force=True).removed) == 3
@@ -280,7 +295,7 @@ def test_an_extra_file_of_ours(project: Project) -> None:
     project.spec("one")
     project.build()
     extra = project.out / "one" / "old.py"
-    extra.write_text((project.out / "one" / "kernel.py").read_text())
+    extra.write_text((project.out / "one" / "kernels.py").read_text())
     assert project.kinds() == [("extra", "one/old.py")]
     assert project.build().removed == ("generated/one/old.py",)
 
@@ -344,14 +359,14 @@ def test_a_pipe_in_the_place_of_a_file(project: Project) -> None:
     """It is somebody else's, and not waited for."""
     project.spec("one")
     project.build()
-    pipe = project.out / "one" / "kernel.py"
+    pipe = project.out / "one" / "kernels.py"
     pipe.unlink()
     os.mkfifo(pipe)
     (project.root / ".tritongen" / "stamps.json").unlink()
     os.mkfifo(project.root / ".tritongen" / "stamps.json")
-    assert project.kinds() == [("foreign", "one/kernel.py")]
+    assert project.kinds() == [("foreign", "one/kernels.py")]
     assert [one.code for one in project.build().refused] == ["TG705"]
-    assert project.build(force=True).written == ("generated/one/kernel.py",)
+    assert project.build(force=True).written == ("generated/one/kernels.py",)
     assert pipe.is_file()
 
 
@@ -363,7 +378,7 @@ def test_errors_name_the_file(project: Project) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
         from tritongen import cli, render
-        render.generate_modules = lambda spec: {{"kernel.py": "X = 1"}}
+        render.generate_modules = lambda spec, runtime: {{"kernels.py": "X = 1"}}
         exit(cli.run({["build"]}) * 10 + cli.run({["new", "other"]}))
     """
     done = subprocess.run(
@@ -376,7 +391,7 @@ def test_errors_name_the_file(project: Project) -> None:
     )
     assert done.returncode == 22, done.stderr
     assert done.stderr.splitlines() == [
-        f"tritongen: {project.out}/one/kernel.py: File too large",
+        f"tritongen: {project.out}/__init__.py: File too large",
         "tritongen: specs/other.toml: File too large",
     ]
 
@@ -384,7 +399,7 @@ def test_errors_name_the_file(project: Project) -> None:
 def test_a_spec_that_moved(project: Project) -> None:
     project.spec("one").rename(project.root / "specs" / "moved.toml")
     project.build()
-    assert "specs/moved.toml" in (project.out / "one" / "kernel.py").read_text()
+    assert "specs/moved.toml" in (project.out / "one" / "kernels.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "coding=utf7", "no-coding: latin-1"])
@@ -415,7 +430,7 @@ def test_wrong_settings(project: Project) -> None:
     (project.root / "tritongen.toml").unlink()
     settings = '[tool.tritongen]\nout = "kernels"\nspecs = ["specs/one.toml"]\n'
     (project.root / "pyproject.toml").write_text(settings)
-    assert project.build().written[0] == "kernels/one/__init__.py"
+    assert project.build().written == tuple(f"kernels/{name}" for name in [*SHARED, *(f"one/{n}" for n in FILES)])
     with pytest.raises(Rejected, match="TG803"):
         project.build("specs/two.toml")
 
@@ -427,7 +442,7 @@ def test_settings_are_found_from_the_spec(project: Project, monkeypatch: pytest.
     project.build(str(spec))
     monkeypatch.chdir(project.root / "specs")
     assert project.build("one.toml") == Built(1)
-    assert "from specs/one.toml:" in (project.out / "one" / "kernel.py").read_text()
+    assert "from specs/one.toml:" in (project.out / "one" / "kernels.py").read_text()
 
 
 def test_line_length(project: Project) -> None:
@@ -449,8 +464,8 @@ def test_windows_line_ends_are_no_edit(project: Project) -> None:
 def test_an_empty_file_is_nobodys(project: Project) -> None:
     project.spec("one")
     project.build()
-    (project.out / "one" / "kernel.py").write_text("")
-    assert project.build().written == ("generated/one/kernel.py",)
+    (project.out / "one" / "kernels.py").write_text("")
+    assert project.build().written == ("generated/one/kernels.py",)
 
 
 def test_left_over_temporaries(project: Project) -> None:
@@ -520,10 +535,10 @@ def test_killed_while_rendering(project: Project) -> None:
     killed = script(
         project,
         """
-        def slow(spec):
+        def slow(spec, runtime):
             print(os.getpid(), flush=True)
             time.sleep(30)
-            return fake(spec)
+            return fake(spec, runtime)
         build.build((), generate=slow)
         """,
     )
@@ -543,7 +558,7 @@ def test_two_builds_at_once(project: Project) -> None:
     both = [script(project, "print(build.build((), generate=fake))") for _ in range(2)]
     told = [process.communicate(timeout=60)[0] for process in both]
     assert all(process.returncode == 0 for process in both)
-    assert sorted("op7/kernel.py" in one for one in told) == [False, True]
+    assert sorted("op7/kernels.py" in one for one in told) == [False, True]
     assert project.kinds() == []
     assert not list(project.out.rglob("*.tmp"))
 
@@ -557,4 +572,195 @@ def test_bytes_do_not_depend_on_where_and_how(project: Project) -> None:
         assert script(other, "build.build((), generate=fake)", seed).wait(60) == 0
         trees.append({path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.py")})
     assert trees[0] == trees[1]
-    assert len(trees[0]) == 9
+    assert len(trees[0]) == 3 * len(FILES) + len(SHARED)
+
+
+def test_what_operators_share(project: Project) -> None:
+    """It is as the templates have it, ours by its header, and mended as other files are."""
+    project.spec("one")
+    project.build()
+    for name, text in runtime_files().items():
+        assert (project.out / "_runtime" / name).read_text() == text
+        assert body_of(text) == (ROOT / "templates" / "runtime" / name).read_text()
+        header = read_header(text)
+        assert header is not None
+        assert header.source == "its runtime"
+    (project.out / "_runtime" / "launch.py").unlink()
+    old = project.out / "_runtime" / "old.py"
+    old.write_text(runtime_files()["math.py"])
+    (project.out / "_runtime" / "mine.py").write_text("MINE = 1\n")
+    assert project.kinds() == [("missing", "_runtime/launch.py"), ("extra", "_runtime/old.py")]
+    built = project.build()
+    assert (built.written, built.removed) == (("generated/_runtime/launch.py",), ("generated/_runtime/old.py",))
+    assert project.kinds() == []
+    assert (project.out / "_runtime" / "mine.py").exists()
+
+
+def test_an_edited_runtime_is_kept(project: Project) -> None:
+    path = project.spec("one")
+    project.build()
+    launch = project.out / "_runtime" / "launch.py"
+    edit(launch, "import functools", "import functools as functools")
+    edited = launch.read_text()
+    edit(path, "x * 2", "x * 3")
+    assert ("edited", "_runtime/launch.py") in project.kinds()
+    built = project.build()
+    assert [(one.path, one.code) for one in built.refused] == [("generated/_runtime/launch.py", "TG704")]
+    assert launch.read_text() == edited
+    assert "x * 2" in (project.out / "one" / "kernels.py").read_text()
+    assert "generated/_runtime/launch.py" in project.build(force=True).written
+    assert project.kinds() == []
+
+
+def test_somebody_elses_runtime(project: Project) -> None:
+    project.spec("one")
+    (project.out / "_runtime").mkdir(parents=True)
+    (project.out / "_runtime" / "math.py").write_text("MINE = 1\n")
+    assert [(one.path, one.code) for one in project.build().refused] == [("generated/_runtime/math.py", "TG705")]
+    assert not (project.out / "one").exists()
+
+
+def of_another_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds the tree as a version would whose runtime and operators say something else."""
+    texts = {name: with_header("its runtime", "0", "0", 1, f'"""Old {name}."""\n') for name in runtime_files()}
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "runtime_files", lambda: texts)
+        build((), generate=old)
+    stamps = project.root / ".tritongen" / "stamps.json"
+    stamps.write_text(json.dumps(json.loads(stamps.read_text()) | {"made_by": "another version"}))
+
+
+@pytest.mark.parametrize("runtime", ["shared", "folder"])
+def test_one_tree_is_of_one_version(project: Project, runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime is not replaced under operators that were made for the one before it."""
+    (project.root / "tritongen.toml").write_text(f'runtime = "{runtime}"\n')
+    for name in ("one", "two", "three"):
+        project.spec(name)
+    of_another_version(project, monkeypatch)
+    assert "OLD" in (project.out / "two" / "kernels.py").read_text()
+    built = project.build("specs/one.toml")
+    assert built.specs == 3
+    assert {f"generated/{op}/kernels.py" for op in ("one", "two", "three")} <= set(built.written)
+    assert project.kinds() == []
+    assert project.build("specs/one.toml") == Built(1)
+
+
+def test_a_version_that_makes_the_same_runtime_leaves_others_alone(project: Project) -> None:
+    project.spec("one")
+    two = project.spec("two")
+    project.build()
+    edit(two, "x * 2", "x * 3")
+    project.spec("one", "x * 4")
+    built = project.build("specs/one.toml")
+    assert (built.specs, built.written) == (1, tuple(f"generated/one/{name}" for name in FILES))
+
+
+def test_a_runtime_in_each_folder(project: Project) -> None:
+    """Settings say which, and what was made by the others is not left behind, even if only one spec is named."""
+
+    def found() -> tuple[list[str], set[str]]:
+        files = sorted(path.relative_to(project.out).as_posix() for path in project.out.rglob("*.py"))
+        lines = {path.read_text().splitlines()[-1] for path in project.out.rglob("*/kernels.py")}
+        return files, lines
+
+    project.spec("one")
+    project.spec("two")
+    apart = sorted(["__init__.py", *(f"{op}/{name}" for op in ("one", "two") for name in [*FILES, *RUNTIME])])
+    beside = sorted([*SHARED, *(f"{op}/{name}" for op in ("one", "two") for name in FILES)])
+    for runtime, files, line in [
+        ("folder", apart, "from ._runtime import math"),
+        ("shared", beside, "from .._runtime import math"),
+        ("folder", apart, "from ._runtime import math"),
+    ]:
+        (project.root / "tritongen.toml").write_text(f'runtime = "{runtime}"\n')
+        paths = ("specs/one.toml",) if project.out.exists() else ()
+        build(paths, generate=importing)
+        assert found() == (files, {line})
+        assert not check((), importing).findings
+        assert build((), generate=importing) == Built(2)
+    assert not (project.out / "_runtime").exists()
+
+
+def test_the_package_exports_the_operators_that_there_are(project: Project) -> None:
+    def exported() -> list[str]:
+        scope: dict[str, object] = {}
+        text = (project.out / "__init__.py").read_text()
+        exec(text[text.index("__all__") : text.index("]") + 1], scope)
+        names = scope["__all__"]
+        assert isinstance(names, list)
+        assert [f"    from .{name} import {name} as {name}" in text for name in names] == [True] * len(names)
+        return names
+
+    one, two = project.spec("one"), project.spec("two")
+    project.build("specs/two.toml")
+    assert exported() == ["two"]
+    project.build("specs/one.toml")
+    assert exported() == ["one", "two"]
+    two.unlink()
+    project.build("specs/one.toml")  # Nobody asked after the other one.
+    assert exported() == ["one", "two"]
+    project.build()
+    assert exported() == ["one"]
+    one.unlink()
+    project.build()
+    assert not list(project.out.iterdir())
+
+
+def test_a_package_is_formatted() -> None:
+    """Names of any length; black is not asked, for it would be in the way of a build with nothing to do."""
+    names = [*("x" * length for length in (1, 21, 22, 23, 60, 100)), "all", "one"]
+    (text,) = package_files(names).values()
+    assert format_python(text) == text
+
+
+def test_a_package_of_the_users_own(project: Project) -> None:
+    project.spec("one")
+    project.out.mkdir()
+    own = project.out / "__init__.py"
+    own.write_text('"""Mine."""\n')
+    built = project.build()
+    assert not built.refused
+    assert "generated/__init__.py" not in built.written
+    assert project.kinds() == []
+    (project.root / "specs" / "one.toml").unlink()
+    project.build()
+    assert own.read_text() == '"""Mine."""\n'
+    assert [path.name for path in project.out.iterdir()] == ["__init__.py"]
+
+
+def test_an_edited_package_is_kept(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    edit(project.out / "__init__.py", "import sys", "import sys as sys")
+    project.spec("two")
+    assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
+
+
+def test_operators_are_imported_when_asked_for(project: Project) -> None:
+    """The package itself imports neither torch nor triton, and gives functions whatever else was imported before."""
+    for name in ("softmax", "all", "add_bias"):
+        shutil.copy(ROOT / "specs" / f"{name}.toml", project.spec(name))
+    build()
+    program = """
+        import sys
+        import generated
+
+        assert not {"torch", "triton"} & set(sys.modules)
+        assert {"softmax", "all", "add_bias"} == set(generated.__all__)
+        from generated.softmax import softmax as inner
+        import generated.add_bias
+        from generated import softmax, all, add_bias
+        assert softmax is inner is generated.softmax
+        assert [one.__name__ for one in (softmax, all, add_bias)] == ["softmax", "all", "add_bias"]
+        assert all.__module__ == "generated.all.op"
+        from generated.softmax import kernels
+        assert kernels.softmax_kernel
+        try:
+            generated.nothing
+        except AttributeError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(project.root)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert (done.stderr, done.stdout) == ("", "module 'generated' has no attribute 'nothing'\n")

@@ -7,14 +7,14 @@ are never half-way to each other because of one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
 from .resources import digest, in_checkout, read_text
 from .runtime import SOURCE, compare_runtime, package_files
-from .settings import Project, Source, find_projects, shown_path, stamp_of
+from .settings import Project, Settings, Source, find_projects, shown_path, stamp_of
 from .stamps import Stamps
 from .tree import (
     TEMPORARY,
@@ -94,12 +94,9 @@ class _Work:
 
     def _shared(self, owners: Mapping[str, str], gone: Set[str]) -> Iterator[Change]:
         """What must change of the files that no operator owns."""
-        settings = self.project.settings
-        out = settings.out_dir
+        out = self.project.settings.out_dir
         ops = {*owners, *op_folders(out, owners)} - gone
-        homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
-        for home in sorted(homes | runtime_homes(out)):
-            yield from compare_runtime(home, home in homes)
+        yield from _of_runtime(self.project.settings, ops)
         if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
             yield from compare(out, package_files(ops) if ops else {}, SOURCE)
 
@@ -164,14 +161,22 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
     return works[0].rendered[0]
 
 
+def _of_runtime(settings: Settings, ops: Collection[str]) -> Iterator[Change]:
+    """What must change of the runtime of some operators, be it one beside them or one in each."""
+    out = settings.out_dir
+    homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
+    for home in sorted(homes | runtime_homes(out)):
+        yield from compare_runtime(home, home in homes)
+
+
 def _join_others(project: Project) -> None:
     """Takes in the specs of all operators beside a runtime that is about to change: one tree has one runtime."""
     settings = project.settings
-    homes = runtime_homes(settings.out_dir)
-    if not any(True for home in homes for _ in compare_runtime(home)):
+    ops = op_folders(settings.out_dir, ())
+    if not any(True for _ in _of_runtime(settings, ops)):
         return
     known = {source.name for source in project.sources}
-    for name in sorted(op_folders(settings.out_dir, ()).values()):
+    for name in sorted(ops.values()):
         path = os.path.normpath(os.path.join(settings.root, name))
         if name not in known and os.path.isfile(path):
             project.sources.append(Source(path, name, shown_path(path), stamp_of(os.stat(path)), settings))

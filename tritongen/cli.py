@@ -131,9 +131,9 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
 
 @cli.command()
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False))
-@click.argument("file", default="kernel.py")
+@click.argument("file", default="kernels.py")
 def show(spec: str, file: str) -> int:
-    """Print FILE (kernel.py by default) as `build` would write it for SPEC."""
+    """Print FILE (kernels.py by default) as `build` would write it for SPEC."""
     from .build import show as show_spec
     from .diagnostics import Rejected, did_you_mean
 
@@ -290,7 +290,7 @@ def _summarise_build(built: Built) -> None:
         spec, folder = built.example
         click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
         if spec:
-            click.echo(f"see {folder}/kernel.py, which is made of {spec}; its tests and benchmark are beside it")
+            click.echo(f"see {folder}/kernels.py, which is made of {spec}; its tests and benchmark are beside it")
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:

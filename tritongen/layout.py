@@ -33,6 +33,7 @@ TOKEN = re.compile(
     r"|\d[\d_]*\.?\d*(?:e[+-]?\d+)?|not\s+in\b|is\s+not\b|\w+"
     r"|\*\*|//|<<|>>|->|:=|[-+*/%=!<>&|^]=|\S)"
 )
+IMPORT = re.compile(r"(from \S+ import) (\w+(?: as \w+)?(?:, \w+(?: as \w+)?)*)")
 QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'((?:[^'\\]|\\.)*)'")
 TRIPLE = re.compile(rf'(""")|{QUOTED.pattern}')
 
@@ -132,6 +133,9 @@ def _requoted(match: re.Match[str]) -> str:
 def statement(text: str, width: int = WIDTH) -> list[str]:
     """A statement, a decorator or the head of a compound one, on as many lines as it needs."""
     code = text.lstrip()
+    if found := IMPORT.fullmatch(code):
+        indent = text[: -len(code)]
+        return [f"{indent}{found[1]} (", *(f"{indent}{INDENT}{name}," for name in found[2].split(", ")), f"{indent})"]
     if not code.isascii():  # `ast` tells columns in bytes.
         return [text]
     rest = " pass" if code.endswith(":") else "\ndef _(): pass" if code.startswith("@") else ""

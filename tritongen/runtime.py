@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from string import Template
 
 from .imports import RUNTIME_FOLDER
 from .resources import digest, read_text, templates_dir
@@ -13,6 +14,7 @@ from .tree import Change, compare, with_header
 SOURCE = "its runtime"  # what headers name in the place of a spec
 _SPEC = "0" * 16
 _MEND = "`tritongen build` writes it beside the operators"
+_LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
 _SOURCES = "runtime"  # the folder of templates/ that is emitted as it is
 
 
@@ -36,8 +38,16 @@ def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
 
 
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
-    """The `__init__.py` beside the folders of some operators."""
-    from .compile import environment
+    """The `__init__.py` beside the folders of some operators: filled in without Jinja, for a build with nothing to do."""
+    template = read_text(os.path.join(templates_dir(), "package.py.template"))
+    names = sorted(ops)
+    text = Template(template).substitute(
+        imports="\n".join(map(_exported, names)), names="\n".join(f'    "{name}",' for name in names)
+    )
+    return {"__init__.py": with_header(SOURCE, _SPEC, digest(template), 1, text, _MEND)}
 
-    text = environment().get_template("package.py.jinja").render(ops=sorted(ops))
-    return {"__init__.py": with_header(SOURCE, _SPEC, digest(text), 1, text, _MEND)}
+
+def _exported(op: str) -> str:
+    """An import as black has it."""
+    line = f"    from .{op} import {op} as {op}"
+    return line if len(line) <= _LENGTH else f"    from .{op} import (\n        {op} as {op},\n    )"

@@ -104,7 +104,8 @@ class Operator:
     torch.func sees as one function.
     """
 
-    # Of each argument, how many axes follow the leading ones, over which vmap batches; None: one call after another.
+    # Of each argument, how many axes follow the leading ones, over which vmap batches.
+    # None: one call after another.
     leading: ClassVar[tuple[int | None, ...] | None] = None
     n_results: ClassVar[int] = 1  # the others are saved for the backward
     constant: ClassVar[tuple[int, ...]] = ()  # the results that have no gradient
