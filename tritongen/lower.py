@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +33,7 @@ from .ir import (
     walk,
 )
 from .names import shown
+from .number_types import NumberTypes
 from .spec import Input
 
 LONGEST = 100  # characters of a comment
@@ -129,9 +129,11 @@ class Lowering:
     devices: set[str] = field(default_factory=set)
     target: str = ""
     integers: Integers = field(init=False)
+    numbers: NumberTypes = field(init=False)
 
     def __post_init__(self) -> None:
         self.integers = Integers(self.op)
+        self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it."""
@@ -207,9 +209,9 @@ class Lowering:
         arguments: dict[str, ast.expr] = {}
         widened = self.integers.widened.get(node)
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
-        several = several and sum(map(self.is_number, node.args)) > 1
+        several = several and sum(map(self.numbers.is_number, node.args)) > 1
         takes_tensor = row.accepts == "float" or several
-        typed = self.to_type(row, node)
+        typed = self.numbers.to_type(row.accepts, node)
         for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
@@ -217,11 +219,11 @@ class Lowering:
             of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
             if place == typed:
                 value = self.in_compute(given)
-            elif of_numbers and self.is_number(given):  # Neither Triton's functions nor ours take plain numbers.
+            elif of_numbers and self.numbers.is_number(given):  # No function takes plain numbers.
                 plain = "tl.float32" if kind == "float" else "tl.int32"
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
-            elif self.rounds(given) and compares(template, arg.name):
-                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
+            elif self.numbers.rounds(given) and compares(template, arg.name):
+                value = self.numbers.full(value)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -238,68 +240,13 @@ class Lowering:
             return []
         return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
 
-    def is_number(self, node: Node) -> bool:
-        """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
-        parts = list(walk(node))
-        lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
-        return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
-
-    def rounds(self, node: Node) -> bool:
-        """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
-        if not (isinstance(node, Constant) and isinstance(node.value, float)):
-            return False
-        return self.compute.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
-
     def operand(self, node: Node) -> ast.expr:
         """What is reduced or has a name: floats in the dtype of the computation."""
         return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
 
-    def to_type(self, row: Function, node: Call) -> int | None:
-        """The place of the argument that must be given the dtype of the computation.
-
-        Triton computes in float32 what has only integers and numbers in it.
-        """
-        first = int(row.accepts == "where")
-        values = node.args[first:]
-        if not self.compute.is_double or node.dtype.kind != "float" or any(map(self.is_typed, values)):
-            return None
-        if first and all(map(self.is_exact, values)):
-            return None
-        places = [place for place, arg in enumerate(values, first) if not isinstance(arg, Constant)]
-        return max(places, key=lambda place: len(node.args[place].axes), default=None)
-
-    def is_typed(self, node: Node) -> bool:
-        """Whether a value has the dtype of the computation, and not that of an integer or what Triton gives numbers."""
-        match node:
-            case Ref(name=name, axes=axes) if axes:
-                return self.is_typed(self.op.value(name).node)
-            case Choose(then=then, other=other):
-                return self.is_typed(then) and self.is_typed(other)
-            case Call(function="where", args=(_, *others)):
-                return any(map(self.is_typed, others)) or not all(map(self.is_exact, others))
-            case Constant():
-                return False
-        return node.dtype.kind in ("float", "any")
-
-    def is_exact(self, node: Node) -> bool:
-        """Whether a value is a float that keeps its digits in what Triton gives numbers, or has the dtype anyway."""
-        match node:
-            case Constant():
-                return not self.rounds(node)
-            case Choose(then=then, other=other):
-                return self.is_exact(then) and self.is_exact(other)
-        return node.dtype.kind == "float"
-
     def in_compute(self, node: Node) -> ast.expr:
-        """A value in the dtype of the computation; of no axes, it may be a number that Triton knows."""
-        if self.is_typed(node):
-            return self.expression(node)
-        if isinstance(node, Choose):
-            return ast.IfExp(self.expression(node.condition), self.in_compute(node.then), self.in_compute(node.other))
-        value = self.expression(node)
-        if node.axes:
-            return method(value, "to", parse(self.compute.text))
-        return parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
+        """A value in the dtype of the computation."""
+        return self.numbers.in_compute(node, self.expression)
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":
@@ -361,14 +308,6 @@ def compares(template: ast.expr, name: str) -> bool:
         if used and (isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where(")):
             return True
     return False
-
-
-def _float32(value: float) -> float:
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.inf
-    return rounded
 
 
 def _name(tensor: Input) -> str:
