@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
+from .choices import Choices
 from .functions import FUNCTIONS, Function
 from .integers import Integers
 from .ir import (
@@ -24,6 +26,7 @@ from .ir import (
     Load,
     Node,
     Op,
+    Path,
     Reduce,
     Ref,
     Scalar,
@@ -32,19 +35,12 @@ from .ir import (
     numbered,
     walk,
 )
+from .lines import Line, condition_tree, is_condition, under
 from .names import shown
 from .number_types import NumberTypes
 from .spec import Input
 
 LONGEST = 100  # characters of a comment
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a kernel, with the comment that goes above it."""
-
-    text: str
-    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ class Lowering:
 
     `index` spells the position along an axis, `size` the length of axes, `load` an element of an
     input; each kernel brings its own. Lines that an expression needs before it, where a function
-    uses an argument twice, collect in `pending`.
+    uses an argument twice, collect in `pending`, and stand where `path` is taken.
     """
 
     op: Op
@@ -125,9 +121,11 @@ class Lowering:
     size: Callable[[tuple[str, ...]], ast.expr]
     load: Callable[[Load, Lowering], ast.expr]
     reduce: Callable[[Reduce, Lowering], ast.expr]
+    choices: Choices
     pending: list[Line] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     target: str = ""
+    path: Path = ()
     integers: Integers = field(init=False)
     numbers: NumberTypes = field(init=False)
 
@@ -136,19 +134,53 @@ class Lowering:
         self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
-        """The assignment of one value, and what must stand before it."""
-        self.target, self.pending = value.name, []
-        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
-        expression = self.expression(value.node) if value.node.axes else self.operand(value.node)
-        text = f"{value.name} = {ast.unparse(expression)}"
+        """The assignment of one value, and what must stand before it, where the value is needed."""
+        self.begin(value.name)
+        path = self.path
+        self.assign(value, value.node)
+        lines, self.pending = self.pending, []
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
-        lines = [*self.pending, Line(text)]
-        if source and shown(source) != shown(text):
-            lines[0] = Line(lines[0].text, source)
-        self.pending = []
+        if source and shown(source) != shown(lines[-1].text):
+            lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(path))
         return lines
+
+    def begin(self, name: str) -> None:
+        """What is lowered next is for a value of this name."""
+        self.target, self.pending, self.path = name, [], self.choices.of(name)
+
+    def assign(self, value: Value, node: Node) -> None:
+        if isinstance(node, Choose) and self.stands_apart(node):
+            for side, holds in ((node.then, True), (node.other, False)):
+                with self.under(node.condition, holds) as is_taken:
+                    if is_taken:
+                        self.assign(value, side)
+            return
+        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
+        expression = self.expression(node) if value.node.axes else self.operand(node)
+        self.put(Line(f"{value.name} = {ast.unparse(expression)}"))
+
+    def put(self, *lines: Line) -> None:
+        """Lines that stand before what is lowered next."""
+        self.pending += under(self.path, lines)
+
+    @contextmanager
+    def under(self, condition: Node, holds: bool) -> Iterator[bool]:
+        """Lowers one side of a choice. Yields whether that side may be taken where it stands."""
+        path = self.path
+        if (condition, holds) not in path:
+            self.path = (*path, (condition, holds))
+        yield (condition, not holds) not in path
+        self.path = path
+
+    def stands_apart(self, node: Choose) -> bool:
+        """Whether sides have values or inputs that only they are made of, so that an `if` shows what each costs."""
+        sides = [part for side in (node.then, node.other) for part in walk(side)]
+        names = {part.name for part in sides if isinstance(part, Ref)}
+        read = {part.name for part in sides if isinstance(part, Load) and not part.at}
+        paths = [*map(self.choices.of, names), *(self.choices.reading(name, self.op.values) for name in read)]
+        return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
 
     def name(self, text: str) -> ast.expr:
         """A name or expression of the kernel's own; device functions in it are noted."""
@@ -173,13 +205,21 @@ class Lowering:
             case Cast(arg=arg):
                 return self.cast(arg, node.dtype)
             case Choose():
-                parts = (node.condition, node.then, node.other)
-                condition, then, other = (self.expression(part) for part in parts)
-                return ast.IfExp(condition, then, other)
+                return self.choose(node, self.expression)
             case Call():
                 return self.call(node)
             case _:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
+
+    def choose(self, node: Choose, lowered: Callable[[Node], ast.expr]) -> ast.expr:
+        """A choice, or the one side of it that is taken where it stands."""
+        if not is_condition(node.condition):
+            return ast.IfExp(self.expression(node.condition), lowered(node.then), lowered(node.other))
+        sides = []
+        for side, holds in ((node.then, True), (node.other, False)):
+            with self.under(node.condition, holds) as is_taken:
+                sides += [lowered(side)] if is_taken else []
+        return ast.IfExp(condition_tree(((node.condition, True),)), *sides) if len(sides) > 1 else sides[0]
 
     def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
         inner = self.expression(arg)
@@ -246,7 +286,9 @@ class Lowering:
 
     def in_compute(self, node: Node) -> ast.expr:
         """A value in the dtype of the computation."""
-        return self.numbers.in_compute(node, self.expression)
+        if isinstance(node, Choose) and not self.numbers.is_typed(node):
+            return self.choose(node, self.in_compute)
+        return self.numbers.in_compute(node, self.expression(node))
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":
@@ -284,16 +326,16 @@ class Lowering:
         text = ast.unparse(value)
         for line in self.pending:
             done, _, same = line.text.partition(" = ")
-            if same == text and done.isidentifier():
+            if same == text and done.isidentifier() and line.path == self.path[: len(line.path)]:
                 return ast.Name(done)
         wanted = self.new_name(name)
-        self.pending.append(Line(f"{wanted} = {text}"))
+        self.put(Line(f"{wanted} = {text}"))
         return ast.Name(wanted)
 
     def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
         """What is read of an optional input, under a name."""
         wanted = self.new_name(tensor.name)
-        self.pending += if_given(tensor, wanted, value, otherwise)
+        self.put(*if_given(tensor, wanted, value, otherwise))
         return ast.Name(wanted)
 
     def new_name(self, name: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, walk
@@ -73,15 +72,10 @@ class NumberTypes:
                 return self.is_exact(then) and self.is_exact(other)
         return node.dtype.kind == "float"
 
-    def in_compute(self, node: Node, lowered: Callable[[Node], ast.expr]) -> ast.expr:
-        """A value, `lowered`, in the dtype of the computation; of no axes, it may be a number that Triton knows."""
+    def in_compute(self, node: Node, value: ast.expr) -> ast.expr:
+        """A node's `value` in the dtype of the computation; of no axes, it may be a number that Triton knows."""
         if self.is_typed(node):
-            return lowered(node)
-        if isinstance(node, Choose):
-            condition = lowered(node.condition)
-            sides = (self.in_compute(side, lowered) for side in (node.then, node.other))
-            return ast.IfExp(condition, *sides)
-        value = lowered(node)
+            return value
         if node.axes:
             return ast.Call(ast.Attribute(value, "to"), [_parse(self.dtype)], [])
         return self.full(value)
