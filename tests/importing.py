@@ -43,8 +43,7 @@ def runtime_module(name: str) -> ModuleType:
 
 def runtime_of(operator: ModuleType, name: str) -> ModuleType:
     """A module of the runtime that an operator's package has in it or beside it."""
-    inside = (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir()
-    home = operator.__name__ if inside else operator.__name__.rpartition(".")[0]
+    home = operator.__name__ if (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir() else operator.__name__.rpartition(".")[0]
     return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
 
 
@@ -55,10 +54,8 @@ def written(spec: Spec, folder: Path) -> Path:
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
     """A folder of files with the runtime in it."""
-    texts = dict(texts)
-    for inside in RUNTIME_FOLDERS:
-        texts |= {f"{inside}/{name}": text for name, text in runtime_files(inside).items()}
-    for name, text in texts.items():
+    shared = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
+    for name, text in {**texts, **shared}.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -13,8 +13,10 @@ from tritongen.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+WRITTEN = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGE = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
-PAGES = {"README.md": README, "docs/spec.md": PAGE}
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+PAGES = {"README.md": README, "docs/spec.md": PAGE, "docs/guide.md": GUIDE}
 SPECS = [
     pytest.param(block, id=f"{name}-{number}")
     for name, page in PAGES.items()
@@ -42,7 +44,7 @@ def test_specs_type_check(text: str) -> None:
 def test_every_section_of_the_language_has_a_spec() -> None:
     assert len(SPECS) >= 8
     shown = "\n".join(spec.values[0] for spec in SPECS if isinstance(spec.values[0], str))
-    tables = "op types inputs params compute outputs grad reference schedule test".split()
+    tables = "op types inputs params compute outputs grad reference schedule test torch".split()
     assert not [table for table in tables if f"[{table}]" not in shown]
 
 
@@ -58,6 +60,22 @@ def test_the_commands_are_those_of_the_program() -> None:
         assert set(re.findall(r"--[a-z-]+", rest)) <= known, command
     told = CliRunner().invoke(cli, ["--help"]).output
     assert all(f"\n  {command} " in told for command in cli.commands)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 def test_the_spec_and_the_kernel_side_by_side_are_those_of_the_repository() -> None:

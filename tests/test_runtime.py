@@ -61,7 +61,8 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
             return (
                 dict(os.environ), list(sys.path), threading.active_count(), list(warnings.filters),
                 torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(),
-                torch.get_rng_state().tolist(), random.getstate(), torch.backends.cuda.matmul.allow_tf32, torch.cuda.is_initialized(),
+                torch.get_rng_state().tolist(), random.getstate(), torch.cuda.is_initialized(),
+                torch.backends.cuda.matmul.allow_tf32,
             )
 
         before = state()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from .exponentials import maximum_of
 from .ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
-from .lower import Line
+from .lines import Line
 
 # What a masked lane must hold for a reduction not to see it.
 IDENTITY = {

@@ -197,7 +197,7 @@ class AheadHost(Host):
     def shapes(self) -> list[str]:
         return self.plain.shapes()
 
-    def empty_errors(self) -> list[str]:
+    def empty_errors(self) -> list[tuple[str, str]]:
         return self.plain.empty_errors()
 
     def empty(self, result: Result) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from .accumulate import functions_in
+from .choices import Choices
 from .ir import Op, Result, Value
-from .lower import Compute, Line, Lowering
+from .lines import Line, condition_text, nested, shared_path, under
+from .lower import Compute, Lowering
 from .names import shown
 from .promotion import is_float8
 from .tile import Tile, loads, mentions
@@ -20,6 +22,10 @@ class Assembler:
     """Builds the kernels of one operator over one space. An argument exists where a line uses it."""
 
     tile: Tile
+    choices: Choices = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", Choices(self.tile.op))
 
     def bases(self, results: tuple[Result, ...], inputs: bool = True) -> list[Line]:
         lines: list[Line] = []
@@ -40,7 +46,8 @@ class Assembler:
         for tensor in self.tile.op.inputs:
             steps, along = self.tile.moves(tensor.type.axes)
             if tensor.name in names and (tiles is None or tiles == along):
-                lines += self.tile.load_lines(tensor, policy if steps and along else "")
+                path = self.choices.reading(tensor.name, values)
+                lines += under(path, self.tile.load_lines(tensor, policy if steps and along else ""))
         return lines
 
     def stores(self, results: Iterable[Result]) -> list[Line]:
@@ -61,7 +68,9 @@ class Assembler:
         results: bool = True,
         tiles: bool = True,
     ) -> Kernel:
-        inner = [*body, *stores, *(line for walk in passes for line in (*walk.start, *walk.body, *walk.after))]
+        body, stores, setup = [*nested(body)], [*nested(stores)], [*nested(setup)]
+        passes = tuple(map(_under_ifs, passes))
+        inner = [*body, *stores, *(line for walk in passes for line in walk.lines)]
         setup = [
             line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)
         ]
@@ -187,6 +196,19 @@ def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argumen
     return found
 
 
+def _under_ifs(walk: Pass) -> Pass:
+    """A walk whose lines are under the `if`s of their conditions, and itself under what all that it does depends on."""
+    path = shared_path([line.path for line in walk.body])
+    count = len(path)
+    inside = next((n for n, line in enumerate(walk.after) if line.path[:count] != path), len(walk.after))
+    start, body, after = (
+        nested(replace(line, path=line.path[count:]) for line in lines)
+        for lines in (walk.start, walk.body, walk.after[:inside])
+    )
+    opening = (Line(f"if {condition_text(path)}:"),) if path else ()
+    return replace(walk, opening=opening, start=start, body=body, after=after, following=nested(walk.after[inside:]))
+
+
 def _is_base(line: Line) -> bool:
     return line.text.split(" = ")[0].endswith("_row")
 
@@ -196,7 +218,7 @@ def _uses_mask(line: Line) -> bool:
 
 
 def _parse(text: str) -> ast.AST:
-    text = text.strip()
+    text = text.strip().removeprefix("el" if text.strip().startswith("elif ") else "")
     if text.startswith("else"):
         return ast.parse("")
     return ast.parse(f"{text} pass" if text.endswith(":") else text)

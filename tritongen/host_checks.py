@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .choices import Choices
 from .exponentials import is_hidden
 from .ir import Op, Reduce, walk
+from .lines import condition_operand
 from .literals import literal, message, word
 from .lower import Compute
 from .names import shown
@@ -263,14 +265,20 @@ class Checks:
         count = self.named_count(tensor.type.axes)
         return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
 
-    def empty_errors(self) -> list[str]:
-        """Refusals of reductions that have no value over no elements."""
+    def empty_errors(self) -> list[tuple[str, str]]:
+        """Refusals of reductions that have no value over no elements, each with the condition that it stands under."""
         kinds = ("max", "min", "argmax", "argmin")
+        choices = Choices(self.op)
+        found: dict[str, str] = {}
         for value in self.op.values:
             for node in walk(value.node):
                 if isinstance(node, Reduce) and node.kind in kinds and not is_hidden(self.op, value):
-                    return [f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")']
-        return []
+                    path = choices.of(value.name)
+                    condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
+                    error = f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
+                    found.setdefault(condition, error)
+        always = "n_cols == 0"
+        return [(always, found[always])] if always in found else list(found.items())
 
 
 def kind_check(op: Op, param: Param) -> list[str]:

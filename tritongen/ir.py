@@ -150,6 +150,11 @@ class Scan:
 Node = Constant | Scalar | Load | Ref | Call | Cast | Choose | Index | Size | Reduce | Scan
 
 
+# Conditions on params, each with whether it holds; () is always taken.
+Path = tuple[tuple[Node, bool], ...]
+ALWAYS: tuple[Path, ...] = ((),)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A named line of the math, with the text that it came from."""
@@ -163,8 +168,8 @@ class Value:
 class Result:
     """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
 
-    With `when`, an expression of the host, it is made where that holds and None elsewhere. It may be
-    written `over` an input of its shape, element by element.
+    With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where
+    none of them is taken. It may be written `over` an input of its shape, element by element.
     """
 
     output: Output
@@ -173,6 +178,7 @@ class Result:
     dtype: Dtype
     when: str = ""
     over: str = ""
+    paths: tuple[Path, ...] = ALWAYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import math
-import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
+from .choices import Choices
 from .functions import FUNCTIONS, Function
 from .integers import Integers
 from .ir import (
@@ -25,6 +26,7 @@ from .ir import (
     Load,
     Node,
     Op,
+    Path,
     Reduce,
     Ref,
     Scalar,
@@ -33,18 +35,12 @@ from .ir import (
     numbered,
     walk,
 )
+from .lines import Line, condition_tree, is_condition, under
 from .names import shown
+from .number_types import NumberTypes
 from .spec import Input
 
 LONGEST = 100  # characters of a comment
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a kernel, with the comment that goes above it."""
-
-    text: str
-    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ class Lowering:
 
     `index` spells the position along an axis, `size` the length of axes, `load` an element of an
     input; each kernel brings its own. Lines that an expression needs before it, where a function
-    uses an argument twice, collect in `pending`.
+    uses an argument twice, collect in `pending`, and stand where `path` is taken.
     """
 
     op: Op
@@ -125,28 +121,66 @@ class Lowering:
     size: Callable[[tuple[str, ...]], ast.expr]
     load: Callable[[Load, Lowering], ast.expr]
     reduce: Callable[[Reduce, Lowering], ast.expr]
+    choices: Choices
     pending: list[Line] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     target: str = ""
+    path: Path = ()
     integers: Integers = field(init=False)
+    numbers: NumberTypes = field(init=False)
 
     def __post_init__(self) -> None:
         self.integers = Integers(self.op)
+        self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
-        """The assignment of one value, and what must stand before it."""
-        self.target, self.pending = value.name, []
-        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
-        expression = self.expression(value.node) if value.node.axes else self.operand(value.node)
-        text = f"{value.name} = {ast.unparse(expression)}"
+        """The assignment of one value, and what must stand before it, where the value is needed."""
+        self.begin(value.name)
+        path = self.path
+        self.assign(value, value.node)
+        lines, self.pending = self.pending, []
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
-        lines = [*self.pending, Line(text)]
-        if source and shown(source) != shown(text):
-            lines[0] = Line(lines[0].text, source)
-        self.pending = []
+        if source and shown(source) != shown(lines[-1].text):
+            lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(path))
         return lines
+
+    def begin(self, name: str) -> None:
+        """What is lowered next is for a value of this name."""
+        self.target, self.pending, self.path = name, [], self.choices.of(name)
+
+    def assign(self, value: Value, node: Node) -> None:
+        if isinstance(node, Choose) and self.stands_apart(node):
+            for side, holds in ((node.then, True), (node.other, False)):
+                with self.under(node.condition, holds) as is_taken:
+                    if is_taken:
+                        self.assign(value, side)
+            return
+        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
+        expression = self.expression(node) if value.node.axes else self.operand(node)
+        self.put(Line(f"{value.name} = {ast.unparse(expression)}"))
+
+    def put(self, *lines: Line) -> None:
+        """Lines that stand before what is lowered next."""
+        self.pending += under(self.path, lines)
+
+    @contextmanager
+    def under(self, condition: Node, holds: bool) -> Iterator[bool]:
+        """Lowers one side of a choice. Yields whether that side may be taken where it stands."""
+        path = self.path
+        if (condition, holds) not in path:
+            self.path = (*path, (condition, holds))
+        yield (condition, not holds) not in path
+        self.path = path
+
+    def stands_apart(self, node: Choose) -> bool:
+        """Whether sides have values or inputs that only they are made of, so that an `if` shows what each costs."""
+        sides = [part for side in (node.then, node.other) for part in walk(side)]
+        names = {part.name for part in sides if isinstance(part, Ref)}
+        read = {part.name for part in sides if isinstance(part, Load) and not part.at}
+        paths = [*map(self.choices.of, names), *(self.choices.reading(name, self.op.values) for name in read)]
+        return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
 
     def name(self, text: str) -> ast.expr:
         """A name or expression of the kernel's own; device functions in it are noted."""
@@ -171,13 +205,21 @@ class Lowering:
             case Cast(arg=arg):
                 return self.cast(arg, node.dtype)
             case Choose():
-                parts = (node.condition, node.then, node.other)
-                condition, then, other = (self.expression(part) for part in parts)
-                return ast.IfExp(condition, then, other)
+                return self.choose(node, self.expression)
             case Call():
                 return self.call(node)
             case _:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
+
+    def choose(self, node: Choose, lowered: Callable[[Node], ast.expr]) -> ast.expr:
+        """A choice, or the one side of it that is taken where it stands."""
+        if not is_condition(node.condition):
+            return ast.IfExp(self.expression(node.condition), lowered(node.then), lowered(node.other))
+        sides = []
+        for side, holds in ((node.then, True), (node.other, False)):
+            with self.under(node.condition, holds) as is_taken:
+                sides += [lowered(side)] if is_taken else []
+        return ast.IfExp(condition_tree(((node.condition, True),)), *sides) if len(sides) > 1 else sides[0]
 
     def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
         inner = self.expression(arg)
@@ -207,9 +249,9 @@ class Lowering:
         arguments: dict[str, ast.expr] = {}
         widened = self.integers.widened.get(node)
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
-        several = several and sum(map(self.is_number, node.args)) > 1
+        several = several and sum(map(self.numbers.is_number, node.args)) > 1
         takes_tensor = row.accepts == "float" or several
-        typed = self.to_type(row, node)
+        typed = self.numbers.to_type(row.accepts, node)
         for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
@@ -217,11 +259,11 @@ class Lowering:
             of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
             if place == typed:
                 value = self.in_compute(given)
-            elif of_numbers and self.is_number(given):  # Neither Triton's functions nor ours take plain numbers.
+            elif of_numbers and self.numbers.is_number(given):  # No function takes plain numbers.
                 plain = "tl.float32" if kind == "float" else "tl.int32"
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
-            elif self.rounds(given) and compares(template, arg.name):
-                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
+            elif self.numbers.rounds(given) and compares(template, arg.name):
+                value = self.numbers.full(value)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -238,68 +280,15 @@ class Lowering:
             return []
         return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
 
-    def is_number(self, node: Node) -> bool:
-        """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
-        parts = list(walk(node))
-        lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
-        return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
-
-    def rounds(self, node: Node) -> bool:
-        """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
-        if not (isinstance(node, Constant) and isinstance(node.value, float)):
-            return False
-        return self.compute.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
-
     def operand(self, node: Node) -> ast.expr:
         """What is reduced or has a name: floats in the dtype of the computation."""
         return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
 
-    def to_type(self, row: Function, node: Call) -> int | None:
-        """The place of the argument that must be given the dtype of the computation.
-
-        Triton computes in float32 what has only integers and numbers in it.
-        """
-        first = int(row.accepts == "where")
-        values = node.args[first:]
-        if not self.compute.is_double or node.dtype.kind != "float" or any(map(self.is_typed, values)):
-            return None
-        if first and all(map(self.is_exact, values)):
-            return None
-        places = [place for place, arg in enumerate(values, first) if not isinstance(arg, Constant)]
-        return max(places, key=lambda place: len(node.args[place].axes), default=None)
-
-    def is_typed(self, node: Node) -> bool:
-        """Whether a value has the dtype of the computation, and not that of an integer or what Triton gives numbers."""
-        match node:
-            case Ref(name=name, axes=axes) if axes:
-                return self.is_typed(self.op.value(name).node)
-            case Choose(then=then, other=other):
-                return self.is_typed(then) and self.is_typed(other)
-            case Call(function="where", args=(_, *others)):
-                return any(map(self.is_typed, others)) or not all(map(self.is_exact, others))
-            case Constant():
-                return False
-        return node.dtype.kind in ("float", "any")
-
-    def is_exact(self, node: Node) -> bool:
-        """Whether a value is a float that keeps its digits in what Triton gives numbers, or has the dtype anyway."""
-        match node:
-            case Constant():
-                return not self.rounds(node)
-            case Choose(then=then, other=other):
-                return self.is_exact(then) and self.is_exact(other)
-        return node.dtype.kind == "float"
-
     def in_compute(self, node: Node) -> ast.expr:
-        """A value in the dtype of the computation; of no axes, it may be a number that Triton knows."""
-        if self.is_typed(node):
-            return self.expression(node)
-        if isinstance(node, Choose):
-            return ast.IfExp(self.expression(node.condition), self.in_compute(node.then), self.in_compute(node.other))
-        value = self.expression(node)
-        if node.axes:
-            return method(value, "to", parse(self.compute.text))
-        return parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text})")
+        """A value in the dtype of the computation."""
+        if isinstance(node, Choose) and not self.numbers.is_typed(node):
+            return self.choose(node, self.in_compute)
+        return self.numbers.in_compute(node, self.expression(node))
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":
@@ -337,16 +326,16 @@ class Lowering:
         text = ast.unparse(value)
         for line in self.pending:
             done, _, same = line.text.partition(" = ")
-            if same == text and done.isidentifier():
+            if same == text and done.isidentifier() and line.path == self.path[: len(line.path)]:
                 return ast.Name(done)
         wanted = self.new_name(name)
-        self.pending.append(Line(f"{wanted} = {text}"))
+        self.put(Line(f"{wanted} = {text}"))
         return ast.Name(wanted)
 
     def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
         """What is read of an optional input, under a name."""
         wanted = self.new_name(tensor.name)
-        self.pending += if_given(tensor, wanted, value, otherwise)
+        self.put(*if_given(tensor, wanted, value, otherwise))
         return ast.Name(wanted)
 
     def new_name(self, name: str) -> str:
@@ -361,14 +350,6 @@ def compares(template: ast.expr, name: str) -> bool:
         if used and (isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where(")):
             return True
     return False
-
-
-def _float32(value: float) -> float:
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.inf
-    return rounded
 
 
 def _name(tensor: Input) -> str:

@@ -62,8 +62,7 @@ class MapModule(Common):
         if self.plan.flat is not None and self.plan.body is not None:
             extra |= self.flat(self.plan.body, self.plan.flat)
             if not self.autotune:  # Both kernels have the same configurations and grid.
-                *both, extra["launch_strided"] = launch[:2] + [launch[2:]]
-                extra["choose"] = both
+                extra["choose"], extra["launch_strided"] = launch[:2], launch[2:]
                 extra["flat"] |= {"choice": "", "launch": extra["flat"]["launch"][1:]}
         return Module(self.view(extra), Traffic(frozenset({"flat"})))
 

@@ -11,8 +11,9 @@ from .host_checks import IS_FAKE, constants, returned_types, tuple_text
 from .ir import Op, Value
 from .launch import Traffic
 from .layout import LONGEST, wrapped
+from .lines import Line
 from .literals import code_of, prose
-from .lower import Compute, Line
+from .lower import Compute
 from .names import in_string, public, shown
 from .space import Space
 from .structure import Program

@@ -14,7 +14,7 @@ from .families.places import COUNTS
 from .host_checks import tuple_text
 from .ir import Result
 from .launch import Traffic
-from .lower import Line
+from .lines import Line
 from .modules import Around, Common, Module, length_text
 from .product_tables import Summing
 from .space import Space

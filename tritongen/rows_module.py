@@ -7,6 +7,7 @@ from typing import Any
 from .families.rows import RowKernels, plan_rows
 from .ir import Reduce
 from .launch import Traffic
+from .lines import condition_text
 from .modules import Around, Common, Module, length_text
 from .structure import Program
 
@@ -58,8 +59,8 @@ class RowsModule(Common):
             }
             extra["workspaces"] = [
                 f"{name}_part = torch.empty((n_rows, n_splits), dtype={self.torch_dtype(dtype)}, "
-                f"device={self.first()}.device)"
-                for name, dtype in plan.states
+                f"device={self.first()}.device)" + (f" if {condition_text(path)} else None" if path else "")
+                for name, dtype, path in plan.states
             ]
             split_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
             extra["launch_split"] = [

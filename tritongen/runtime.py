@@ -38,7 +38,7 @@ def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
 
 
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
-    """The `__init__.py` beside the folders of some operators. (A build with nothing to do loads no Jinja.)"""
+    """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
     template = read_text(os.path.join(templates_dir(), "package.py.template"))
     names = sorted(ops)
     text = Template(template).substitute(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
+from .lines import Line
 from .literals import code_of
-from .lower import Compute, Line, Lowering, if_given, load_default, parse
+from .lower import Compute, Lowering, if_given, load_default, parse
 from .names import shown
 from .space import Dim, Space
 from .spec import BATCH, FLOAT8S, Input

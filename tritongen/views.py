@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .lower import Line
+from .lines import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,26 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A walk along the columns: what stands before the loop, in it and after it."""
+    """A walk along the columns: what stands before the loop, in it and after it.
+
+    Where it is taken only if params are so, `opening` is their `if`, and `following` what stands after that.
+    """
 
     comment: str
     start: tuple[Line, ...]
     body: tuple[Line, ...]
     after: tuple[Line, ...]
     backwards: bool = False
+    opening: tuple[Line, ...] = ()
+    following: tuple[Line, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return (*self.opening, *self.start, *self.body, *self.after, *self.following)
+
+    @property
+    def indent(self) -> str:
+        return "        " if self.opening else "    "
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from ..accumulate import Numbers, functions_in, lane, whole
 from ..assemble import converted, param_arguments, param_casts, stored
+from ..choices import Choices
 from ..contractions import Contraction, Product
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
-from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
+from ..lines import Line, nested
+from ..lower import Compute, Lowering, compute_of, parse, substitute
 from ..spec import BATCH, FLOAT8S
 from ..structure import Program, references
 from ..tile import Tensor, loads, mentions, needed
@@ -121,7 +123,9 @@ class _Builder:
         def index(axis: str) -> ast.expr:
             return self.places.index(axis, side)
 
-        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction)
+        return Lowering(
+            self.op, self.compute, index, self.places.size, load, self.row_reduction, Choices(self.op, is_decided=False)
+        )
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
@@ -182,11 +186,11 @@ class _Builder:
         lowering = self.lowering()
         for value in needed(self.op.values, references(product.scale)):
             if value.name not in done:
-                lines.loop += lowering.line(value)
+                lines.loop += nested(lowering.line(value))
                 done.add(value.name)
-        lowering.target, lowering.pending = f"{product.name}_scale", []
+        lowering.begin(f"{product.name}_scale")
         tree = lowering.expression(product.scale)
-        lines.loop += lowering.pending
+        lines.loop += nested(lowering.pending)
         lines.devices |= lowering.devices
         text = ast.unparse(tree)
         return text if isinstance(tree, ast.Name) else f"({text})"
@@ -201,18 +205,18 @@ class _Builder:
         lowering = self.lowering(n)
         for value in needed(self.op.values, references(node)):
             if value.name not in done:
-                lines.loop += lowering.line(value)
+                lines.loop += nested(lowering.line(value))
                 done.add(value.name)
         name = f"{product.name}_{('left', 'right')[n]}"
         name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
         if name not in done:
-            lowering.target, lowering.pending = name, []
+            lowering.begin(name)
             text = ast.unparse(lowering.expression(node))
             if _lane(self.op, node, self.contraction.inner) != "0":
                 text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
-            lines.loop += [*lowering.pending, Line(f"{name} = {text}{to}")]
+            lines.loop += [*nested(lowering.pending), Line(f"{name} = {text}{to}")]
             done.add(name)
         lines.devices |= lowering.devices
         return name
@@ -273,7 +277,7 @@ class _Builder:
             if tensor.name in names:
                 lines.end += self.places.load(tensor)
         for value in values:
-            lines.end += lowering.line(value)
+            lines.end += nested(lowering.line(value))
         for result in self.op.results:
             name = result.output.name
             target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..contractions import Contraction
 from ..ir import Load
-from ..lower import Line
+from ..lines import Line
 from .operands import Operands
 
 HALVES = "_first", "_second"  # what follows the names of a tile's halves

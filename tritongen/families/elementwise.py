@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..assemble import Assembler
 from ..ir import Reduce
+from ..lines import Line
 from ..literals import replaced
-from ..lower import Compute, Line, Lowering, compute_of
+from ..lower import Compute, Lowering, compute_of
 from ..space import Dim, Space, map_space
 from ..spec import BATCH
 from ..structure import Program
@@ -63,7 +64,7 @@ def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: 
     def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
         raise AssertionError("an elementwise program has no reductions")
 
-    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, reduce)
+    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, reduce, assembler.choices)
     values = needed(op.values, [result.output.name for result in op.results])
     lines: list[Line] = assembler.reads(values)
     for value in values:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from ..contractions import Contraction
 from ..ir import Op
-from ..lower import Compute, Line, if_given, load_default, parse
+from ..lines import Line
+from ..lower import Compute, if_given, load_default, parse
 from ..spec import BATCH, FLOAT8S, FLOATS, Input
 from ..tile import Tensor, meets_tensors, widen_float8
 from .operands import Operand

@@ -7,6 +7,7 @@ between programs and merged by a second kernel. Which one runs is decided on the
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ..accumulate import (
@@ -20,9 +21,10 @@ from ..accumulate import (
 )
 from ..assemble import Assembler
 from ..exponentials import exp_pairs, takes_finite, tells_of_nan
-from ..ir import Load, Node, Reduce, Value
+from ..ir import Load, Node, Path, Reduce, Value
+from ..lines import Line, under
 from ..literals import replaced
-from ..lower import Compute, Line, Lowering, compute_of, parse, substitute
+from ..lower import Compute, Lowering, compute_of, parse, substitute
 from ..space import Space, row_space
 from ..structure import Program, references
 from ..tile import Tile, loads, mentions, needed
@@ -39,7 +41,7 @@ class RowKernels:
     loop: Kernel
     partial: Kernel | None
     combine: Kernel | None
-    states: tuple[tuple[str, str], ...]  # of the split: workspace name, torch dtype expression
+    states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
 
 
@@ -71,6 +73,7 @@ class _Builder:
         self.other = min(guards, key=lambda other: guards[other])
         self.tile = Tile(self.op, self.space, self.compute, self.other)
         self.assembler = Assembler(self.tile)
+        self.choices = self.assembler.choices
         self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
 
     # Values, by how they vary
@@ -124,7 +127,7 @@ class _Builder:
         def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
             return self.whole(node, lowering)
 
-        return Lowering(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce)
+        return Lowering(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce, self.choices)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
@@ -155,12 +158,10 @@ class _Builder:
                 guarded = self.argument(
                     replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
                 )
-                lowering.pending.append(
-                    Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols")
-                )
+                lowering.put(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
             distance = f"{name}_distance"
             text = f"tl.where(col_mask, {ast.unparse(x)} - {mean}, 0.0)"
-            lowering.pending.append(Line(f"{distance} = {text}"))
+            lowering.put(Line(f"{distance} = {text}"))
             x = parse(f"{distance} * {distance}")
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
@@ -170,11 +171,12 @@ class _Builder:
         return substitute(tree, {"x": x})
 
     def mean_of(self, node: Node) -> Value | None:
-        """The mean of what a variance is of, if the math takes it too."""
+        """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""
         if not isinstance(node, Reduce) or node.kind != "var":
             return None
         mean = replace(node, kind="mean", correction=0)
-        return next((value for value in self.program.reductions if value.node == mean), None)
+        var = next(value for value in self.program.reductions if value.node == node)
+        return next((v for v in self.program.reductions if v.node == mean and self.choices.alike(v, var)), None)
 
     def means_first(self, values: list[Value]) -> list[Value]:
         """The values in order, but each mean before the variances that go by it."""
@@ -254,7 +256,7 @@ class _Builder:
                 body += lowering.line(value)
             for value, state in states:
                 body += self.step(value, state, lowering)
-            after = [line for _, state in states for line in (*state.lanes, *state.merge, *state.finish)]
+            after = self.each(states, lambda state: (*state.lanes, *state.merge, *state.finish))
             after += self.shared_means(reductions)
             known |= {value.name for value in reductions}
             later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
@@ -263,8 +265,8 @@ class _Builder:
                 later += needed(self.op.values, tile_results)
             if later:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
-            start = tuple(line for _, state in states for line in state.start)
-            walks.append(Pass(self.comment(reductions), start, tuple(body), tuple(after)))
+            start = self.each(states, lambda state: state.start)
+            walks.append(Pass(self.comment(reductions), tuple(start), tuple(body), tuple(after)))
         return walks
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
@@ -302,24 +304,27 @@ class _Builder:
                 mean, var = value.node, other.node
                 if not isinstance(mean, Reduce) or not isinstance(var, Reduce) or mean.arg != var.arg:
                     continue
+                if not self.choices.alike(value, other):
+                    continue
                 if (mean.kind, var.kind) == ("mean", "var"):
                     found[value.name] = f"{other.name}_mean"
         return found
 
     def shared_means(self, reductions: list[Value]) -> list[Line]:
-        return [Line(f"{name} = {state}") for name, state in self.sharing(reductions).items()]
+        shared = self.sharing(reductions).items()
+        return [line for name, state in shared for line in under(self.choices.of(name), [Line(f"{name} = {state}")])]
 
     def step(self, value: Value, state: Running, lowering: Lowering) -> list[Line]:
         node = value.node
         assert isinstance(node, Reduce)
-        lowering.target, lowering.pending = value.name, []
+        lowering.begin(value.name)
+        lowering.path = self.path(state)
         guard = state.masked and self.needs_guard(node, self.other)
         if value in self.pairs.values() and len(state.states) == 2:
             guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
         text = ast.unparse(self.argument(node, lowering, guard))
-        lines = [*lowering.pending, *state.step(text)]
-        lowering.pending = []
-        return lines
+        lowering.put(*state.step(text))
+        return lowering.pending
 
     def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
         """The values of a row that can be computed now; they become known."""
@@ -337,9 +342,18 @@ class _Builder:
         """Whether a loop along a row is as good as the row in registers: its states are one number."""
         return all(len(state.states) == 1 for _, state in self.running(reductions))
 
-    def states(self, reductions: list[Value]) -> tuple[tuple[str, str], ...]:
-        found = [state for _, run in self.running(reductions) for state in run.states]
-        return tuple((state.name, state.dtype) for state in found)
+    def states(self, reductions: list[Value]) -> tuple[tuple[str, str, Path], ...]:
+        found = [(state, self.path(run)) for _, run in self.running(reductions) for state in run.states]
+        return tuple((state.name, state.dtype, path) for state, path in found)
+
+    def path(self, state: Running) -> Path:
+        """Where some states are needed: those of two reductions for either."""
+        names = {value.name for value in self.program.reductions} & set(state.names)
+        return self.choices.of(*(value.name for value in self.program.reductions if value.name in names))
+
+    def each(self, states: list[tuple[Value, Running]], lines: Callable[[Running], Iterable[Line]]) -> list[Line]:
+        """Lines of each of some states, where those are needed."""
+        return [line for _, state in states for line in under(self.path(state), lines(state))]
 
     def partial(self, reductions: list[Value]) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
@@ -348,14 +362,17 @@ class _Builder:
         before = self.before(reductions, known, lowering)
         walks = self.walks([reductions], known, lowering)
         walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
-        merges = [line for _, state in self.running(reductions) for line in (*state.lanes, *state.merge)]
+        running_ = self.running(reductions)
+        merges = self.each(running_, lambda state: (*state.lanes, *state.merge))
         if mentions(merges, "n_cols"):
             merges = [Line("length = end - first"), *map(_of_part, merges)]
-        states = [name for _, state in self.running(reductions) for name in state.names]
+        states = [name for _, state in running_ for name in state.names]
         walk_ = replace(walks[0], after=tuple(merges))
-        stores = [
-            Line(f"tl.store({name}_part_ptr + rows * n_splits + split, {name}, mask=row_mask)") for name in states
-        ]
+        to = "_part_ptr + rows * n_splits + split"
+        stores = self.each(
+            running_,
+            lambda state: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name in state.names],
+        )
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
@@ -371,14 +388,13 @@ class _Builder:
         lowering = self.lowering(True)
         running_ = self.running(reductions)
         states = [state for _, run in running_ for state in run.states]
-        reads = [
-            Line(
-                f"{s.name} = tl.load({s.name}_part_ptr + rows * n_splits + splits, mask=tile_mask, other={s.identity})"
-            )
-            for s in states
-        ]
+        at = "_part_ptr + rows * n_splits + splits, mask=tile_mask"
+        reads = self.each(
+            running_,
+            lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
+        )
         known = {value.name for value in reductions}
-        after = [line for _, state in running_ for line in (*state.parts, *state.merge, *state.finish)]
+        after = self.each(running_, lambda state: (*state.parts, *state.merge, *state.finish))
         after += self.shared_means(reductions)
         others = tuple(value for value in self.op.values if value not in reductions)
         values = needed(others, [r.output.name for r in self.op.results])

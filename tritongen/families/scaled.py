@@ -9,8 +9,10 @@ import ast
 from dataclasses import dataclass, replace
 
 from ..assemble import Assembler
+from ..choices import Choices
 from ..ir import Node, Op
-from ..lower import Compute, Line, Lowering, compute_of
+from ..lines import Line
+from ..lower import Compute, Lowering, compute_of
 from ..space import Space, row_space
 from ..structure import Program
 from ..tile import Tile
@@ -55,7 +57,7 @@ def plan_scaled(program: ScaledProgram) -> ScaledKernel:
     store = Line(f"tl.store({address}, {scaled}, mask=tile_mask)", stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"{rows.name} times {factors.name}, in place; rows whose {factors.name} is 1 are left alone."
-    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions)
+    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))
     kernel = assembler.kernel("kernel", doc, setup, [], (walk,), [], lowering)
     arguments = (*kernel.arguments, Argument("split_cols", "split_cols"))
     return ScaledKernel(space, compute, replace(kernel, arguments=arguments))

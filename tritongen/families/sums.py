@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from ..accumulate import lane
 from ..assemble import param_casts
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
-from ..lower import Compute, Line, Lowering
+from ..lines import Line, nested, under
+from ..lower import Compute, Lowering
 from ..names import shown
 from ..space import Space
 from ..spec import Input
@@ -151,7 +152,11 @@ class _Sums:
 
     def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
         """The loads of some values that step along rows or do not, and along columns or not."""
-        return [line for tensor in self.read(values, rows, cols) for line in self.tile.load_lines(tensor, policy)]
+        return [
+            line
+            for tensor in self.read(values, rows, cols)
+            for line in under(self.builder.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
+        ]
 
     def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
         """The inputs that some values are of and that step along rows or do not, and along columns or not."""
@@ -193,26 +198,33 @@ class _Sums:
         return lines + self.sums(waiting, whole)
 
     def sums(self, values: list[Value], whole: bool) -> list[Line]:
-        lines, texts = list[Line](), list[str]()
-        for value in values:
-            assert isinstance(value.node, Reduce)
-            self.lowering.target, self.lowering.pending = value.name, []
-            guard = self.builder.needs_guard(value.node, self.builder.other)
-            texts.append(ast.unparse(self.builder.argument(value.node, self.lowering, guard)))
-            lines += self.lowering.pending
-            self.lowering.pending = []
-        names = [value.name for value in values]
-        for place in range(0, len(names) - 1, 2):
-            both = slice(place, place + 2)
-            lines.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
-        if len(names) % 2:
-            lines.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
-        return [*lines, *(self.means(values) if whole else ())]
+        """The sums that are needed under the same conditions, two at a time."""
+        lines: list[Line] = []
+        paths = {value.name: self.builder.choices.of(value.name) for value in values}
+        for path in dict.fromkeys(paths.values()):
+            alike = [value for value in values if paths[value.name] == path]
+            texts: list[str] = []
+            for value in alike:
+                assert isinstance(value.node, Reduce)
+                self.lowering.begin(value.name)
+                guard = self.builder.needs_guard(value.node, self.builder.other)
+                texts.append(ast.unparse(self.builder.argument(value.node, self.lowering, guard)))
+                lines += self.lowering.pending
+            names = [value.name for value in alike]
+            sums: list[Line] = []
+            for place in range(0, len(names) - 1, 2):
+                both = slice(place, place + 2)
+                sums.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
+            if len(names) % 2:
+                sums.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
+            lines += [*under(path, sums), *(self.means(alike) if whole else ())]
+        return lines
 
     def means(self, values: list[Value]) -> list[Line]:
         """What turns sums into means, where those are wanted."""
         means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
-        return [Line(f"{name} = {name} / n_cols") for name in means]
+        paths = map(self.builder.choices.of, means)
+        return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
 
     def shares(self, program: str) -> list[Line]:
         """The stores of a program's shares of the sums."""
@@ -229,15 +241,16 @@ class _Sums:
         self,
         suffix: str,
         doc: str,
-        before: list[Line],
-        inside: list[Line],
-        after: list[Line],
+        before: Sequence[Line],
+        inside: Sequence[Line],
+        after: Sequence[Line],
         ahead: Sequence[Line] = (),
         following: Sequence[Line] = (),
         slots: tuple[str, ...] = (),
         reads: tuple[str, ...] = (),
     ) -> SumsKernel:
         """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
+        before, ahead, following, inside, after = map(nested, (before, ahead, following, inside, after))
         lines = [*before, *ahead, *following, *inside, *after]
         setup = self.assembler.bases(self.op.results)
         kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
@@ -343,13 +356,12 @@ def _is_sum(value: Value) -> bool:
 
 def _added(builder: _Builder, value: Value, lowering: Lowering) -> list[Line]:
     """Takes a tile into a sum, where the sum is asked for."""
-    lowering.target, lowering.pending = value.name, []
+    lowering.begin(value.name)
     text = ast.unparse(lowering.expression(value.node))
     rows = tuple(axis for axis in builder.space.row_axes)
     if _beyond(builder.op, value.node, rows) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
-    lines = [*lowering.pending, Line(f"{value.name} += {text}")]
-    lowering.pending = []
+    lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
     guard = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
     return [guard, *(Line(f"    {line.text}", line.comment) for line in lines)]
 
