@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
+if DEVICE == "cpu" and "NO_INTERPRETER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton  # noqa: E402
@@ -156,42 +157,61 @@ def test_nothing_is_saved_for_what_is_not_chosen(modules: dict[str, Any]) -> Non
 
 
 COMPILED = """
-import importlib, itertools, sys
-import triton
-import triton.language as tl
+import importlib, json, sys
+from pathlib import Path
+import pytest, torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-sys.path.insert(0, sys.argv[1])
-kernels = importlib.import_module("choice_of_row.kernels")
-for name, kind in itertools.product(sys.argv[2:], ("max", "mean", "none")):
-    kernel = getattr(kernels, name)
-    signature, constants = {}, {"kind": kind, "COMPUTE": tl.float32, "INDEX": tl.int32, "BLOCK_M": 4, "BLOCK_N": 64}
-    for argument in kernel.arg_names:
-        signature[argument] = "constexpr" if argument in constants else "*fp32" if argument.endswith("_ptr") else "i32"
-    if kind != "max":  # What is not saved.
-        signature["y_max_ptr"] = "constexpr"
-        constants["y_max_ptr"] = None
-    constexprs = {(kernel.arg_names.index(argument),): value for argument, value in constants.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
+sys.path[:0] = sys.argv[1:3]
+import test_choices
+
+def compile(key, kernel, grid, config, tensors, sizes=(), params=(), **options):
+    constants = {name: options[name] for name in kernel.arg_names if name in options}
+    constants |= {name: value for name, value in (config.kwargs if config else {}).items() if name in kernel.arg_names}
+    given = dict(zip(kernel.arg_names, (*tensors, *sizes, *params)))
+    constants |= {name: None for name, value in given.items() if value is None}
+    kinds = {name: "*fp32" if isinstance(value, torch.Tensor) else "i32" for name, value in given.items()}
+    signature = {name: "constexpr" if name in constants else kinds[name] for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-    print(name, kind, compiled.asm["ttir"].count('"tt.reduce"'))
+    found.append((kernel.__name__, compiled.asm["ttir"].count('"tt.reduce"')))
+
+for name, several in test_choices.PARAMS.items():
+    module = importlib.import_module(name)
+    importlib.import_module(f"{name}._runtime.launch").run = compile
+    for chosen in several:
+        for kernel in ("registers", "loop", "split"):
+            with pytest.MonkeyPatch.context() as patch:
+                test_choices.way(module, kernel, patch)
+                leaves = [one.requires_grad_() for one in test_choices.drawn(name, torch.float32)]
+                found = []
+                getattr(module, name)(*leaves, **chosen).sum().backward()
+            print(json.dumps([name, *chosen.values(), kernel, found]))
 """
 
 
 def test_one_word_has_no_reduction_of_another(tmp_path: Path) -> None:
-    """In what Triton compiles for Hopper: one of the forward, those of the backward, and none without a choice."""
-    written("choice_of_row", tmp_path)
-    names = [f"choice_of_row_{word}kernel" for word in ("", "loop_", "backward_", "backward_loop_")]
+    """In what Triton compiles for Hopper, of each kernel that a forward and its backward launch."""
+    for name in KINDS:
+        written(name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILED, str(tmp_path), *names]
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent.parent), "NO_INTERPRETER": "1"}
+    command = [sys.executable, "-c", COMPILED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [line.split() for line in done.stdout.splitlines()]
-    counts = {(name, kind): int(count) for name, kind, count in found}
-    assert {name: [counts[name, kind] for kind in ("max", "mean", "none")] for name in names} == {
-        "choice_of_row_kernel": [1, 1, 0],
-        "choice_of_row_loop_kernel": [1, 1, 0],
-        "choice_of_row_backward_kernel": [2, 1, 0],
-        "choice_of_row_backward_loop_kernel": [2, 1, 0],
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == 3 * len(CALLS)
+    counts = {
+        (kind, way): [count for _, count in found] for _, kind, way, found in told[: 3 * len(KINDS["choice_of_row"])]
+    }
+    # Of the gradient of a maximum two: of what ties share, and of how many they are.
+    per_word = {"max": [1, 2], "mean": [1, 1], "none": [0, 0]}
+    assert counts == {(kind, way): per_word[kind] for kind in per_word for way in ("registers", "loop", "split")}
+    forward = {(kind, weighted): found[0][1] for _, kind, weighted, way, found in told[9:] if way == "registers"}
+    assert forward == {
+        (kind, weighted): count + weighted
+        for kind, count in {"max": 1, "norm": 2, "lse": 2, "sum": 1}.items()
+        for weighted in (True, False)
     }
