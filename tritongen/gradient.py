@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from .algebra import ZERO, Algebra, Term, factors, position, terms
+from .algebra import ZERO, Algebra, position
 from .diagnostics import Mistake, Mistakes
 from .functions import FUNCTIONS
 from .ir import (
@@ -41,6 +41,7 @@ from .shifts import only_shifts
 from .spec import FLOATS, AxisTerm, Grad, Input, Output, TensorType
 from .spell import spelled
 from .structure import name_reductions, references
+from .summed_last import summed_last
 
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
@@ -160,47 +161,14 @@ class _Reverse:
                 self.mistakes.append(self.flat(name))
         if self.mistakes:
             raise Mistakes(*self.mistakes)
+        rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
-            found[name] = self.algebra.plain("neg", twin) if twin is not None else self.summed_last(node)
+            found[name] = self.algebra.plain("neg", twin) if twin is not None else summed_last(node, self.algebra, rows)
         return found
-
-    def summed_last(self, node: Node) -> Node:
-        """The node with sums of what is chosen in place of choices of sums, where those are along axes of their own.
-
-        A kernel adds to such sums while it maps rows, and adds nothing where there is nothing to add.
-        """
-        rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
-        overs = {part.over for part in _outside_sums(node) if isinstance(part, Reduce)} - rows
-        chosen = any(True for part in _outside_sums(node) if isinstance(part, Choose))
-        if not chosen or len(overs) != 1:
-            return node
-        (over,) = overs
-        summand = self.summand(node, over)
-        return node if summand is None else self.algebra.reduce_sum(summand, over)
-
-    def summand(self, node: Node, over: tuple[str, ...]) -> Node | None:
-        """What a node is the sum of along some axes, if it is one."""
-        match node:
-            case Reduce(kind="sum", arg=arg) if node.over == over:
-                return arg
-            case Choose(condition=condition, then=then, other=other):
-                one, two = (side if side == ZERO else self.summand(side, over) for side in (then, other))
-                return None if one is None or two is None else self.algebra.choose(condition, one, two)
-        found: list[Node] = []
-        for term in terms(node):
-            sums = [part for part in term.factors if any(isinstance(n, Reduce) for n in _outside_sums(part))]
-            if sums == [node] or [term.factors[part] for part in sums] != [1]:
-                return None
-            summand = self.summand(sums[0], over)
-            if summand is None:
-                return None
-            rest = {part: power for part, power in term.factors.items() if part != sums[0]}
-            found.append(self.algebra.product(factors(summand) * Term(term.coefficient, rest)))
-        return self.algebra.add(*found)
 
     def named(self, node: Node) -> Node:
         """The node with the lines of the forward for what they define."""
@@ -530,13 +498,6 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
 def _may_be_zero(node: Node) -> bool:
     """Whether a node is a choice by the params of which a side is zero."""
     return isinstance(node, Choose) and any(side == ZERO or _may_be_zero(side) for side in (node.then, node.other))
-
-
-def _outside_sums(node: Node) -> Iterator[Node]:
-    """A node and what it is made of, down to its reductions."""
-    yield node
-    for child in () if isinstance(node, Reduce) else children(node):
-        yield from _outside_sums(child)
 
 
 def _is_square(node: Call) -> bool:
