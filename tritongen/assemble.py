@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from .accumulate import functions_in
-from .choices import Choices
+from .choices import Choices, condition
 from .ir import Op, Result, Value
 from .lines import Line, condition_text, nested, shared_path, under
 from .lower import Compute, Lowering
@@ -54,7 +54,8 @@ class Assembler:
         return [line for result in results for line in self.store(result)]
 
     def store(self, result: Result) -> list[Line]:
-        return self.tile.store_lines(result, stored(self.tile.op, result))
+        lines = self.tile.store_lines(result, stored(self.tile.op, result))
+        return lines if result.when else under(condition(result.paths), lines)
 
     def kernel(
         self,

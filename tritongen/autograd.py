@@ -15,6 +15,7 @@ from .families.scaled import ScaledProgram
 from .families.sums import SumsProgram
 from .family_module import module_of
 from .host_checks import IS_FAKE, returned_types
+from .ir import ALWAYS
 from .launch import Table, Traffic, matmul_tables, row_tables
 from .modules import Around, Module, formula
 from .product_tables import tables_of
@@ -67,7 +68,7 @@ def autograd_module(backward: Backward, spec: Spec) -> tuple[Module, tuple[Modul
 
 def _always_saving(program: Program) -> Program:
     """The forward of which what is saved is a result like the others: what torch registers has no fewer at times."""
-    results = tuple(replace(result, when="") for result in program.op.results)
+    results = tuple(replace(result, when="", paths=ALWAYS) for result in program.op.results)
     return replace(program, op=replace(program.op, results=results))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .choices import Choices
 from .diagnostics import Mistake, Mistakes
 from .families.scaled import ScaledProgram
 from .families.sums import SumsProgram, recognise_sums, statistics
 from .gradient import Gradient, grouping
 from .host import Host
 from .host_checks import tuple_text
-from .ir import Dtype, Index, Load, Node, Op, Reduce, Ref, Result, Size, Value, walk
+from .ir import ALWAYS, Dtype, Index, Load, Node, Op, Path, Reduce, Ref, Result, Size, Value, walk
 from .names import shown
 from .space import map_space, row_space
 from .spec import BATCH, AxisTerm, Input, Output, TensorType, plain_shape, told_in_order, untold
@@ -80,6 +81,14 @@ class Planner:
         self.gradient, self.op, self.rows = gradient, gradient.op, rows
         self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
+        self.paths = self.paths_of_saved()
+
+    def paths_of_saved(self) -> dict[str, tuple[Path, ...]]:
+        """Of what the forward saves for each row, where the gradient reads it, if that is not always."""
+        choices = Choices(self.op)
+        saved = [self.ordered(self.op.input(own)) for own, _ in self.gradient.saved]
+        paths = {t.name: choices.reading_paths(t.name, self.op.values) for t in saved if t.type.axes == self.rows}
+        return {name: found for name, found in paths.items() if found != ALWAYS}
 
     def plan(self) -> tuple[tuple[Part, ...], dict[str, str]]:
         """The parts, and the gradients as the host spells them."""
@@ -161,7 +170,9 @@ class Planner:
         """The operator of some results alone."""
         op = restricted(self.op, results, "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
-        return replace(op, inputs=tuple(self.ordered(t) if t.name in saved else t for t in op.inputs))
+        inputs = tuple(self.ordered(t) if t.name in saved else t for t in op.inputs)
+        inputs = tuple(replace(t, default=0.0) if t.name in self.paths else t for t in inputs)
+        return replace(op, inputs=inputs, chosen=frozenset(t.name for t in inputs if t.name in self.paths))
 
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
@@ -200,12 +211,14 @@ class Planner:
         reduced = statistics(program, f"{op.name}_rows")
         if reduced is None:
             return Part(program, shapes, dtypes)
+        choices = Choices(program.op)
         found = [
             Result(
                 Output(v.name),
                 Ref(v.name, v.node.axes, v.node.dtype),
                 tuple(a for a in rows if a in v.node.axes),
                 Dtype("float", (), "compute"),
+                paths=choices.paths[v.name],
             )
             for v in program.reductions
         ]
@@ -225,7 +238,8 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            results = (*results, Result(output, ref, tensor.type.axes, Dtype("float", (), "compute"), when=SAVES))
+            dtype, paths = Dtype("float", (), "compute"), self.paths.get(own, ALWAYS)
+            results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
         return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))

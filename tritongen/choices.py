@@ -41,8 +41,10 @@ class Choices:
 
     def reading(self, name: str, values: Iterable[Value]) -> Path:
         """What has to hold for some values to read an input."""
-        if not self.is_decided:
-            return ()
+        return condition(self.reading_paths(name, values)) if self.is_decided else ()
+
+    def reading_paths(self, name: str, values: Iterable[Value]) -> tuple[Path, ...]:
+        """The paths on which some values read an input."""
         found = [
             both
             for value in values
@@ -51,7 +53,7 @@ class Choices:
             for way in self.paths.get(value.name, ALWAYS)
             if (both := _joined(way, path)) is not None
         ]
-        return condition(simplified(found))
+        return tuple(simplified(found))
 
     def alike(self, one: Value, other: Value) -> bool:
         """Whether two values are needed under the same conditions."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from .algebra import ZERO, Algebra, position
@@ -19,6 +20,7 @@ from .ir import (
     Load,
     Node,
     Op,
+    Path,
     Reduce,
     Ref,
     Result,
@@ -39,6 +41,7 @@ from .shifts import only_shifts
 from .spec import FLOATS, AxisTerm, Grad, Input, Output, TensorType
 from .spell import spelled
 from .structure import name_reductions, references
+from .summed_last import summed_last
 
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
@@ -97,6 +100,7 @@ class _Reverse:
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
         self.line = ""
+        self.path: Path = ()
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
 
     def fresh(self, name: str) -> str:
@@ -151,20 +155,19 @@ class _Reverse:
             if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
                 self.line = self.line_of(value)
                 g = self.algebra.add(*self.flowing[value.name])
-                if value.source:
-                    self.hints.setdefault(g, f"d{value.name}")
                 self.push(value.node, g, value)
         for name in self.grad.wrt:
             if name not in self.flowing and not self.mistakes:
                 self.mistakes.append(self.flat(name))
         if self.mistakes:
             raise Mistakes(*self.mistakes)
+        rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
-            found[name] = self.algebra.plain("neg", twin) if twin is not None else node
+            found[name] = self.algebra.plain("neg", twin) if twin is not None else summed_last(node, self.algebra, rows)
         return found
 
     def named(self, node: Node) -> Node:
@@ -194,13 +197,29 @@ class _Reverse:
         return Mistake("TG604", message, place, 0, len(name), hint)
 
     def flow(self, name: str, node: Node) -> None:
+        """What a gradient gets where the path is taken that leads here."""
         if node != ZERO:
+            for condition, holds in reversed(self.path):
+                node = self.algebra.choose(condition, *((node, ZERO) if holds else (ZERO, node)))
             self.flowing.setdefault(name, []).append(node)
 
     def push(self, node: Node, g: Node, value: Value | None = None) -> None:
-        """Take the gradient of the results by a node to what it is made of."""
+        """Take the gradient of the results by a node to what it is made of.
+
+        Of a choice that may be zero each side goes on by itself: what is made of it, reductions above all, is left out
+        where that is not chosen.
+        """
         if g == ZERO or not self.is_active(node):
             return
+        if _may_be_zero(g):
+            assert isinstance(g, Choose)
+            for side, holds in ((g.then, True), (g.other, False)):
+                with self.under(g.condition, holds) as is_taken:
+                    if is_taken:
+                        self.push(node, side, value)
+            return
+        if value is not None and value.source:
+            self.hints.setdefault(g, f"d{value.name}")
         match node:
             case Load(name=name, at=()):
                 self.flow(name, g)
@@ -211,14 +230,25 @@ class _Reverse:
             case Cast(arg=arg):
                 self.push(arg, g)
             case Choose(condition=condition, then=then, other=other):
-                self.to(then, node, self.algebra.choose(condition, g, ZERO))
-                self.to(other, node, self.algebra.choose(condition, ZERO, g))
+                for side, holds in ((then, True), (other, False)):
+                    with self.under(condition, holds) as is_taken:
+                        if is_taken:
+                            self.to(side, node, g)
             case Reduce():
                 self.through_reduction(node, g, value)
             case Call():
                 self.through_call(node, g, value)
             case Scan():
                 self.refuse("TG602", f"a gradient through {node.kind}, which no kernel family of this version plans")
+
+    @contextmanager
+    def under(self, condition: Node, holds: bool) -> Iterator[bool]:
+        """What flows does so where a condition holds, or does not. Yields whether that may be."""
+        path = self.path
+        if (condition, holds) not in path:
+            self.path = (*path, (condition, holds))
+        yield (condition, not holds) not in path
+        self.path = path
 
     def to(self, arg: Node, node: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that only the node has."""
@@ -464,6 +494,11 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
             if a and b:
                 return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
     return None
+
+
+def _may_be_zero(node: Node) -> bool:
+    """Whether a node is a choice by the params of which a side is zero."""
+    return isinstance(node, Choose) and any(side == ZERO or _may_be_zero(side) for side in (node.then, node.other))
 
 
 def _is_square(node: Call) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .choices import condition
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 from .ir import Dtype, Result
+from .lines import condition_operand
 from .literals import literal, prose, word
 from .names import public
 from .space import Dim
@@ -47,7 +49,8 @@ class Host(Checks):
 
     def condition(self, result: Result) -> str:
         """Where a result is made that is not always."""
-        return result.when
+        path = condition(result.paths)
+        return f"{result.when} and {condition_operand(path)}" if path else result.when
 
     def allocates_wide(self) -> bool:
         """Whether a result is in the dtype of the computation, which so has to be known first."""

@@ -187,7 +187,7 @@ class Op:
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
     `precision` is that of matrix products of float32. `by_row` are tensors of ours that have one number
-    a row, in the order of the rows.
+    a row, in the order of the rows. `chosen` are optional inputs that are there wherever what reads them is chosen.
     """
 
     name: str
@@ -200,6 +200,7 @@ class Op:
     sizes: tuple[tuple[str, int], ...] = ()
     precision: str = "ieee"
     by_row: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
 
     def value(self, name: str) -> Value:
         return next(value for value in self.values if value.name == name)

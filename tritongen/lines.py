@@ -73,7 +73,12 @@ def _tree(test: Node, holds: bool = True) -> ast.expr:
         case Call(function="logical_and" | "logical_or" as function, args=args):
             # Of the opposite, each part is the opposite.
             joins = ast.And() if (function == "logical_and") == holds else ast.Or()
-            return ast.BoolOp(joins, [_tree(arg, holds) for arg in args])
+            trees = [_tree(arg, holds) for arg in args]
+            alike = [
+                tree.values if isinstance(tree, ast.BoolOp) and type(tree.op) is type(joins) else [tree]
+                for tree in trees
+            ]
+            return ast.BoolOp(joins, [one for several in alike for one in several])
     raise AssertionError(f"no condition on params: {test}")
 
 

@@ -112,7 +112,7 @@ class Tile:
     def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
         mine = self.tensor(tensor)
         text = self.raw(tensor, tensor.name, policy).text.removeprefix(f"{tensor.name} = ") + self.widen(tensor)
-        if mine.optional:
+        if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
 

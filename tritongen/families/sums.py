@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..accumulate import lane
 from ..assemble import param_casts
+from ..choices import Choices
 from ..ir import Load, Node, Op, Reduce, Ref, Value, walk
 from ..lines import Line, nested, under
 from ..lower import Compute, Lowering
@@ -103,8 +104,10 @@ def statistics(program: SumsProgram, name: str) -> Op | None:
     found = tuple(needed(program.op.values, [value.name for value in values]))
     nodes = [node for value in found for node in walk(value.node)]
     read = {node.name for node in nodes if isinstance(node, Load)}
-    params = {getattr(node, "name", "") for node in nodes}
     op = program.op
+    paths = [path for value in values for path in Choices(op).paths[value.name]]
+    tests = [node for path in paths for test, _ in path for node in walk(test)]
+    params = {getattr(node, "name", "") for node in (*nodes, *tests)}
     return replace(
         op,
         name=name,
