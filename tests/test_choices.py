@@ -156,6 +156,24 @@ def test_nothing_is_saved_for_what_is_not_chosen(modules: dict[str, Any]) -> Non
             assert len(saved) == count + 2 * weighted, (kind, weighted)
 
 
+@pytest.mark.parametrize("kind", KINDS["choice_of_row"])
+def test_torch_func_takes_what_is_not_saved(kind: str, modules: dict[str, Any]) -> None:
+    """By itself, under vmap, and the gradient of each of a batch."""
+    function = modules["choice_of_row"].choice_of_row
+    x = torch.rand(3, 9, dtype=torch.float64, device=DEVICE)
+    weight = torch.arange(9, dtype=torch.float64, device=DEVICE)
+
+    def ours(row: torch.Tensor) -> torch.Tensor:
+        return (function(row, kind=kind) * weight).sum()
+
+    def theirs(row: torch.Tensor) -> torch.Tensor:
+        return (expected("choice_of_row", [row], {"kind": kind}) * weight).sum()
+
+    torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
+    torch.testing.assert_close(torch.func.grad(ours)(x), torch.func.grad(theirs)(x))
+    torch.testing.assert_close(torch.vmap(torch.func.grad(ours))(x), torch.vmap(torch.func.grad(theirs))(x))
+
+
 COMPILED = """
 import importlib, json, sys
 from pathlib import Path

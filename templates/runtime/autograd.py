@@ -59,7 +59,9 @@ def over_batch(
             missing = leading + 1 + count - moved[place].ndim
             moved[place] = moved[place][(slice(None), *[None] * missing)]
     results = call(*moved)
-    return results, (0,) * len(results) if isinstance(results, tuple) else 0
+    if isinstance(results, tuple):
+        return results, tuple(None if one is None else 0 for one in results)
+    return results, 0
 
 
 class Once(torch.autograd.Function):
@@ -163,8 +165,8 @@ def _transformed(operator):
             operator.setup_context(ctx, inputs, output)
             if isinstance(output, tuple):
                 own = [output[n] for n in operator.constant]
-                constant = [*own, *output[operator.n_results :]]
-                ctx.mark_non_differentiable(*constant)
+                saved = (one for one in output[operator.n_results :] if one is not None)
+                ctx.mark_non_differentiable(*own, *saved)
 
         @staticmethod
         def backward(ctx, *grads):
