@@ -43,7 +43,8 @@ def runtime_module(name: str) -> ModuleType:
 
 def runtime_of(operator: ModuleType, name: str) -> ModuleType:
     """A module of the runtime that an operator's package has in it or beside it."""
-    home = operator.__name__ if (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir() else operator.__name__.rpartition(".")[0]
+    inside = (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir()
+    home = operator.__name__ if inside else operator.__name__.rpartition(".")[0]
     return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
 
 
