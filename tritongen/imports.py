@@ -10,6 +10,7 @@ import functools
 import os
 from collections.abc import Iterable, Mapping
 
+from .names import shown
 from .resources import read_text, templates_dir
 from .scoping import undefined_names
 
@@ -107,4 +108,4 @@ def _dots(source: str) -> int:
 
 def _case(name: str) -> tuple[bool, str]:
     """isort's order: constants, classes, then the rest."""
-    return (not name.isupper(), name)
+    return (not shown(name).isupper(), shown(name))
