@@ -88,7 +88,7 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
         joined = [f"from {source} import {', '.join(names)}" for source, names in others]
         block = [*plain, *joined]
         if group == _PROJECT:
-            block.sort(key=lambda line: (-_dots(line.removeprefix("from ")), line))
+            block.sort(key=lambda line: (-_dots(line.removeprefix("from ")), shown(line)))
         blocks.append(block)
     return tuple(line for n, block in enumerate(blocks) for line in ([""] if n else []) + block)
 

@@ -56,7 +56,7 @@ class SumsModule(Common):
                 for name in self.sums
             ],
             "launch_whole": self.launch_sums(plan.whole.kernel, "(n_programs,)") if plan.whole else [],
-            "launch_tiles": self.launch_sums(tiles, "(n_programs, n_tiles)"),
+            "launch_tiles": self.launch_sums(tiles, "(n_programs, n_tiles)", name="tile_grid"),
             "finish_name": finish,
             "finish_signature": ", ".join(pointers),
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
@@ -72,10 +72,10 @@ class SumsModule(Common):
             kinds.add("shared")
         return Module(self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
 
-    def launch_sums(self, kernel: Kernel, grid: str, options: str = "") -> list[str]:
+    def launch_sums(self, kernel: Kernel, grid: str, options: str = "", name: str = "grid") -> list[str]:
         """A launch, with sizes of its own where not those of the tiles, which read less than whole rows."""
         same = self.sizes(kernel) == self.sizes(self.plan.tiles.kernel)
-        return self.launch(kernel, grid, options=options, sizes="sizes" if same else "")
+        return self.launch(kernel, grid, options=options, name=name, sizes="sizes" if same else "")
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
