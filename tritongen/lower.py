@@ -7,8 +7,7 @@ Tiles are two-dimensional throughout: a value that varies along rows is [BLOCK_M
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +38,7 @@ from .lines import Line, condition_tree, is_condition, under
 from .names import shown
 from .number_types import NumberTypes
 from .spec import Input
+from .trees import literal, method, nonzero, parse, substitute
 
 LONGEST = 100  # characters of a comment
 
@@ -224,7 +224,7 @@ class Lowering:
     def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
         inner = self.expression(arg)
         if dtype.kind == "bool":
-            return inner if arg.dtype.kind == "bool" else _binary(inner, ast.NotEq(), ast.Constant(0))
+            return inner if arg.dtype.kind == "bool" else nonzero(inner)
         if not arg.axes and isinstance(arg, Constant | Scalar):
             return inner
         leaf = dtype.of[0]
@@ -305,7 +305,7 @@ class Lowering:
         value = self.expression(node)
         has = node.dtype.kind
         if row.accepts == "bool" or (row.accepts == "where" and first):
-            return value if has == "bool" else _binary(value, ast.NotEq(), ast.Constant(0))
+            return value if has == "bool" else nonzero(value)
         if to == INT64 and has == "bool" and node.axes:
             return method(value, "to", parse("tl.int64"))
         becomes_float = row.accepts == "float" or (has == "int" and row.result == "float")
@@ -356,46 +356,11 @@ def _name(tensor: Input) -> str:
     return tensor.name
 
 
-def parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def literal(value: float | int | bool | str | None) -> ast.expr:
-    if isinstance(value, float) and not math.isfinite(value):
-        return parse(f'float("{value}")')
-    return ast.Constant(value)
-
-
-def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
-    return ast.Call(ast.Attribute(value, name), list(args), [])
-
-
 def widen(value: ast.expr, node: Node) -> ast.expr:
     """A value as int64. Lengths may be numbers that are known when the kernel is compiled."""
     if node.axes:
         return method(value, "to", parse("tl.int64"))
     return parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
-
-
-def _binary(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
-    return ast.Compare(left, [op], [right])
-
-
-class _Substitution(ast.NodeTransformer):
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.names.get(node.id, node)
-
-    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
-        return ast.keyword(node.arg, self.visit(node.value))
-
-
-def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
-    result = _Substitution(names).visit(template)
-    assert isinstance(result, ast.expr)
-    return result
 
 
 def load_default(tensor: Input) -> str:

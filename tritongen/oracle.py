@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from .functions import FUNCTIONS
 from .ir import Op, Result
 from .literals import literal
-from .lower import substitute
 from .names import public, shown
 from .reductions import REDUCTIONS
 from .spec import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
 from .syntax import Text
+from .trees import substitute
 
 
 def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ import ast
 
 from .functions import FUNCTIONS, OPERATORS
 from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, Size
-from .lower import literal
 from .syntax import SYMBOLS
+from .trees import literal
 
 _OF_SYMBOL = {symbol: kind for kind, symbol in SYMBOLS.items()}
 _OPERATOR = {

@@ -11,10 +11,11 @@ from .integers import Integers, bounds_of_dtypes, inside, operands
 from .ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
 from .lines import Line
 from .literals import code_of
-from .lower import Compute, Lowering, if_given, load_default, parse
+from .lower import Compute, Lowering, if_given, load_default
 from .names import shown
 from .space import Dim, Space
 from .spec import BATCH, FLOAT8S, Input
+from .trees import parse
 
 
 @dataclass(frozen=True, slots=True)

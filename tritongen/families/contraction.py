@@ -17,10 +17,11 @@ from ..choices import Choices
 from ..contractions import Contraction, Product
 from ..ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
 from ..lines import Line, nested
-from ..lower import Compute, Lowering, compute_of, parse, substitute
+from ..lower import Compute, Lowering, compute_of
 from ..spec import BATCH, FLOAT8S
 from ..structure import Program, references
 from ..tile import Tensor, loads, mentions, needed
+from ..trees import parse, substitute
 from ..triangles import kept_where
 from ..views import Argument, Kernel
 from .copies import HALVES, TURNS, copied, take_turns, turns

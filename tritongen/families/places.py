@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from ..contractions import Contraction
 from ..ir import Op
 from ..lines import Line
-from ..lower import Compute, if_given, load_default, parse
+from ..lower import Compute, if_given, load_default
 from ..spec import BATCH, FLOAT8S, FLOATS, Input
 from ..tile import Tensor, meets_tensors, widen_float8
+from ..trees import parse
 from .operands import Operand
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}

@@ -24,10 +24,11 @@ from ..exponentials import exp_pairs, takes_finite, tells_of_nan
 from ..ir import Load, Node, Path, Reduce, Value
 from ..lines import Line, under
 from ..literals import replaced
-from ..lower import Compute, Lowering, compute_of, parse, substitute
+from ..lower import Compute, Lowering, compute_of
 from ..space import Space, row_space
 from ..structure import Program, references
 from ..tile import Tile, loads, mentions, needed
+from ..trees import parse, substitute
 from ..views import Argument, Kernel, Pass
 
 

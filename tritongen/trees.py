@@ -1,0 +1,42 @@
+"""Small pieces of Python `ast`, of which lowered expressions and unparsed math are put together."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+
+
+def parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def literal(value: float | int | bool | str | None) -> ast.expr:
+    if isinstance(value, float) and not math.isfinite(value):
+        return parse(f'float("{value}")')
+    return ast.Constant(value)
+
+
+def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(value, name), list(args), [])
+
+
+def nonzero(value: ast.expr) -> ast.expr:
+    return ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
+
+
+class _Substitution(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, ast.expr]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.names.get(node.id, node)
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        return ast.keyword(node.arg, self.visit(node.value))
+
+
+def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
+    result = _Substitution(names).visit(template)
+    assert isinstance(result, ast.expr)
+    return result
