@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.diagnostics import Mistake, Mistakes, locate
+from tritongen.diagnostics import Mistake, Mistakes
+from tritongen.locate import locate
 from tritongen.model import examine
 from tritongen.read import BadToml, read_spec
 from tritongen.schema import schema

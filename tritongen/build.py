@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .diagnostics import Diagnostic, Mistake, Rejected, in_order, locate
+from .diagnostics import Diagnostic, Mistake, Rejected, in_order
 from .resources import digest, in_checkout, read_text
 from .runtime import SOURCE, compare_runtime, package_files
 from .settings import Project, Settings, Source, find_projects, shown_path, stamp_of
@@ -281,6 +281,8 @@ _OWN = "every op has a folder of its own: give one of the specs another name"
 
 
 def _conflict(one: Rendered, code: str, message: str, hint: str = _OWN) -> Diagnostic:
+    from .locate import locate
+
     mistake = Mistake(code, message, ("op", "name"), 0, len(one.op), hint)
     return locate(one.source.shown, read_text(one.source.path), [mistake])[0]
 

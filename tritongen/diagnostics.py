@@ -70,32 +70,6 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(sorted(set(diagnostics), key=place))
 
 
-def locate(path: str, text: str, mistakes: Iterable[Mistake]) -> tuple[Diagnostic, ...]:
-    """The diagnostics of mistakes in the TOML `text`, each at its line and column."""
-    from .locate import Positions
-
-    positions = Positions(text)
-    return in_order(_located(path, text, mistake, positions.of(mistake)) for mistake in mistakes)
-
-
-def _located(path: str, text: str, mistake: Mistake, span: tuple[int, int]) -> Diagnostic:
-    begin = min(span[0], len(text))
-    start_of_line = text.rfind("\n", 0, begin) + 1
-    end_of_line = text.find("\n", begin)
-    source = text[start_of_line : end_of_line if end_of_line >= 0 else len(text)].rstrip()
-    column = begin - start_of_line
-    return Diagnostic(
-        path=path,
-        line=text.count("\n", 0, begin) + 1,
-        column=column + 1,
-        code=mistake.code,
-        message=mistake.message,
-        hint=mistake.hint,
-        source=source,
-        length=max(1, min(span[1] - begin, len(source) - column)),
-    )
-
-
 def closest(word: str, options: Iterable[str]) -> str:
     """The option that `word` is a misspelling of, or ""."""
     candidates = sorted(set(options))

@@ -7,9 +7,10 @@ TOML: a syntax error carries its own position.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .diagnostics import Mistake
+from .diagnostics import Diagnostic, Mistake, in_order
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -18,6 +19,30 @@ _SCALAR = re.compile(r"[^,\]}\n#]+")
 _ESCAPE = re.compile(r"\\(?:[ \t]*\n\s*|u.{4}|U.{8}|.)", re.DOTALL)
 
 Key = tuple[str, ...]
+
+
+def locate(path: str, text: str, mistakes: Iterable[Mistake]) -> tuple[Diagnostic, ...]:
+    """The diagnostics of mistakes in the TOML `text`, each at its line and column."""
+    positions = Positions(text)
+    return in_order(_located(path, text, mistake, positions.of(mistake)) for mistake in mistakes)
+
+
+def _located(path: str, text: str, mistake: Mistake, span: tuple[int, int]) -> Diagnostic:
+    begin = min(span[0], len(text))
+    start_of_line = text.rfind("\n", 0, begin) + 1
+    end_of_line = text.find("\n", begin)
+    source = text[start_of_line : end_of_line if end_of_line >= 0 else len(text)].rstrip()
+    column = begin - start_of_line
+    return Diagnostic(
+        path=path,
+        line=text.count("\n", 0, begin) + 1,
+        column=column + 1,
+        code=mistake.code,
+        message=mistake.message,
+        hint=mistake.hint,
+        source=source,
+        length=max(1, min(span[1] - begin, len(source) - column)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .diagnostics import Diagnostic, Mistakes, locate
+from .diagnostics import Diagnostic, Mistakes
 from .format import check_black, format_python
+from .locate import locate
 from .read import BadToml, read_spec, syntax_error
 from .resources import digest, read_text, templates_digest
 from .settings import Source, stamp_of

@@ -176,7 +176,7 @@ def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
         values = inner
     mistakes = tuple(_mistakes(values, table))
     if mistakes:
-        from .diagnostics import locate
+        from .locate import locate
 
         raise Rejected(locate(shown, text, mistakes))
     return Settings(
