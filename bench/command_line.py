@@ -20,7 +20,7 @@ from pathlib import Path
 from black import format_str
 from black.mode import Mode, TargetVersion
 
-from tritongen.starters import STARTERS, starter
+from tritongen.project.starters import STARTERS, starter
 
 FORBIDDEN = ("jinja2", "black", "torch", "multiprocessing", "triton", "numpy")
 

@@ -58,9 +58,9 @@ def cases(device: str, registered: str) -> Iterator[tuple[str, Callable[..., Any
 
 
 def write_registered(folder: Path) -> None:
-    from tritongen.compile import generate
-    from tritongen.read import read_spec
-    from tritongen.runtime import runtime_files
+    from tritongen.operator.compile import generate
+    from tritongen.project.runtime import runtime_files
+    from tritongen.spec.read import read_spec
 
     written = {"_runtime": runtime_files()}
     text = (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8")

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from tritongen.cli import cli
-from tritongen.codes import CODES
-from tritongen.function import Arg, Function
-from tritongen.functions import FUNCTIONS, OPERATORS
-from tritongen.reductions import REDUCTIONS
+from tritongen.diagnostics.codes import CODES
+from tritongen.lang.function import Arg, Function
+from tritongen.lang.functions import FUNCTIONS, OPERATORS
+from tritongen.lang.reductions import REDUCTIONS
 
 PAGES = (Path(__file__).parent / "spec.md", Path(__file__).parent.parent / "README.md")
 TAKES = {

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from importing import module_at, runtime_of
 
-from tritongen.read import read_spec
-from tritongen.spec import Input, Param, Spec
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Input, Param, Spec
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from tritongen.compile import generate
-from tritongen.imports import RUNTIME_FOLDER
+from tritongen.emit.imports import RUNTIME_FOLDER
+from tritongen.operator.compile import generate
+from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
-from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
-from tritongen.spec import Spec
+from tritongen.spec.types import Spec
 
 _count = itertools.count()
 

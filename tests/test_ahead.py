@@ -17,9 +17,9 @@ if DEVICE == "cpu":
 
 from importing import built  # noqa: E402
 
-from tritongen.compile import backward_of, generate, program_of  # noqa: E402
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.spec import Grad, Spec  # noqa: E402
+from tritongen.operator.compile import backward_of, generate, program_of  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.types import Grad, Spec  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 

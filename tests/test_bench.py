@@ -21,9 +21,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from tritongen.compile import generate  # noqa: E402
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.runtime import runtime_files  # noqa: E402
+from tritongen.operator.compile import generate  # noqa: E402
+from tritongen.project.runtime import runtime_files  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]

@@ -25,9 +25,9 @@ if DEVICE == "cpu" and "NO_INTERPRETER" not in os.environ:
 import triton  # noqa: E402
 from importing import module_at  # noqa: E402
 
-from tritongen.compile import generate  # noqa: E402
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.runtime import runtime_files  # noqa: E402
+from tritongen.operator.compile import generate  # noqa: E402
+from tritongen.project.runtime import runtime_files  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
 
 SPECS = Path(__file__).parent / "specs"
 KINDS = {"choice_of_row": ("max", "mean", "none"), "choice_of_many": ("max", "norm", "lse", "sum")}

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tritongen import __version__, cli, render
-from tritongen.codes import CODES
-from tritongen.compile import check
-from tritongen.read import read_spec
-from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
-from tritongen.spec import Spec
+from tritongen import __version__, cli
+from tritongen.diagnostics.codes import CODES
+from tritongen.operator.compile import check
+from tritongen.project import render
+from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 ROOT = Path(__file__).parent.parent
 
@@ -199,7 +200,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupted(project: Path) -> None:
     run("init")
     run("new", "other")
-    body = "import signal, time, tritongen.render as r, tritongen.cli as c\n"
+    body = "import signal, time, tritongen.project.render as r, tritongen.cli as c\n"
     # A shell that runs the tests in the background has its children ignore interrupts.
     body += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     body += "def slow(spec, runtime):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
@@ -267,3 +268,12 @@ def test_every_code_is_explained() -> None:
     said = {code for path in sources for code in re.findall(r'"(TG\d{3})"', path.read_text())}
     assert CODES.keys() <= said
     assert not {code for code in said - CODES.keys() if code[2] in "1578"}
+
+
+def test_wheels_have_every_package() -> None:
+    """Setuptools takes the packages that are listed, and a checkout works without a list."""
+    import tomllib
+
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tritongen").rglob("*.py")}
+    assert set(listed) == {".".join(folder.parts) for folder in folders} | {"tritongen._templates"}

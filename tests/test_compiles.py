@@ -17,8 +17,8 @@ import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
 from importing import written
 
-from tritongen.hygiene import LAUNCH
-from tritongen.read import read_spec
+from tritongen.emit.hygiene import LAUNCH
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from importing import module_at
 
 from tritongen.cli import cli
-from tritongen.compile import check
-from tritongen.read import read_spec
+from tritongen.operator.compile import check
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

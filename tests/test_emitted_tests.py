@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from importing import written
 
-from tritongen.compile import program_of
-from tritongen.oracle import torch_lines
-from tritongen.read import read_spec
+from tritongen.operator.compile import program_of
+from tritongen.spec.read import read_spec
+from tritongen.testing.oracle import torch_lines
 
 HERE = Path(__file__).parent
 SPECS = sorted(

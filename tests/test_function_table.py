@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
 
 import triton.language as tl
 
-from tritongen.functions import FUNCTIONS, OPERATORS, POWERS, Function
+from tritongen.lang.functions import FUNCTIONS, OPERATORS, POWERS, Function
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("math", "special")  # of the runtime

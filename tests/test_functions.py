@@ -34,8 +34,8 @@ if __name__ == "__main__":
 
 from importing import module_of  # noqa: E402
 
-from tritongen.functions import FUNCTIONS, Function  # noqa: E402
-from tritongen.imports import device_imports, imports_of  # noqa: E402
+from tritongen.emit.imports import device_imports, imports_of  # noqa: E402
+from tritongen.lang.functions import FUNCTIONS, Function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 

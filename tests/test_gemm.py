@@ -21,10 +21,10 @@ if not torch.cuda.is_available():
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen.compile import generate
-from tritongen.diagnostics import Mistakes
-from tritongen.read import read_spec
+from tritongen.diagnostics.report import Mistakes
+from tritongen.operator.compile import generate
 from tritongen.resources import templates_dir
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 GEMM = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")

@@ -27,9 +27,9 @@ if DEVICE == "cpu":
 import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
-from tritongen.compile import program_of  # noqa: E402
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.spec import BATCH, Input, Param, Spec  # noqa: E402
+from tritongen.operator.compile import program_of  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.types import BATCH, Input, Param, Spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 HERE = Path(__file__).parent

@@ -19,11 +19,11 @@ if DEVICE == "cpu":
 import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
-from tritongen.compile import backward_of, program_of  # noqa: E402
-from tritongen.gradient import derive  # noqa: E402
-from tritongen.read import read_spec  # noqa: E402
-from tritongen.spec import Grad, Spec  # noqa: E402
-from tritongen.typecheck import typecheck  # noqa: E402
+from tritongen.autodiff.gradient import derive  # noqa: E402
+from tritongen.lang.typecheck import typecheck  # noqa: E402
+from tritongen.operator.compile import backward_of, program_of  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.types import Grad, Spec  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))

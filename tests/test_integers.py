@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tritongen.integers import Integers
-from tritongen.read import read_spec
-from tritongen.typecheck import typecheck
+from tritongen.lang.integers import Integers
+from tritongen.lang.typecheck import typecheck
+from tritongen.spec.read import read_spec
 
 SPEC = """
 [op]

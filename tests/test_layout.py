@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.compile import generate
-from tritongen.format import format_python
-from tritongen.layout import laid_out
-from tritongen.read import read_spec
+from tritongen.emit.format import format_python
+from tritongen.emit.layout import laid_out
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"

@@ -11,11 +11,11 @@ import pytest
 import torch
 from importing import module_at, with_runtime, written
 
-from tritongen.compile import generate
-from tritongen.format import format_python
-from tritongen.layout import laid_out
-from tritongen.literals import code_of, literal, message, prose, replaced
-from tritongen.read import read_spec
+from tritongen.emit.format import format_python
+from tritongen.emit.layout import laid_out
+from tritongen.lang.literals import code_of, literal, message, prose, replaced
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
 
 HARMLESS = {True: "harmless", False: "harm less"}  # Words are told in quotes unless they are plain.
 WORDS = [

@@ -16,11 +16,11 @@ os.environ["TRITON_INTERPRET"] = "1"  # Read when triton is imported.
 
 from importing import built
 
-from tritongen.compile import generate
-from tritongen.hygiene import LAUNCH, resolved
-from tritongen.names import MARKS, in_string, public
-from tritongen.read import read_spec
-from tritongen.scoping import undefined_names
+from tritongen.emit.hygiene import LAUNCH, resolved
+from tritongen.emit.scoping import undefined_names
+from tritongen.lang.names import MARKS, in_string, public
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
 
 MAP = """
 [op]

@@ -10,12 +10,12 @@ import pytest
 import torch
 from importing import module_at
 
-from tritongen.compile import program_of
-from tritongen.families.copies import take_turns
-from tritongen.families.operands import is_described, operands_of
-from tritongen.product_tables import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
-from tritongen.read import read_spec
-from tritongen.spec import Schedule
+from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
+from tritongen.families.contraction.copies import take_turns
+from tritongen.families.contraction.operands import is_described, operands_of
+from tritongen.operator.compile import program_of
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Schedule
 
 ONE = Summing(1, (1, 1), described=True)
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.diagnostics import Mistake, Mistakes
-from tritongen.locate import locate
-from tritongen.model import examine
-from tritongen.read import BadToml, read_spec
-from tritongen.schema import schema
-from tritongen.spec import BATCH, AxisTerm, Grad, Input, Output, Param, Range, Schedule, TensorType
-from tritongen.starters import STARTERS, starter
-from tritongen.tables import SPEC
+from tritongen.diagnostics.locate import locate
+from tritongen.diagnostics.report import Mistake, Mistakes
+from tritongen.project.starters import STARTERS, starter
+from tritongen.spec.nodes import examine
+from tritongen.spec.read import BadToml, read_spec
+from tritongen.spec.schema import schema
+from tritongen.spec.tables import SPEC
+from tritongen.spec.types import BATCH, AxisTerm, Grad, Input, Output, Param, Range, Schedule, TensorType
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 WRONG = sorted((Path(__file__).parent / "wrong").glob("*.toml"))

@@ -12,9 +12,9 @@ from pathlib import Path
 import importing
 import pytest
 
-from tritongen.compile import generate, program_of
-from tritongen.read import read_spec
-from tritongen.registration import autocast_rule
+from tritongen.emit.registration import autocast_rule
+from tritongen.operator.compile import generate, program_of
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 

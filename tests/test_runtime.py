@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from importing import written
 
-from tritongen.read import read_spec
+from tritongen.spec.read import read_spec
 
 RUNTIME = Path(__file__).parent.parent / "templates" / "runtime"
 FILES = sorted(path.relative_to(RUNTIME).as_posix() for path in RUNTIME.rglob("*.py"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.compile import program_of
-from tritongen.read import read_spec
-from tritongen.samples import Shapes
+from tritongen.operator.compile import program_of
+from tritongen.spec.read import read_spec
+from tritongen.testing.samples import Shapes
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])

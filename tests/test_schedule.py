@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from importing import written
 
-from tritongen.read import read_spec
+from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parent.parent / "specs"
 SEARCH = "autotune = true"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.compile import generate
-from tritongen.read import read_spec
-from tritongen.runtime import RUNTIME_FOLDERS, runtime_files
-from tritongen.scoping import undefined_names
+from tritongen.emit.scoping import undefined_names
+from tritongen.operator.compile import generate
+from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tritongen import build as building
-from tritongen import runtime as sharing
-from tritongen.build import Built, build, check
-from tritongen.diagnostics import Mistake, Mistakes, Rejected
-from tritongen.format import format_python
-from tritongen.runtime import RUNTIME_FOLDERS, package_files, runtime_files
-from tritongen.spec import Spec
-from tritongen.tree import HEADER_LINES, TEMPORARY, body_of, is_edited, read_header, with_header
+from tritongen.diagnostics.report import Mistake, Mistakes, Rejected
+from tritongen.emit.format import format_python
+from tritongen.project import build as building
+from tritongen.project import runtime as sharing
+from tritongen.project.build import Built, build, check
+from tritongen.project.runtime import RUNTIME_FOLDERS, package_files, runtime_files
+from tritongen.project.tree import HEADER_LINES, TEMPORARY, body_of, is_edited, read_header, with_header
+from tritongen.spec.types import Spec
 
 ROOT = Path(__file__).parent.parent
 SPEC = """\
@@ -378,7 +378,8 @@ def test_errors_name_the_file(project: Project) -> None:
         import resource, signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
-        from tritongen import cli, render
+        from tritongen import cli
+        from tritongen.project import render
         render.generate_modules = lambda spec, runtime: {{"kernels.py": "X = 1"}}
         exit(cli.run({["build"]}) * 10 + cli.run({["new", "other"]}))
     """
@@ -481,7 +482,7 @@ def test_left_over_temporaries(project: Project) -> None:
 
 def script(project: Project, body: str, seed: str = "random") -> subprocess.Popen[str]:
     """Another process that builds, with a generator of its own."""
-    text = "import os, sys, time\nfrom tritongen import build, tree\n" + textwrap.dedent(body)
+    text = "import os, sys, time\nfrom tritongen.project import build, tree\n" + textwrap.dedent(body)
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
     return subprocess.Popen(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tritongen.diagnostics import Mistakes
-from tritongen.integers import Integers
-from tritongen.ir import Op, Result
-from tritongen.read import read_spec
-from tritongen.tile import meets_tensors
-from tritongen.typecheck import typecheck
+from tritongen.diagnostics.report import Mistakes
+from tritongen.lang.integers import Integers
+from tritongen.lang.ir import Op, Result
+from tritongen.lang.typecheck import typecheck
+from tritongen.lowering.tile import meets_tensors
+from tritongen.spec.read import read_spec
 
 # The inputs that every expression below may use.
 INPUTS = """

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tritongen.codes import CODES
-from tritongen.diagnostics import Diagnostic, as_text
-from tritongen.render import generate_modules, render
-from tritongen.settings import Settings, Source
-from tritongen.torch_names import CALLED, METHODS
+from tritongen.diagnostics.codes import CODES
+from tritongen.diagnostics.report import Diagnostic, as_text
+from tritongen.lang.torch_names import CALLED, METHODS
+from tritongen.project.render import generate_modules, render
+from tritongen.project.settings import Settings, Source
 
 FOLDER = Path(__file__).parent / "wrong"
 SPECS = sorted(FOLDER.glob("*.toml"))
@@ -67,7 +67,7 @@ def test_references_call_what_torch_has() -> None:
 
 def test_a_misspelt_spec_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong with a spec, it is told with its place; what is let through is Python."""
-    monkeypatch.setattr("tritongen.render.format_python", lambda module, _: ast.unparse(ast.parse(module)))
+    monkeypatch.setattr("tritongen.project.render.format_python", lambda module, _: ast.unparse(ast.parse(module)))
     monkeypatch.chdir(tmp_path)
     random = Random(0)
     path = Path("spec.toml")

@@ -12,8 +12,8 @@ import click
 from . import __version__
 
 if TYPE_CHECKING:
-    from .build import Built, Drift
-    from .diagnostics import Diagnostic
+    from .diagnostics.report import Diagnostic
+    from .project.build import Built, Drift
 
 CLEAN, FINDINGS, WRONG, BUG, MISSING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -61,14 +61,14 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    from .diagnostics import Unavailable
+    from .diagnostics.report import Unavailable
 
     if isinstance(error, Unavailable):
         click.echo(f"tritongen: {error}", err=True)
         return MISSING
     import traceback
 
-    from .render import Bug
+    from .project.render import Bug
 
     trace = str(error) if isinstance(error, Bug) else traceback.format_exc()
     message = f"tritongen {__version__}: this is a bug of tritongen, not of your spec."
@@ -82,8 +82,8 @@ def _failed(error: Exception) -> int:
 @_FORMAT
 def build(paths: tuple[str, ...], force: bool, form: str) -> int:
     """Write the kernels of the specs in PATHS (the settings' specs by default)."""
-    from .build import build as build_tree
-    from .diagnostics import Rejected
+    from .diagnostics.report import Rejected
+    from .project.build import build as build_tree
 
     try:
         built = build_tree(paths, force, watch=_watch)
@@ -108,8 +108,8 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
 @_FORMAT
 def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     """Render the specs in PATHS again, and report what the tree has otherwise."""
-    from .build import check as check_tree
-    from .diagnostics import Rejected
+    from .diagnostics.report import Rejected
+    from .project.build import check as check_tree
 
     try:
         drift = check_tree(paths, watch=_watch)
@@ -134,8 +134,8 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
 @click.argument("file", default="kernels.py")
 def show(spec: str, file: str) -> int:
     """Print FILE (kernels.py by default) as `build` would write it for SPEC."""
-    from .build import show as show_spec
-    from .diagnostics import Rejected, did_you_mean
+    from .diagnostics.report import Rejected, did_you_mean
+    from .project.build import show as show_spec
 
     try:
         rendered = show_spec(spec)
@@ -152,8 +152,8 @@ def show(spec: str, file: str) -> int:
 @click.argument("code", required=False)
 def explain(code: str | None) -> int:
     """Explain the diagnostic CODE, or list all codes."""
-    from .codes import CODES
-    from .diagnostics import did_you_mean
+    from .diagnostics.codes import CODES
+    from .diagnostics.report import did_you_mean
 
     if code is None:
         for row in CODES.values():
@@ -171,8 +171,8 @@ def explain(code: str | None) -> int:
 @cli.command()
 def init() -> int:
     """Start a project here: settings, and a first spec."""
-    from .settings import FILE
-    from .starters import SETTINGS, starter
+    from .project.settings import FILE
+    from .project.starters import SETTINGS, starter
 
     example = os.path.join("specs", "rms_norm.toml")
     for path, text in (
@@ -197,10 +197,10 @@ def init() -> int:
 )
 def new(name: str, family: str) -> int:
     """Write a spec called NAME to start from."""
-    from .diagnostics import Mistakes
-    from .read import BadToml, read_spec
-    from .settings import find_settings
-    from .starters import starter
+    from .diagnostics.report import Mistakes
+    from .project.settings import find_settings
+    from .project.starters import starter
+    from .spec.read import BadToml, read_spec
 
     text = starter(name, family)
     try:
@@ -222,7 +222,7 @@ def schema() -> int:
     """Print the JSON Schema of a spec, for editors."""
     import json
 
-    from .schema import schema as spec_schema
+    from .spec.schema import schema as spec_schema
 
     click.echo(json.dumps(spec_schema(), indent=2))
     return CLEAN
@@ -231,7 +231,7 @@ def schema() -> int:
 @cli.command()
 def doctor() -> int:
     """Tell what is installed here, and whether it will do."""
-    from .doctor import diagnose
+    from .project.doctor import diagnose
 
     enough = True
     for name, found, good in diagnose():
@@ -256,7 +256,7 @@ def _reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:
 
 
 def _tell(diagnostics: Iterable[Diagnostic], form: str) -> None:
-    from .diagnostics import as_github, as_text
+    from .diagnostics.report import as_github, as_text
 
     color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     for one in diagnostics:
@@ -269,7 +269,7 @@ def _tell(diagnostics: Iterable[Diagnostic], form: str) -> None:
 def _echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
     import json
 
-    from .diagnostics import as_data
+    from .diagnostics.report import as_data
 
     told = {"diagnostics": [as_data(one) for one in diagnostics], **more}
     click.echo(json.dumps(told, indent=2))
@@ -304,7 +304,7 @@ def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
 def _show_diff(drift: Drift) -> None:
     import difflib
 
-    from .settings import shown_path
+    from .project.settings import shown_path
 
     for change in drift.changes:
         path = shown_path(change.path)
@@ -315,7 +315,7 @@ def _show_diff(drift: Drift) -> None:
 
 
 def _create(path: str, text: str) -> None:
-    from .tree import naming
+    from .project.tree import naming
 
     folder = os.path.dirname(path)
     if folder:

@@ -1,1 +1,1 @@
-"""Kernel families: each turns a program into kernels, a launch rule and what its templates see."""
+"""A package for each kind of kernel."""

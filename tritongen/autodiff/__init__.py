@@ -1,0 +1,1 @@
+"""Op -> the Op of its gradient."""

@@ -1,0 +1,475 @@
+"""Builds nodes in the form in which an engineer would write them: like terms together, factors taken out.
+
+Products are kept as a coefficient and powers of factors, sums as such products, and both become
+nodes again in one fixed order. Sums are never multiplied out, so that no cancellation is added to
+the numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..lang.functions import FUNCTIONS, OPERATORS
+from ..lang.ir import BOOL, Call, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
+from ..lang.promotion import as_float, constant, fold_numbers, promote
+from ..lang.syntax import SYMBOLS
+
+_COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+FLOAT = Dtype("float")
+ZERO = constant(0.0)
+ONE = constant(1)
+
+Factors = dict[Node, int]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A coefficient times powers of factors, in the order in which they were met."""
+
+    coefficient: float
+    factors: Factors = field(default_factory=dict)
+
+    def __mul__(self, other: Term) -> Term:
+        factors = dict(self.factors)
+        for node, power in other.factors.items():
+            factors[node] = factors.get(node, 0) + power
+        return Term(self.coefficient * other.coefficient, {n: p for n, p in factors.items() if p})
+
+    def __pow__(self, power: int) -> Term:
+        return Term(self.coefficient**power, {node: power * p for node, p in self.factors.items()})
+
+
+@dataclass
+class Algebra:
+    """Makes nodes over the axes of an operator.
+
+    `known` are named values of the forward that may stand for their definitions, and `seeds` the
+    gradients of its results.
+    """
+
+    op: Op
+    known: tuple[Value, ...] = ()
+    seeds: frozenset[str] = frozenset()
+
+    # Any function
+
+    def call(self, name: str, *args: Node) -> Node:
+        """A function of the table, applied; arithmetic is put in order."""
+        folded = fold_numbers(name, list(args)) or _compared(name, args)
+        if folded is not None:
+            return folded
+        match name, args:
+            case "add" | "sub", (left, right):
+                sign = 1.0 if name == "add" else -1.0
+                return self.sum([*terms(left), *(Term(sign) * term for term in terms(right))])
+            case "mul" | "div", (left, right):
+                return self.product(factors(left) * factors(right) ** (1 if name == "mul" else -1))
+            case "neg" | "square" | "reciprocal" | "positive", (arg,):
+                return self.product(factors(self.plain(name, arg)))
+            case "where", (condition, then, other):
+                return self.where(condition, then, other)
+        return self.plain(name, *args)
+
+    def plain(self, name: str, *args: Node) -> Node:
+        """The call as it is."""
+        row = FUNCTIONS[name]
+        axes = self.order(tuple(axis for arg in args for axis in arg.axes))
+        if row.accepts == "where":
+            return Call(name, args, axes, promote(*(arg.dtype for arg in args[1:])))
+        dtype = promote(*(arg.dtype for want, arg in zip(row.args, args, strict=True) if want.required))
+        if row.result == "bool":
+            dtype = BOOL
+        return Call(name, args, axes, as_float(dtype) if row.result == "float" else dtype)
+
+    def order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(axis for axis in self.op.axes if axis in axes)
+
+    def parsed(self, text: str, names: Mapping[str, Node]) -> Node:
+        """An expression of the language, such as a derivative in the table of functions."""
+        return self._visit(ast.parse(text, mode="eval").body, names)
+
+    def _visit(self, tree: ast.expr, names: Mapping[str, Node]) -> Node:
+        match tree:
+            case ast.Constant(value=bool() | int() | float() as value):
+                return constant(value)
+            case ast.Name(id=name):
+                return names[name]
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.call(OPERATORS[SYMBOLS[type(op)]], self._visit(operand, names))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.call(
+                    _LOGIC.get(type(op)) or OPERATORS[SYMBOLS[type(op)]],
+                    self._visit(left, names),
+                    self._visit(right, names),
+                )
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self.call(OPERATORS[SYMBOLS[type(op)]], self._visit(left, names), self._visit(right, names))
+            case ast.Call(func=ast.Name(id=name), args=args):
+                options = [
+                    constant(arg.default) for arg in FUNCTIONS[name].args[len(args) :] if arg.default is not None
+                ]
+                return self.call(name, *(self._visit(arg, names) for arg in args), *options)
+        raise AssertionError(f"a derivative of the table has {ast.dump(tree)}")
+
+    # Choices
+
+    def where(self, condition: Node, then: Node, other: Node) -> Node:
+        """A choice by the values of tensors; what both sides have as a factor comes before it."""
+        if then == other:
+            return then
+        if isinstance(condition, Constant):
+            return then if condition.value else other
+        shared, then, other = self._apart(then, other)
+        return self.product(shared * Term(1.0, {self.plain("where", condition, then, other): 1}))
+
+    def choose(self, condition: Node, then: Node, other: Node) -> Node:
+        """A choice by a param."""
+        if then == other:
+            return then
+        shared, then, other = self._apart(then, other)
+        axes = self.order((*then.axes, *other.axes))
+        choice = Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+        return self.product(shared * Term(1.0, {choice: 1}))
+
+    def _apart(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
+        """What two nodes have as a factor, and what is left of them."""
+        if ZERO in (then, other):
+            return Term(1.0), then, other
+        shared = _shared([factors(then), factors(other)])
+        return shared, *(self.product(factors(side) * shared**-1) for side in (then, other))  # type: ignore[return-value]
+
+    def _entered(self, term: Term) -> Term:
+        """A choice that is zero on one side takes in what it is multiplied by.
+
+        So a side that is not chosen gives no gradient even where its derivative is infinite; torch gives NaN.
+        """
+        for node, power in term.factors.items():
+            if power != 1 or not _is_half(node):
+                continue
+            rest = {n: p for n, p in term.factors.items() if n != node}
+            static = isinstance(node, Choose)
+            inner = {n: p for n, p in rest.items() if static or (n.axes and set(n.axes) <= set(node.axes))}
+            if inner:
+                outer = Term(term.coefficient, {n: p for n, p in rest.items() if n not in inner})
+                return outer * Term(1.0, {self._times_choice(node, Term(1.0, inner)): 1})
+        return term
+
+    def _times_choice(self, node: Node, term: Term) -> Node:
+        """A choice with both sides multiplied by a term."""
+        assert isinstance(node, Call | Choose)
+        condition, then, other = node.args if isinstance(node, Call) else (node.condition, node.then, node.other)
+        then, other = (self.product(factors(side) * term) if side != ZERO else ZERO for side in (then, other))
+        if isinstance(node, Call):
+            return self.plain("where", condition, then, other)
+        axes = self.order((*then.axes, *other.axes))
+        return Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+
+    # Sums
+
+    def add(self, *nodes: Node) -> Node:
+        return self.sum([term for node in nodes for term in terms(node)])
+
+    def sum(self, parts: list[Term]) -> Node:
+        """Terms together, what they have in common before a parenthesis."""
+        left = _merged(self._joined(_merged(parts)))
+        if len(left) < 2:
+            return self.product(left[0]) if left else ZERO
+        shared = _shared(left)
+        if shared.factors or shared.coefficient != 1:
+            inner = self.sum([term * shared**-1 for term in left])
+            return self.product(shared * factors(inner))
+        if len(left) > 2 and (common := _often(left)) is not None:
+            having = [term * common**-1 for term in left if _has(term, common)]
+            return self.sum([common * factors(self.sum(having)), *(term for term in left if not _has(term, common))])
+        left.sort(key=lambda term: term.coefficient < 0)
+        first, *rest = left
+        node = self.product(first)
+        for term in rest:
+            size = self.product(Term(abs(term.coefficient), term.factors))
+            node = self.plain("sub" if term.coefficient < 0 else "add", node, size)
+        return node
+
+    def _joined(self, parts: list[Term]) -> list[Term]:
+        """Choices by the same condition as one: `where(c, a, 0) + where(c, 0, b)` is `where(c, a, b)`."""
+        found: dict[tuple[type, Node], list[Term]] = {}
+        for part in parts:
+            if (half := _half(part)) is not None:
+                found.setdefault((type(half), _condition(half)), []).append(part)
+        joined = []
+        for part in parts:
+            half = _half(part)
+            same = found.get((type(half), _condition(half)), []) if half is not None else []
+            if len(same) < 2:
+                joined.append(part)
+            elif part is same[0]:
+                sides = [self._sides(one) for one in same]
+                make = self.choose if isinstance(half, Choose) else self.where
+                assert half is not None
+                joined.append(factors(make(_condition(half), *(self.add(*side) for side in zip(*sides, strict=True)))))
+        return joined
+
+    def _sides(self, term: Term) -> tuple[Node, Node]:
+        """The two sides of a choice, multiplied by all that it is multiplied by."""
+        half = _half(term)
+        assert half is not None
+        rest = Term(term.coefficient, {node: power for node, power in term.factors.items() if node != half})
+        whole = self._times_choice(half, rest)
+        assert isinstance(whole, Call | Choose)
+        return (whole.args[1], whole.args[2]) if isinstance(whole, Call) else (whole.then, whole.other)
+
+    def reduce_sum(self, node: Node, over: tuple[str, ...]) -> Node:
+        """The sum of a node over axes, of which it may lack some; what is constant along them comes before."""
+        lacking = tuple(axis for axis in over if axis not in node.axes)
+        over = tuple(axis for axis in over if axis in node.axes)
+        outside = Term(1.0, {Size(lacking): 1} if lacking else {})
+        if not over:
+            return self.product(outside * factors(node))
+        inside = Term(1.0)
+        whole = factors(node)
+        for factor, power in whole.factors.items():
+            if set(factor.axes) & set(over):
+                inside *= Term(1.0, {factor: power})
+            else:
+                outside *= Term(1.0, {factor: power})
+        arg = self.product(inside)
+        axes = tuple(axis for axis in arg.axes if axis not in over)
+        reduced = Reduce("sum", arg, self.order(over), axes, arg.dtype)
+        return self.product(outside * Term(whole.coefficient, {reduced: 1}))
+
+    # Products
+
+    def product(self, term: Term) -> Node:
+        """A term as a node: numbers and what is small first, then the gradients, the rest after them."""
+        term = self._entered(self._recognised(term))
+        if term.coefficient == 0:
+            return ZERO
+        if term.coefficient == -1:
+            return self.plain("neg", self.product(Term(1.0, term.factors)))
+        axes = self.order(tuple(axis for node in term.factors for axis in node.axes))
+        ranked = sorted(term.factors.items(), key=lambda item: self._rank(item[0], axes))
+        small = [(n, p) for n, p in ranked if self._rank(n, axes) < 2]
+        large = [(n, p) for n, p in ranked if self._rank(n, axes) >= 2]
+        if not small or not large:
+            return self._quotient(term.coefficient, ranked)
+        front = self._quotient(term.coefficient, small) if small or term.coefficient != 1 else None
+        back = self._quotient(1, large) if large else None
+        if front is None or back is None:
+            return front or back or ONE
+        upper = [n for n, p in small if p > 0]
+        if upper or term.coefficient != 1:
+            return self.plain("mul", front, back)
+        below = self._quotient(1, [(n, -p) for n, p in small])
+        return self.plain("div", back, below)
+
+    def _quotient(self, coefficient: float, powers: list[tuple[Node, int]]) -> Node:
+        above = [node for node, power in powers for _ in range(max(power, 0))]
+        below = [node for node, power in powers for _ in range(max(-power, 0))]
+        number = int(coefficient) if coefficient == int(coefficient) else coefficient
+        upper = self._times([*([constant(number)] if number != 1 or not above else []), *above])
+        if not below:
+            return upper
+        return self.plain("div", upper, self._times(below))
+
+    def _times(self, nodes: list[Node]) -> Node:
+        result, *rest = nodes
+        for node in rest:
+            result = self.plain("mul", result, node)
+        return result
+
+    def _rank(self, node: Node, axes: tuple[str, ...]) -> int:
+        """0 and 1 for what varies less than the product does, 2 for gradients, 3 for vectors, 4 for the rest."""
+        small = set(node.axes) < set(axes)
+        if small and not (isinstance(node, Load) and node.axes and node.name not in self.seeds):
+            return int(isinstance(node, Reduce))
+        if any(isinstance(part, Load) and part.name in self.seeds for part in walk(node)):
+            return 2
+        return 3 if small else 4
+
+    def _recognised(self, term: Term) -> Term:
+        """The term with means for sums divided by a length, and known values for their definitions."""
+        term = self._with_means(term)
+        for value in self.known:
+            own = factors(value.node)
+            fits = sum(map(abs, own.factors.values())) > 1 and own.coefficient == 1
+            if fits and all(_contains(term.factors.get(node, 0), power) for node, power in own.factors.items()):
+                ref = Ref(value.name, value.node.axes, value.node.dtype)
+                return self._recognised(term * own**-1 * Term(1.0, {ref: 1}))
+        return self._with_logarithms(term)
+
+    def _with_means(self, term: Term) -> Term:
+        for node, power in term.factors.items():
+            size = Size(node.over) if isinstance(node, Reduce) else None
+            if power == 1 and isinstance(node, Reduce) and node.kind == "sum" and term.factors.get(size, 0) < 0:  # type: ignore[arg-type]
+                assert size is not None
+                mean = replace(node, kind="mean", dtype=as_float(node.dtype))
+                return self._with_means(term * Term(1.0, {node: -1, size: 1, mean: 1}))
+        return term
+
+    def _with_logarithms(self, term: Term) -> Term:
+        """exp(u) / s as exp(u - log(s)), where a known value shortens that: `exp(x - logsumexp)`."""
+        powers = [node for node, power in term.factors.items() if power == 1 and self._is_exp(node)]
+        sums = [n for n, p in term.factors.items() if p == -1 and isinstance(n, Ref)]
+        for power in powers:
+            exponent = self._exponent(power)
+            for total in sums:
+                logarithm = self.plain("log", total)
+                short = self._shortened(self.linear(exponent) | {logarithm: -1.0}, logarithm)
+                if short is not None:
+                    return term * Term(1.0, {power: -1, total: 1, self.plain("exp", short): 1})
+        return term
+
+    def _is_exp(self, node: Node) -> bool:
+        call = self._definition(node) if isinstance(node, Ref) else node
+        return isinstance(call, Call) and call.function == "exp"
+
+    def _exponent(self, node: Node) -> Node:
+        call = self._definition(node) if isinstance(node, Ref) else node
+        assert isinstance(call, Call)
+        return call.args[0]
+
+    def _definition(self, ref: Ref) -> Node | None:
+        return next((value.node for value in self.op.values if value.name == ref.name), None)
+
+    def _shortened(self, wanted: dict[Node, float], logarithm: Node) -> Node | None:
+        """A sum written with a known value in which the logarithm is, if that leaves it shorter."""
+        for value in self.known:
+            own = self.linear(value.node)
+            if abs(own.get(logarithm, 0)) != 1 or len(own) < 2:
+                continue
+            times = wanted[logarithm] / own[logarithm]
+            rest = {node: wanted.get(node, 0) - times * own.get(node, 0) for node in {**wanted, **own}}
+            left = [Term(c, {node: 1}) for node, c in rest.items() if c]
+            if len(left) < len(wanted) - 1:
+                ref = Ref(value.name, value.node.axes, value.node.dtype)
+                return self.sum([*left, Term(times, {ref: 1})])
+        return None
+
+    def linear(self, node: Node) -> dict[Node, float]:
+        """A sum as coefficients of what it is made of, named parts written out."""
+        found: dict[Node, float] = {}
+        for term in terms(node):
+            own = self.product(term) if len(term.factors) != 1 else next(iter(term.factors))
+            alone = list(term.factors.values()) == [1]
+            definition = self._definition(own) if isinstance(own, Ref) else None
+            inner = {own: 1.0}
+            if alone and isinstance(definition, Call) and definition.function in ("add", "sub", "neg"):
+                inner = self.linear(definition)
+            for part, coefficient in inner.items():
+                times = term.coefficient if alone else 1.0
+                found[part] = found.get(part, 0) + times * coefficient
+        return {part: coefficient for part, coefficient in found.items() if coefficient}
+
+
+_LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
+
+
+def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
+    """The outcome of a comparison of numbers, such as of a fixed exponent with 0."""
+    numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
+    if name not in _COMPARISONS or len(numbers) != 2:
+        return None
+    return constant(bool(_COMPARISONS[name](*numbers)))
+
+
+def factors(node: Node) -> Term:
+    """A node as a product."""
+    match node:
+        case Constant(value=int() | float() as value) if not isinstance(value, bool) and value == value:
+            if abs(value) != float("inf"):
+                return Term(float(value))
+        case Call(function="mul", args=(left, right)):
+            return factors(left) * factors(right)
+        case Call(function="div", args=(left, right)) if not (isinstance(right, Constant) and right.value == 0):
+            return factors(left) * factors(right) ** -1
+        case Call(function="neg", args=(arg,)):
+            return Term(-1.0) * factors(arg)
+        case Call(function="square", args=(arg,)):
+            return factors(arg) ** 2
+        case Call(function="reciprocal", args=(arg,)):
+            return factors(arg) ** -1
+        case Call(function="positive", args=(arg,)):
+            return factors(arg)
+    return Term(1.0, {node: 1})
+
+
+def terms(node: Node) -> list[Term]:
+    """A node as a sum of products."""
+    match node:
+        case Call(function="add", args=(left, right)):
+            return [*terms(left), *terms(right)]
+        case Call(function="sub", args=(left, right)):
+            return [*terms(left), *(Term(-1.0) * term for term in terms(right))]
+        case Call(function="neg", args=(arg,)):
+            return [Term(-1.0) * term for term in terms(arg)]
+    term = factors(node)
+    return [term] if term.coefficient else []
+
+
+def _merged(parts: list[Term]) -> list[Term]:
+    """Terms of the same factors as one."""
+    merged: dict[frozenset[tuple[Node, int]], Term] = {}
+    for part in parts:
+        key = frozenset(part.factors.items())
+        before = merged[key].coefficient if key in merged else 0.0
+        merged[key] = Term(before + part.coefficient, part.factors)
+    return [term for term in merged.values() if term.coefficient]
+
+
+def _shared(parts: list[Term]) -> Term:
+    """What all terms have as a factor."""
+    first, *others = parts
+    found: Factors = {}
+    for node, power in first.factors.items():
+        powers = [power, *(term.factors.get(node, 0) for term in others)]
+        if all(p > 0 for p in powers):
+            found[node] = min(powers)
+        elif all(p < 0 for p in powers):
+            found[node] = max(powers)
+    sizes = {abs(term.coefficient) for term in parts}
+    coefficient = sizes.pop() if len(sizes) == 1 else 1.0
+    if all(term.coefficient < 0 for term in parts):
+        coefficient = -coefficient
+    return Term(coefficient, found)
+
+
+def _contains(has: int, wants: int) -> bool:
+    return has >= wants if wants > 0 else has <= wants
+
+
+def _often(parts: list[Term]) -> Term | None:
+    """A factor that two terms or more have, though not all."""
+    counts: dict[tuple[Node, int], int] = {}
+    for term in parts:
+        for node, power in term.factors.items():
+            key = (node, 1 if power > 0 else -1)
+            counts[key] = counts.get(key, 0) + 1
+    best = max(counts, key=lambda key: counts[key], default=None)
+    return Term(1.0, {best[0]: best[1]}) if best and counts[best] > 1 else None
+
+
+def _has(term: Term, common: Term) -> bool:
+    return all(_contains(term.factors.get(node, 0), power) for node, power in common.factors.items())
+
+
+def _is_half(node: Node) -> bool:
+    """Whether a node is a choice between something and zero."""
+    if isinstance(node, Choose):
+        return ZERO in (node.then, node.other)
+    return isinstance(node, Call) and node.function == "where" and ZERO in node.args[1:]
+
+
+def _half(term: Term) -> Call | Choose | None:
+    """The only factor of a term that is a choice between something and zero."""
+    found = [node for node, power in term.factors.items() if power == 1 and _is_half(node)]
+    return found[0] if len(found) == 1 and isinstance(found[0], Call | Choose) else None
+
+
+def _condition(node: Call | Choose) -> Node:
+    return node.args[0] if isinstance(node, Call) else node.condition
+
+
+def position(axis: str) -> Index:
+    return Index(axis, (axis,))

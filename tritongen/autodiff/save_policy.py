@@ -1,0 +1,88 @@
+"""What a forward keeps for its gradient, and what the gradient computes again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..diagnostics.report import Mistake, Mistakes
+from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
+from ..lang.names import shown
+from ..passes.structure import references
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Chooses for an operator; `save` are the values that its spec says to keep, if it does."""
+
+    op: Op
+    save: tuple[str, ...]
+
+    @functools.cached_property
+    def values(self) -> dict[str, Value]:
+        return {value.name: value for value in self.op.values}
+
+    def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
+        """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
+
+        A number for each row costs next to nothing and is saved; of outputs those are read that
+        spare more than they cost; all else is computed again from the inputs. Raises `Mistakes` for what is
+        to be saved and never read.
+        """
+        nodes = list(nodes)
+        roots = {name for node in nodes for name in references(node)}
+        if self.save:
+            found = self.closure(roots, set(self.save), leaves=True)
+            if unread := [self.unread(name) for name in self.save if name not in found]:
+                raise Mistakes(*unread)
+            mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
+            return [name for name in self.save if name not in mapped], mapped & set(self.save)
+        summaries = {name for name in self.values if self.summarises(name)}
+        outputs = [r.output.name for r in self.op.results if self.is_exact(r) and r.output.name not in summaries]
+        outputs = [name for name in outputs if name in self.closure(roots, summaries)]
+        choices = [set(some) for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
+        chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
+        read = self.closure(roots, summaries | chosen, leaves=True)
+        return [name for name in self.values if name in summaries & read], chosen & read
+
+    def unread(self, name: str) -> Mistake:
+        place = ("grad", "save", str(self.save.index(name)))
+        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(shown(name)), "leave it out")
+
+    def is_exact(self, result: Result) -> bool:
+        """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""
+        return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
+
+    def summarises(self, name: str) -> bool:
+        """Whether a value is a number for each row: it comes of a reduction, and lacks what that was over."""
+        value = self.values[name]
+        below = self.closure({name}, set())
+        reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
+        over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
+        return value.node.dtype.kind in ("float", "any") and bool(over) and not over & set(value.node.axes)
+
+    def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
+        """The values that some names need if others are known; with `leaves`, those of them too."""
+        found: set[str] = set()
+        left = [name for name in roots if name in self.values]
+        reached = set()
+        while left:
+            name = left.pop()
+            if name in known:
+                reached.add(name)
+            elif name not in found:
+                found.add(name)
+                left += references(self.values[name].node)
+        return found | reached if leaves else found
+
+    def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:
+        """How many large tensors are read, and how much is computed."""
+        again = self.closure(roots, known)
+        computed = [*nodes, *(self.values[name].node for name in again)]
+        read = {(part.name, part.axes) for node in computed for part in walk(node) if isinstance(part, Load)}
+        read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
+        most = max((len(axes) for _, axes in read), default=0)
+        large = sum(len(axes) == most for _, axes in read)
+        return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))

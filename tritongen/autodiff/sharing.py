@@ -1,0 +1,97 @@
+"""Gives names to what several expressions have in common, so that a kernel computes it once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from ..lang.functions import FUNCTIONS
+from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, children, rebuild, walk
+from ..lang.names import shown
+from ..lang.unparse import spelled
+from ..passes.structure import references
+
+_WORDS = {"mul": "", "add": "plus_", "sub": "minus_", "div": "over_"}
+
+
+def named_parts(
+    nodes: Mapping[str, Node], hints: Mapping[Node, str], fresh: Callable[[str], str]
+) -> list[tuple[str, Node]]:
+    """The nodes by name, and those parts of them that occur twice by names of their own, each after what it uses.
+
+    `hints` has names for some parts, and `fresh` makes a name that is not taken of the one that is wanted.
+    """
+    found: dict[str, Node] = {}
+    for name, node in nodes.items():
+        same = next((other for other, known in found.items() if known == node and children(node)), None)
+        found[name] = _ref(same, node) if same else node
+    for name, node in list(found.items()):
+        if children(node):
+            found = {other: own if other == name else _replaced(own, node, name) for other, own in found.items()}
+    while (part := _repeated(found.values())) is not None:
+        name = fresh(hints.get(part) or _name(part, next(iter(found))))
+        found = {other: _replaced(node, part, name) for other, node in found.items()} | {name: part}
+    return _in_order(found)
+
+
+def _repeated(nodes: Iterable[Node]) -> Node | None:
+    """The largest part that occurs more than once."""
+    counts = Counter(part for node in nodes for part in walk(node) if _is_worth_a_name(part))
+    often = [part for part, count in counts.items() if count > 1]
+    return max(often, key=lambda part: (sum(1 for _ in walk(part)), shown(spelled(part))), default=None)
+
+
+def _is_worth_a_name(part: Node) -> bool:
+    """Not so what is as short as a name: a comparison, a sum or a product of a name and a number."""
+    if not isinstance(part, Call | Reduce) or not part.axes or part.dtype.kind == "int":
+        return False
+    short = isinstance(part, Call) and (part.function in _WORDS or FUNCTIONS[part.function].result == "bool")
+    tensors = [arg for arg in children(part) if arg.axes]
+    is_bool = part.dtype.kind == "bool"
+    return not short or any(children(arg) for arg in tensors) or (len(tensors) > 1 and not is_bool)
+
+
+def _replaced(node: Node, part: Node, name: str) -> Node:
+    if node == part:
+        return _ref(name, part)
+    return rebuild(node, tuple(_replaced(child, part, name) for child in children(node)))
+
+
+def _ref(name: str, node: Node) -> Ref:
+    return Ref(name, node.axes, node.dtype)
+
+
+def _name(part: Node, first: str) -> str:
+    """What a reader would call it: dy_weight for dy * weight, x_sigmoid for sigmoid(x)."""
+    names = list(dict.fromkeys(leaf.name for leaf in walk(part) if isinstance(leaf, Load | Ref)))
+    match part:
+        case Call(function=function, args=(left, right)) if (
+            function in _WORDS and isinstance(left, Load | Ref) and isinstance(right, Load | Ref)
+        ):
+            return f"{left.name}_{_WORDS[function]}{right.name}"
+        case Call(function="where", args=(Ref(name=condition), Load(name=name) | Ref(name=name), Constant())):
+            return f"{name}_{condition}"
+        case Call(function=function, args=(Load(name=name) | Ref(name=name), *_)) if len(names) == 1:
+            return f"{name}_{_WORDS.get(function, '') or function}".rstrip("_")
+        case Call(function=function) if len(names) == 1 and function not in _WORDS:
+            return f"{names[0]}_{function}"
+        case Reduce(kind=kind, arg=Load(name=name) | Ref(name=name)):
+            return f"{name}_{kind}"
+        case Reduce(kind=kind):
+            return f"{first}_{kind}"
+    return "_".join(names) if 1 < len(names) < 4 else f"{first}_part"
+
+
+def _in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
+    order: dict[str, Node] = {}
+
+    def visit(name: str) -> None:
+        if name not in nodes or name in order:
+            return
+        for other in sorted(references(nodes[name]), key=shown):
+            visit(other)
+        order[name] = nodes[name]
+
+    for name in nodes:
+        visit(name)
+    return list(order.items())

@@ -1,0 +1,1 @@
+"""What is wrong with a spec, told with its place."""

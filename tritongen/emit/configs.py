@@ -1,0 +1,185 @@
+"""The candidate launch configurations of each kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from ..spec.types import Schedule
+from .matmul_configs import Summing, Tables, Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Tiles and warps of one candidate. `block` is the elements of a program; where rows are whole in
+    it, `block_n` is the longest row that it is for."""
+
+    warps: int
+    block: int = 0
+    block_m: int = 0
+    block_n: int = 0
+    stages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors", "shares",
+    "pointers"), the inputs that a row kernel reads whole, and those that it reads along the columns alone."""
+
+    kinds: frozenset[str]
+    streams: int = 1
+    vectors: int = 0
+    flags: bool = False  # whether all it reduces are flags, which come as bytes
+    reducing: bool = False  # whether a row gives numbers alone
+    online: bool = False  # whether exponentials are summed along rows
+    in_place: bool = False  # whether rows are mapped into the memory that they are read from
+    sums: int = 0  # over the rows, beside what is computed for each
+    summing: Summing | None = None  # of matrix products
+
+
+# Measured: see docs/performance.md.
+FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=256))
+TILE = (
+    Config(4, block_m=64, block_n=64),
+    Config(8, block_m=4, block_n=1024),
+    Config(4, block_m=4, block_n=512),
+    Config(4, block_m=8, block_n=128),
+    Config(4, block_m=16, block_n=64),
+    Config(4, block_m=64, block_n=16),
+    Config(4, block_m=128, block_n=8),
+)
+REGISTERS = (
+    Config(4, block_n=4096, block=4096),
+    Config(8, block_n=8192, block=8192),
+    Config(16, block_n=16384, block=16384),
+    Config(32, block_n=32768, block=32768),
+)
+# Where a row gives a number alone, little programs wait less for one another.
+REGISTERS_REDUCING = (Config(1, block_n=1024, block=1024), Config(2, block_n=2048, block=2048), *REGISTERS)
+# Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
+REGISTERS_SHARED = (
+    Config(1, block_n=512, block=1024),
+    Config(4, block_n=4096, block=8192),
+    Config(16, block_n=8192, block=16384),
+    Config(16, block_n=16384, block=32768),
+)
+# Exponentials of a longer row are summed along it, as fast as memory is.
+REGISTERS_ONLINE = REGISTERS_REDUCING[:4]
+# Whole rows beside the sums over them; and tiles of rows that are longer.
+WHOLE = (
+    Config(2, block_n=256, block=1024, stages=4),
+    Config(4, block_n=1024, block=2048, stages=4),
+    Config(8, block_n=2048, block=4096, stages=4),
+    Config(16, block_n=4096, block=4096, stages=4),
+    Config(32, block_n=8192, block=8192, stages=3),
+    Config(32, block_n=16384, block=16384, stages=1),
+)
+# Two sums of so long a row take half of all registers.
+WHOLE_SEVERAL = WHOLE[:-1]
+SUMS = (
+    Config(8, block_m=4, block_n=1024),
+    Config(4, block_m=16, block_n=128),
+    Config(4, block_m=64, block_n=16),
+)
+LOOP = (
+    Config(4, block_m=32, block_n=256),
+    Config(8, block_m=1, block_n=2048),
+    Config(16, block_m=1, block_n=8192),
+    Config(8, block_m=64, block_n=64),
+)
+# Two or more streams are in flight at once, so that each needs less.
+LOOP_STREAMS = (
+    Config(4, block_m=16, block_n=256),
+    Config(4, block_m=1, block_n=1024),
+    Config(16, block_m=1, block_n=8192),
+    Config(8, block_m=64, block_n=64),
+)
+# Running exponentials are fastest in short steps, however long the row.
+LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
+# Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
+LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
+# Where they are read and written at once, half as many columns a step are faster: 0.94 instead of 1.11 ms.
+LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
+# Flags come as bytes, and their instructions count: shorter steps.
+LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of configs.py: its name, its class, and its candidates; or the name of another that has the same."""
+
+    name: str
+    kind: str  # the name without what tells several of a kind apart
+    configs: tuple[Config, ...] | tuple[Tiles, ...]
+    wide: tuple[Tiles, ...] = ()
+    same_as: str = ""
+
+
+def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:
+    """The tables of kernels that are no matmuls."""
+    known = {
+        "flat": FLAT,
+        "tile": TILE,
+        "registers": registers(traffic),
+        "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
+        "sums": SUMS,
+        "loop": loop(traffic),
+    }
+    found = [
+        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule))
+        for kind, configs in known.items()
+        if kind in traffic.kinds
+    ]
+    if schedule.autotune and "registers" in traffic.kinds:
+        warps = tuple(Config(number) for number in schedule.num_warps or (4, 8, 16, 32))
+        found.append(Table(f"WARPS{suffix}", "warps", warps))
+    return tuple(found)
+
+
+def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
+    """The tables of a matmul's kernels."""
+    described = (Table(f"TMA{suffix}", "tma", tables.descriptors),) if tables.descriptors else ()
+    return (*described, Table(f"STRIDED{suffix}", "strided", tables.pointers, tables.pointers_wide))
+
+
+def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
+    """What the template of configs.py sees."""
+    first: dict[tuple[object, ...], str] = {}
+    told = []
+    for table in tables:
+        earlier = first.setdefault((table.kind, table.configs, table.wide), table.name)
+        told.append(table if earlier == table.name else replace(table, same_as=earlier))
+    return {"name": name, "tables": told, "search": schedule.autotune}
+
+
+def registers(traffic: Traffic) -> tuple[Config, ...]:
+    if traffic.vectors > 1:
+        return REGISTERS_SHARED
+    if traffic.online and traffic.reducing:
+        return REGISTERS_ONLINE
+    return REGISTERS_REDUCING if traffic.reducing else REGISTERS
+
+
+def loop(traffic: Traffic) -> tuple[Config, ...]:
+    if traffic.flags:
+        return LOOP_FLAGS
+    if traffic.online and traffic.reducing:
+        return LOOP_ONLINE
+    table = LOOP_STREAMS if traffic.streams > 1 else LOOP
+    if traffic.in_place:
+        return (*table[:2], LOOP_IN_PLACE, table[-1])
+    return table if traffic.reducing else (*table[:-1], LOOP_MAPPED, table[-1])
+
+
+def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
+    """The candidates as `[schedule]` lists them, where it does."""
+    blocks_m = schedule.block_m or tuple(dict.fromkeys(config.block_m for config in configs))
+    blocks_n = schedule.block_n or tuple(dict.fromkeys(config.block_n or config.block for config in configs))
+    warps = schedule.num_warps or tuple(dict.fromkeys(config.warps for config in configs))
+    if not (schedule.block_m or schedule.block_n or schedule.num_warps):
+        return configs
+    if kind in ("flat", "registers"):
+        return tuple(Config(w, block=n, block_n=n) for n, w in product(blocks_n, warps))
+    return tuple(Config(w, block_m=m, block_n=n) for m, n, w in product(blocks_m, blocks_n, warps))

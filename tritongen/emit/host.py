@@ -1,0 +1,262 @@
+"""The public function of a module: checks, shapes, allocation and the strides that launches pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..lang.ir import Dtype, Result
+from ..lang.literals import literal, prose, word
+from ..lang.names import public
+from ..lowering.choices import condition
+from ..lowering.lines import condition_operand
+from ..lowering.space import Dim
+from ..lowering.views import Field
+from ..spec.types import BATCH, AxisTerm, Input
+from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
+
+
+@dataclass(frozen=True)
+class Host(Checks):
+    """Writes the lines of the wrapper of one operator over one space."""
+
+    def dtype(self, dtype: Dtype) -> str:
+        if dtype.rule == "compute":
+            return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+        inputs = {tensor.name: tensor for tensor in self.op.inputs}
+        parts = []
+        for leaf in dtype.of:
+            tensor = inputs.get(leaf)
+            if tensor is None:
+                parts.append(f"torch.{leaf}")
+            elif tensor.default is None:
+                parts.append(f"{leaf}.dtype")
+            else:
+                parts.append(f"*(() if {leaf} is None else ({leaf}.dtype,))")
+        if not parts:
+            return "torch.get_default_dtype()"
+        text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"dtypes.promote({', '.join(parts)})"
+        if dtype.rule == "float":
+            ints = all(INTS.issuperset(inputs[leaf].type.dtypes if leaf in inputs else {leaf}) for leaf in dtype.of)
+            return "torch.get_default_dtype()" if ints else f"dtypes.as_float({text})"
+        if dtype.rule == "int" and any("bool" in inputs[leaf].type.dtypes for leaf in dtype.of if leaf in inputs):
+            return f"dtypes.int_dtype({text})"
+        return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
+
+    def allocate(self) -> list[str]:
+        otherwise = {r.output.name: f" if {self.condition(r)} else None" for r in self.op.results if r.when}
+        lines = [f"{r.output.name} = {self.empty(r)}{otherwise.get(r.output.name, '')}" for r in self.op.results]
+        return [f"compute = {self.compute_value()}", *lines] if self.allocates_wide() else lines
+
+    def condition(self, result: Result) -> str:
+        """Where a result is made that is not always."""
+        path = condition(result.paths)
+        return f"{result.when} and {condition_operand(path)}" if path else result.when
+
+    def allocates_wide(self) -> bool:
+        """Whether a result is in the dtype of the computation, which so has to be known first."""
+        return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
+
+    def empty(self, result: Result) -> str:
+        dtype = self.dtype(result.dtype)
+        like = self.like(result)
+        if like is not None:
+            name = like.name
+            return (
+                f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
+            )
+        sizes = ", ".join("*batch" if axis == BATCH else axis for axis in result.axes)
+        comma = "," if len(result.axes) == 1 else ""
+        first = self.first()
+        assert first is not None
+        return f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first.name}.device)"
+
+    def like(self, result: Result) -> Input | None:
+        """An input of the result's very shape, whose layout the result takes over, as torch's do."""
+        if result.output.name in self.op.by_row:
+            return None
+        for tensor in self.op.inputs:
+            plain = all(len(term.names) == 1 for term in tensor.type.shape)
+            if tensor.type.axes == result.axes and tensor.default is None and plain:
+                return tensor
+        return None
+
+    def result(self) -> str:
+        names = [self.regrouped(result) for result in self.op.results]
+        return ", ".join(names)
+
+    def regrouped(self, result: Result) -> str:
+        """The result with its grouped axes put together again."""
+        shape = result.output.shape or self.grouped(result)
+        text = name = result.output.name
+        position = -1
+        for term in reversed(shape):
+            if len(term.names) > 1:
+                text += f".flatten({position - len(term.names) + 1}, {position})"
+            position -= 1
+        return f"{text} if {name} is not None else None" if result.when and text != name else text
+
+    def grouped(self, result: Result) -> tuple[AxisTerm, ...]:
+        for tensor in self.op.inputs:
+            if tensor.type.axes == result.axes:
+                return tensor.type.shape
+        return tuple(AxisTerm((axis,), (None,)) for axis in result.axes)
+
+    def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
+        """The tensors that move along some dimensions: name, axes, whether optional."""
+        found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs]
+        found += [(r.output.name, r.axes, bool(r.when)) for r in self.op.results]
+        return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in self.op.by_row]
+
+    def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:
+        """The stride along a named axis, counted from the end since leading axes may be any number."""
+        return f"{name}.stride({axes.index(axis) - len(axes)})" if axis in axes else "0"
+
+    def strides(self, name: str, axes: tuple[str, ...], over: tuple[str, ...]) -> str:
+        """All strides along some axes, as a tuple in the order of the axes."""
+        if tuple(axis for axis in axes if axis in over) == over and over == axes:
+            return f"{name}.stride()"
+        count = self.named_count(axes)
+        if BATCH in over and tuple(axes[: len(over)]) == over:
+            return f"{name}.stride()[:{len(over) - len(axes)}]"
+        parts = []
+        for axis in over:
+            if axis != BATCH:
+                parts.append(self.stride(name, axes, axis))
+            elif BATCH not in axes:
+                parts.append("*(0,) * len(batch)")
+            else:
+                parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
+        if over == (BATCH,):
+            return "tuple(batch)" if hashed else "batch"
+        parts = ["*batch" if axis == BATCH else axis for axis in over]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def retry(self) -> str:
+        """The call of the function again with every tensor contiguous."""
+        tensors = []
+        for tensor in self.op.inputs:
+            text = f"{tensor.name}.contiguous()"
+            for position, term in reversed(list(enumerate(tensor.type.shape))):
+                if len(term.names) > 1:
+                    end = position - len(tensor.type.shape)
+                    text += f".flatten({end - len(term.names) + 1}, {end})"
+            tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
+        keyword = public if self.function == self.op.name else str
+        named = [f"{keyword(name)}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
+        return f"{self.function}({', '.join(tensors + named)})"
+
+    def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "tensors.fold") -> list[str]:
+        """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
+        if not dims:
+            return []
+        free = tuple(dim for dim in dims if not dim.pinned)
+        pinned = tuple(dim for dim in dims if dim.pinned)
+        free_axes = tuple(dict.fromkeys(axis for dim in free for axis in dim.axes))
+        singular = group[:-1]
+        lines: list[str] = []
+        tensors = self.moving(dims)
+        folds = len(free) > 1 or free_axes[:1] == (BATCH,)
+        if folds:
+            named = self.moving(free)
+            strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
+            targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
+            lines += [
+                f"folded = {folder}({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
+                "if folded is None:  # More dimensions than the kernel steps through.",
+                f"    return {self.retry()}",
+                f"{singular}_sizes, {targets} = folded",
+            ]
+            if pinned:
+                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
+        else:
+            axes = tuple(dim.axes[0] for dim in dims)
+            if len(dims) > 1:
+                lines.append(f"{singular}_sizes = {self.sizes(axes)}")
+        for name, axes, optional in tensors:
+            steps = self.space.steps(axes, free) if folds else ()
+            rest = pinned if folds else dims
+            if not rest:
+                continue
+            own = tuple(self.stride(name, axes, dim.axes[0]) for dim in rest)
+            start = f"*{name}_{group}, " if steps else "*(0,) * " + str(len(free)) + ", " if folds else ""
+            text = f"({start}{', '.join(own)}{',' if len(own) == 1 and not start else ''})"
+            if optional:
+                text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
+            lines.append(f"{name}_{group} = {text}")
+        return lines
+
+    def column_strides(self) -> dict[str, str]:
+        """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""
+        (dim, *others) = self.space.cols or (None,)
+        if dim is None or others or dim.axes[:1] == (BATCH,):
+            return {}
+        found = {}
+        for name, axes, optional in self.moving(self.space.cols):
+            stride = self.stride(name, axes, dim.axes[0])
+            found[name] = f"tensors.stride({name}, {stride[len(name) + 8 :]}" if optional else stride
+        return found
+
+    def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
+        if not optional:
+            return text
+        zeros = tuple_text(["0"] * len(axes))
+        if BATCH in axes:
+            more = len(axes) - 1
+            zeros = f"(0,) * (len(batch) + {more})" if more else "(0,) * len(batch)"
+        return f"{text} if {name} is not None else {zeros}"
+
+    def compute_value(self) -> str:
+        inputs = {tensor.name: tensor for tensor in self.op.inputs}
+        if self.compute.mode == "float":
+            names = [name for name in self.compute.of if "float64" in inputs[name].type.dtypes]
+            return f"dtypes.widest({', '.join(names)})"
+        helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
+        return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"
+
+    def tensor_fields(self) -> list[Field]:
+        fields = []
+        for tensor in self.op.inputs:
+            optional = tensor.default is not None
+            text = f"{shape_text(tensor.type.shape)}, {word_list(tensor.type.dtypes)}."
+            if optional:
+                text += f" None stands for {tensor.default}."
+            annotation = "torch.Tensor | None" if optional else "torch.Tensor"
+            fields.append(Field(tensor.name, annotation, "None" if optional else "", text))
+        return fields
+
+    def param_fields(self) -> list[Field]:
+        fields = []
+        for param in self.op.params:
+            annotation = {"enum": "str"}.get(param.kind, param.kind)
+            default = "" if param.default is None else literal(param.default)
+            limits = []
+            if param.kind == "enum":
+                limits.append(f"one of {prose(word_list(tuple(map(word, param.choices))))}")
+            if param.minimum is not None:
+                limits.append(f"at least {param.minimum!r}")
+            if param.maximum is not None:
+                limits.append(f"at most {param.maximum!r}")
+            text = f"{', '.join(limits)}." if limits else f"{'a number' if annotation != 'bool' else 'a flag'}."
+            fields.append(Field(param.name, annotation, default, text))
+        return fields
+
+    def result_fields(self) -> list[Field]:
+        fields = []
+        for result in self.op.results:
+            shape = shape_text(result.output.shape or self.grouped(result))
+            fields.append(Field(result.output.name, "torch.Tensor", "", f"{shape}, {self.dtype_words(result)}."))
+        return fields
+
+    def dtype_words(self, result: Result) -> str:
+        of = result.dtype.of
+        inputs = {tensor.name for tensor in self.op.inputs}
+        if not of:
+            return "torch's default dtype"
+        text = f"the promotion of {word_list(of, 'and')}"
+        if len(of) == 1:
+            text = f"{of[0]}'s dtype" if of[0] in inputs else of[0]
+        otherwise = {"sum": "int64", "float": "torch's default dtype"}.get(result.dtype.rule)
+        return f"{text}, or {otherwise} where that is no float" if otherwise else text

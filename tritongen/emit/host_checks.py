@@ -1,0 +1,310 @@
+"""The lines of a wrapper that refuse what an operator is not written for, and tell axes apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..lang.ir import Op, Reduce, walk
+from ..lang.literals import literal, message, word
+from ..lang.names import shown
+from ..lowering.choices import Choices
+from ..lowering.lines import condition_operand
+from ..lowering.lower import Compute
+from ..lowering.space import Space
+from ..passes.exponentials import is_hidden
+from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
+
+# The tuples of the runtime's dtypes.py.
+CLASS_NAMES = {dtypes: f"dtypes.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
+CLASS_NAMES[DTYPE_CLASSES["any"]] = "dtypes.ANY"
+
+
+IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A module constant: a tuple of the dtypes that some input may have, say."""
+
+    name: str
+    value: str
+
+
+def constants(op: Op) -> tuple[Constant, ...]:
+    """What the runtime has no tuple for."""
+    found = {}
+    for tensor in op.inputs:
+        dtypes = tensor.type.dtypes
+        name = dtype_constant(tensor)
+        if dtypes in CLASS_NAMES:
+            continue
+        found[name] = Constant(name, tuple_text([f"torch.{dtype}" for dtype in dtypes]))
+    return tuple(found[name] for name in sorted(found, key=shown))
+
+
+def dtype_constant(tensor: Input) -> str:
+    return CLASS_NAMES.get(tensor.type.dtypes, f"_{tensor.name.upper()}_DTYPES")
+
+
+def shape_text(shape: tuple[AxisTerm, ...]) -> str:
+    def term(t: AxisTerm) -> str:
+        names = [f"{n}={s}" if s is not None else n for n, s in zip(t.names, t.sizes, strict=True)]
+        return names[0] if len(names) == 1 else f"({' '.join(names)})"
+
+    return f"[{', '.join(term(t) for t in shape)}]"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Of one operator over one space."""
+
+    op: Op
+    space: Space
+    compute: Compute
+    function: str  # what the function is called that these lines are of
+    extra: tuple[str, ...] = ()  # its further arguments
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether torch's dispatcher calls the function, which so has arguments of the right kinds."""
+        return IS_FAKE in self.extra
+
+    def checks(self) -> list[str]:
+        lines: list[str] = []
+        first = self.first()
+        for tensor in self.op.inputs:
+            block = [self.check(tensor)]
+            if "float8_e4m3fn" in tensor.type.dtypes:
+                block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
+            if first is not None and tensor is not first:
+                alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
+                check = "check_alike" if alike else "check_device"
+                named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{first.name}", {first.name}'
+                block.append(f"tensors.{check}({named})")
+            lines += self.guarded(tensor, block)
+        for result in self.op.results:
+            if result.dtype.of == ("float8_e4m3fn",):
+                lines.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
+        for param in self.op.params:
+            lines += self.param_checks(param)
+        return lines
+
+    def float8_check(self, name: str, dtype: str) -> str:
+        first = self.first()
+        return f'tensors.check_float8("{self.op.name}: {name}", {dtype}, {first.name if first else name}.device)'
+
+    def guarded(self, tensor: Input, block: list[str]) -> list[str]:
+        if tensor.default is None or not block:
+            return block
+        given = f"if {tensor.name} is not None"
+        if block[0].startswith("if ") and all(line.startswith(" ") for line in block[1:]):
+            return [f"{given} and {block[0].removeprefix('if ')}", *block[1:]]
+        return [f"{given}:", *(f"    {line}" for line in block)]
+
+    def check(self, tensor: Input) -> str:
+        leading = BATCH in tensor.type.axes
+        ndim = len(tensor.type.shape) - leading
+        return (
+            f'tensors.check("{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}, '
+            f'"{shape_text(tensor.type.shape)}", {ndim}, {leading})'
+        )
+
+    def param_checks(self, param: Param) -> list[str]:
+        name, where = param.name, self.op.name
+        lines = [] if self.is_registered else kind_check(self.op, param)
+        if param.kind == "enum":
+            choices = message(word_list(tuple(map(word, param.choices))))
+            lines += [
+                f"if {name} not in {literal(param.choices)}:",
+                f'    raise ValueError(f"{where}: {name} must be one of {choices}, not {{{name}!r}}")',
+            ]
+        for bound, sign, words in ((param.minimum, "<", "at least"), (param.maximum, ">", "at most")):
+            if bound is not None:
+                lines += [
+                    f"if {name} {sign} {literal(bound)}:",
+                    f'    raise ValueError(f"{where}: {name} must be {words} {bound!r}, not {{{name}}}")',
+                ]
+        return lines
+
+    def first(self) -> Input | None:
+        return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
+
+    def ordered(self) -> list[Input]:
+        """The inputs with those first that define the axes."""
+        return told_in_order(self.op.inputs)
+
+    def shapes(self) -> list[str]:
+        """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
+        known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
+        known = set()
+        unpacked: list[Input] = []
+        for tensor in self.ordered():
+            block: list[str] = []
+            for position, term in enumerate(tensor.type.shape):
+                if len(term.names) > 1:
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)
+            named = [axis for axis in tensor.type.axes if axis != BATCH]
+            new = [axis for axis in named if axis not in known]
+            sizes = dict(self.op.sizes)
+            if new and tensor.default is None:
+                block += self.unpack(tensor, named, known)
+                unpacked.append(tensor)
+                known |= set(named)
+                grouped = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
+                for axis in new:
+                    if axis in sizes and axis not in grouped:
+                        block += self.differs(tensor, f"{axis} != {sizes[axis]}", f"{axis} is {sizes[axis]}")
+            elif named:
+                has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
+                wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
+                refuses = [
+                    f"if {has} != {wanted}:",
+                    f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
+                    f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
+                ]
+                block += refuses
+            lines += self.guarded(tensor, block)
+        return [*lines, *self.batches(unpacked)]
+
+    def lengths(self, named: list[str]) -> str:
+        return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
+
+    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
+        groups = [self.told(term, known) for term in tensor.type.shape if len(term.names) > 1]
+        split = {name for group in groups for name in group}
+        again = {axis: "_" if axis in split else f"{axis}_{tensor.name}" for axis in known}
+        targets = [again.get(axis, axis) for axis in named]
+        batch = BATCH in tensor.type.axes
+        has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
+        if batch and has_batch and len(self.batch_inputs()) == 1:
+            names = ", ".join(["*batch", *targets])
+            line = f"{names} = {tensor.name}.shape"
+        elif batch:
+            line = f"{_targets(targets)} = {tensor.name}.shape[{-len(named)}:]"
+        else:
+            line = f"{_targets(targets)} = {tensor.name}.shape"
+        lines = [line]
+        for axis, target in zip(named, targets, strict=True):
+            if target not in (axis, "_"):
+                lines += self.differs(tensor, f"{target} != {axis}", f"axis {axis} is {{{axis}}} in another input")
+        return lines
+
+    def differs(self, tensor: Input, condition: str, says: str) -> list[str]:
+        return [
+            f"if {condition}:",
+            f'    raise ValueError(f"{self.op.name}: {says}, but {tensor.name} is {{list({tensor.name}.shape)}}")',
+        ]
+
+    def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
+        """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
+        whole = f"{tensor.name}.shape[{position}]"
+        told = self.told(term, known)
+        sizes = [told.get(name, "") for name in term.names]
+        product = " * ".join(filter(None, sizes))
+        if product.replace(" * ", "").isdigit():
+            product = str(math.prod(map(int, filter(None, sizes))))
+            wrong, must = f"{whole} % {product}", f"a multiple of {product}"
+        else:  # Lengths of other inputs may be 0.
+            product = f"({product})" if "*" in product else product
+            wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
+        if all(sizes):
+            wrong, must = f"{whole} != {product}", product if product.isdigit() else f"{{{product}}}"
+        split = ", ".join(size or f"{whole} // {product}" for size in sizes)
+        lines = [
+            f"if {wrong}:",
+            f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
+            f'must be {must}, not {{{whole}}}")',
+        ]
+        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
+
+    def told(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
+        """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
+        fixed = dict(self.op.sizes)
+        lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
+        others = [name for name in term.names if name not in fixed]
+        rest = [name for name in others if name not in known][:1]
+        return lengths | {name: name for name in others if name not in rest}
+
+    def batch_inputs(self) -> list[Input]:
+        return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
+
+    def named_count(self, axes: tuple[str, ...]) -> int:
+        return len([axis for axis in axes if axis != BATCH])
+
+    def batches(self, unpacked: Sequence[Input] = ()) -> list[str]:
+        """The leading axes, where no shape has been unpacked that alone has them, and inputs expanded along them."""
+        inputs = self.batch_inputs()
+        if not inputs:
+            return []
+        if len(inputs) == 1:
+            return [] if inputs[0] in unpacked else [f"batch = {self.batch_shape(inputs[0])}"]
+        lines = []
+        required = [t for t in inputs if t.default is None]
+        lines.append(f"batch = {self.batch_shape(required[0])}")
+        for tensor in inputs:
+            if tensor is required[0]:
+                continue
+            text = self.batch_shape(tensor)
+            block = [
+                f"if {text} != batch:",
+                f'    batch = tensors.broadcast("{self.op.name}: {tensor.name}", batch, {text})',
+            ]
+            lines += self.guarded(tensor, block)
+        for tensor in inputs:
+            named = [axis for axis in tensor.type.axes if axis != BATCH]
+            text = self.batch_shape(tensor)
+            shape = ", ".join(["*batch", *named])
+            block = [f"if {text} != batch:", f"    {tensor.name} = {tensor.name}.expand({shape})"]
+            lines += self.guarded(tensor, block)
+        return lines
+
+    def batch_shape(self, tensor: Input) -> str:
+        count = self.named_count(tensor.type.axes)
+        return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
+
+    def empty_errors(self) -> list[tuple[str, str]]:
+        """Refusals of reductions that have no value over no elements, each with the condition that it stands under."""
+        kinds = ("max", "min", "argmax", "argmin")
+        choices = Choices(self.op)
+        found: dict[str, str] = {}
+        for value in self.op.values:
+            for node in walk(value.node):
+                if isinstance(node, Reduce) and node.kind in kinds and not is_hidden(self.op, value):
+                    path = choices.of(value.name)
+                    condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
+                    error = f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
+                    found.setdefault(condition, error)
+        always = "n_cols == 0"
+        return [(always, found[always])] if always in found else list(found.items())
+
+
+def kind_check(op: Op, param: Param) -> list[str]:
+    """The refusal of a param of another type; that of a word is with its choices."""
+    kinds = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
+    if param.kind not in kinds:
+        return []
+    return [f'tensors.check_param("{op.name}: {param.name}", {param.name}, {kinds[param.kind]})']
+
+
+INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
+
+
+def returned_types(count: int, perhaps: int = 0) -> str:
+    """The annotation of so many tensors, and of those that may be None."""
+    parts = ["torch.Tensor"] * count + ["torch.Tensor | None"] * perhaps
+    return parts[0] if len(parts) == 1 else f"tuple[{', '.join(parts)}]"
+
+
+def tuple_text(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _targets(names: list[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else tuple_text(names)
+
+
+def word_list(words: tuple[str, ...], last: str = "or") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

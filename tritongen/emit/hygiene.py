@@ -1,0 +1,259 @@
+"""Marked text of a module -> its text, where every name means one thing.
+
+Three ranks share the names of a module. First come those that the world outside knows: builtins, imports, what a module
+defines, keywords, names in strings, the options of a launch. Then come the names of the spec, and last those that
+generated code made up: its variables, and what it calls after a name of the spec. Who comes later and finds a name
+taken gets an underscore, or a number. Without such a collision nothing changes.
+
+What callers know, the parameters of public functions among it, is always spelled as in the spec. Where its name means
+something else in the module, the function hands its parameters on to one that calls them otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+
+from ..lang.ir import numbered, unused
+from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, shown
+
+# What Triton and the function that it makes of a kernel's signature call their own, so that no argument can.
+LAUNCH = frozenset(
+    "allow_flush_denorm allowed_dot_input_precisions arch backend backend_name clc cluster_dims debug"
+    " default_dot_input_precision deprecated_fp8_dot_operand_dtypes device device_type enable_fp_fusion"
+    " enable_reflect_ftz extern_libs fpsan_homomorphic_casts grid instrumentation_mode ir_override kpack"
+    " launch_cooperative_grid launch_pdl llvm_fn_attrs matrix_instr_nonkdim max_num_imprecise_acc_default"
+    " maxnreg min_shared_mem num_ctas num_stages num_warps options params ptx_options ptx_version sanitize_overflow"
+    " sched4reg schedule_hint specialization specialize_impl stream supported_fp8_dtypes warmup warp_size"
+    " waves_per_eu wgp_cu_mode".split()
+)
+_TOKEN = re.compile(
+    r"(?P<string>(?:\b[rf])?(?:\"\"\"[\s\S]*?\"\"\"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'))"
+    r"|(?P<comment>#[^\n]*)|\d[\w.]*|(?P<dot>(?<!\.)\.\s*)?(?P<name>[^\W\d]\w*)"
+)
+_KEYWORDS = frozenset(keyword.kwlist)
+_WORD = re.compile(r"\w+")
+
+
+# What a context of torch's autograd has already.
+CONTEXT = frozenset(
+    "apply backward boxed_grads_call clear_saved_tensors_on_access dirty_tensors forward generate_vmap_rule jvp"
+    " materialize_grads maybe_clear_saved_tensors metadata name"
+    " needs_input_grad next_functions non_differentiable register_hook register_prehook"
+    " requires_grad save_for_backward save_for_forward saved_for_forward saved_tensors saved_variables"
+    " set_materialize_grads setup_context to_save vjp vmap".split()
+)
+
+
+def resolved(text: str) -> str:
+    """The text of a module without marks."""
+    if not set(text) & set(MARKS):
+        return text
+    blocks = _blocks(text)
+    spec = _spelled(blocks)
+    made = _made(blocks, spec)
+    mentioned = set().union(*(block.mentioned for block in blocks))
+    attributes = _attributes(blocks)
+    return "\n".join(_handed_on(block, _Spelling.of(block, spec, made, mentioned, attributes)) for block in blocks)
+
+
+@dataclass(slots=True)
+class _Block(ast.NodeVisitor):
+    """A statement of a module, with what it uses which names for."""
+
+    text: str
+    tree: ast.stmt
+    end: int  # its last line
+    words: dict[str, None] = field(default_factory=dict)
+    variables: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)  # to what only this block knows
+    mentioned: set[str] = field(default_factory=set)  # by keywords and strings
+    attributes: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)  # to kernels
+
+    known: set[str] = field(default_factory=set)  # names of ours that mean something outside of the block
+    own: set[str] = field(default_factory=set)  # variables of ours that are in no way named after the spec
+
+    def __post_init__(self) -> None:
+        self.words = dict.fromkeys(_WORD.findall(self.text))
+        self.visit(self.tree)
+        self.known = {shown(name) for name in self.variables - self.bound if MARK not in name}
+        self.own = {name for name in self.variables & self.bound if name.isascii()}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.variables.add(node.id)
+        if not isinstance(node.ctx, ast.Load) and not isinstance(self.tree, ast.Assign | ast.AnnAssign):
+            self.bound.add(node.id)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self.variables.add(node.arg)
+        self.bound.add(node.arg)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.mentioned.add(node.name)
+        self.variables.add(node.name)
+        names = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        if any(ast.unparse(decorator).startswith("triton.") for decorator in node.decorator_list):
+            self.passed |= names
+        if node is self.tree and node.name[0] != "_":  # Pytest and others pass them by name.
+            self.mentioned |= names
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # Docstrings are prose.
+            self.visit(node.value)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        self.mentioned |= {node.arg} if node.arg else set()
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.attributes.add(node.attr)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.mentioned |= set(_WORD.findall(node.value))
+
+
+def _blocks(text: str) -> list[_Block]:
+    lines, tree = text.split("\n"), ast.parse(text)
+    starts = [min([s.lineno, *(d.lineno for d in getattr(s, "decorator_list", ()))]) - 1 for s in tree.body]
+    ends = [*starts[1:], len(lines)]
+    blocks = []
+    for statement, start, end in zip(tree.body, [0, *starts[1:]], ends, strict=True):
+        blocks.append(_Block("\n".join(lines[start:end]), statement, end))
+    return blocks
+
+
+def _spelled(blocks: list[_Block]) -> dict[str, str]:
+    """How variables with names of the spec are spelled in a module: the same in all of it."""
+    mentioned = set().union(*(block.mentioned for block in blocks))
+    words = dict.fromkeys(word for block in blocks for word in block.words if NAMED.fullmatch(word))
+    wanted = {shown(word) for word in words}
+    spelled: dict[str, str] = {}
+    for word in words:
+        taken = set(spelled.values()) | wanted - {shown(word)}
+        for block in blocks:
+            if word in block.variables:
+                taken |= block.known | block.own & mentioned
+            if word in block.passed:
+                taken |= LAUNCH
+        spelled[word] = unused(shown(word), taken)
+    return spelled
+
+
+def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
+    """The same of names that are made of those of the spec."""
+    found: dict[str, list[_Block]] = {}
+    for block in blocks:
+        for word in block.words:
+            if MARK in word and CODE not in word and word not in spec:
+                found.setdefault(word, []).append(block)
+    taken = {
+        id(block): block.known | block.own | {spec[word] for word in block.words if word in spec} for block in blocks
+    }
+    made: dict[str, str] = {}
+    done: set[str] = set(_KEYWORDS)
+    for word, places in found.items():
+        launched = LAUNCH if any(word in block.passed for block in places) else frozenset()
+        made[word] = numbered(shown(word), done.union(launched, *(taken[id(block)] for block in places)))
+        done.add(made[word])
+    return made
+
+
+def _attributes(blocks: list[_Block]) -> dict[str, str]:
+    """The same of attributes."""
+    words = {word for block in blocks for word in block.attributes}
+    found: dict[str, str] = {}
+    for word in sorted(word for word in words if MARK in word):
+        found[word] = unused(shown(word), words | CONTEXT | set(found.values()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """How a block spells what its marked text has."""
+
+    names: Mapping[str, str]
+    attributes: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        block: _Block,
+        spec: Mapping[str, str],
+        made: Mapping[str, str],
+        mentioned: Container[str],
+        attributes: Mapping[str, str],
+    ) -> _Spelling:
+        names = {**spec, **made}
+        taken = {spec[word] for word in block.variables if word in spec}
+        for word in sorted(block.own & taken):
+            assert word not in mentioned, word
+            others = block.own | block.known | {names[other] for other in block.words if other in names}
+            names[word] = unused(word, others | set(names.values()))
+        return cls(names, attributes)
+
+    def code(self, text: str) -> str:
+        return _TOKEN.sub(self.token, text)
+
+    def token(self, match: re.Match[str]) -> str:
+        token = match[0]
+        if match["string"]:
+            return self.formatted(token) if token[0] == "f" else self.prose(token)
+        if match["comment"]:
+            return self.prose(token)
+        if match["dot"]:
+            return match["dot"] + self.attributes.get(match["name"], shown(match["name"]))
+        return self.names.get(token, shown(token))
+
+    def prose(self, text: str) -> str:
+        """Strings and comments, in which names are the user's."""
+        return _WORD.sub(self.word, text)
+
+    def word(self, match: re.Match[str]) -> str:
+        word = match[0]
+        if CODE in word:
+            word = word.removeprefix(CODE)
+            return self.names.get(word, word)
+        return shown(word) if NAMED.fullmatch(word) or MARK not in word else self.names[word]
+
+    def formatted(self, text: str) -> str:
+        """An f-string: prose with code in braces."""
+        parts = _BRACES.split(text)
+        return "".join(self.inside(part) if place % 2 else self.prose(part) for place, part in enumerate(parts))
+
+    def inside(self, part: str) -> str:
+        code, rest = re.fullmatch(r"([\s\S]*?)((?:![rsa])?(?::[^\])]*)?\})", part).groups()  # type: ignore[union-attr]
+        return self.code(code) + rest
+
+
+_BRACES = re.compile(r"((?<!\{)(?:\{\{)*\{(?!\{)[^{}]*\})")
+
+
+def _handed_on(block: _Block, spelling: _Spelling) -> str:
+    """The text of a block. A public function that cannot use its parameters by their names only hands them on."""
+    function = block.tree
+    if not isinstance(function, ast.FunctionDef):
+        return spelling.code(block.text)
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    spec = {shown(word): word for word in spelling.names if NAMED.fullmatch(word)}
+    inner = {a.arg: spec[shown(a.arg)] for a in arguments if PUBLIC.fullmatch(a.arg) and shown(a.arg) in spec}
+    if all(spelling.names[word] == shown(word) for word in inner.values()):
+        return spelling.code(block.text)
+    own = f"_{shown(function.name).lstrip('_')}_"
+    kinds = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
+    renamed = [inner.get(argument.arg, argument.arg) for argument in arguments]
+    signature = ", ".join(f"{name}: {kind}" for name, kind in zip(renamed, kinds, strict=True))
+    returns = ast.unparse(function.returns) if function.returns else "None"
+    passed = ", ".join(argument.arg for argument in arguments)
+    lines = block.text.split("\n")
+    has_doc = ast.get_docstring(function, clean=False) is not None
+    first = len(lines) - (block.end - function.body[has_doc].lineno) - 1
+    lines[first:first] = [f"    return {own}({passed})", "", "", f"def {own}({signature}) -> {returns}:"]
+    return spelling.code("\n".join(lines))

@@ -1,0 +1,154 @@
+"""The candidate launch configurations of matrix products: what fits the registers and the shared memory of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ..diagnostics.report import listed
+from ..spec.types import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """One candidate: rows by columns of a tile, how much of the inner axes is read at once, and by how many warps."""
+
+    warps: int
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+
+
+# Measured: see docs/performance.md. Of matrices in half precision, through descriptors.
+DESCRIPTORS = (
+    Tiles(8, 128, 256, 64, 3),
+    Tiles(8, 128, 128, 64, 4),
+    Tiles(4, 64, 128, 64, 4),
+)
+# The same by pointers, of few rows above all.
+POINTERS = (
+    Tiles(8, 128, 128, 64, 3),
+    Tiles(4, 64, 128, 128, 3),
+    Tiles(4, 64, 64, 128, 4),
+    Tiles(4, 64, 32, 128, 5),
+    Tiles(4, 32, 128, 64, 5),
+    Tiles(4, 32, 64, 256, 3),
+    Tiles(4, 32, 32, 256, 4),
+    Tiles(4, 16, 128, 64, 4),
+    Tiles(4, 16, 64, 256, 3),
+)
+# Of float32 and float64, which tensor cores do not multiply as they are.
+POINTERS_WIDE = (
+    Tiles(8, 128, 64, 16, 3),
+    Tiles(4, 64, 64, 16, 3),
+    Tiles(4, 16, 64, 32, 3),
+    Tiles(4, 16, 32, 64, 3),
+)
+# Shared memory of a program, in bytes: where there are descriptors, and where there is the least.
+HOPPER, ADA = 227 * 1024, 99 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """What a kernel of matrix products sums at once."""
+
+    products: int
+    sides: tuple[int, int]  # how many matrices it reads of the left, and of the right
+    described: bool  # whether descriptors may copy them
+    bytes: bool = False  # whether they are multiplied as bytes
+    twice: bool = False  # whether each block is summed by itself, beside the sum of all
+    halved: bool = False  # whether a tile is summed so half by half, where descriptors copy it
+    takes_turns: bool = False  # whether descriptors copy one product's matrices after those of another
+    terms: int = 1  # how many products are added to one sum
+    width: int = 0  # the columns that a tile must have, where it has to hold whole rows
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The candidates for each way to read matrices."""
+
+    descriptors: tuple[Tiles, ...]
+    pointers: tuple[Tiles, ...]
+    pointers_wide: tuple[Tiles, ...]
+
+
+def tables_of(summing: Summing, schedule: Schedule) -> Tables:
+    bytes_of_half = 1 if summing.bytes else 2
+    described = summing
+    if summing.takes_turns:
+        described = replace(described, sides=(1, 1), terms=1)
+    if summing.halved:
+        described = replace(described, twice=False)
+    return Tables(
+        _fitting(DESCRIPTORS, described, schedule, _Memory(bytes_of_half, HOPPER, True)) if summing.described else (),
+        _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
+        _fitting(POINTERS_WIDE, summing, schedule, _Memory(8, ADA, False)),
+    )
+
+
+def by_kernel(kernels: Mapping[str, Summing], schedule: Schedule) -> dict[str, Tables]:
+    """The tables of some kernels, each under the names of all that have it."""
+    alike: dict[Tables, list[str]] = {}
+    for name, summing in kernels.items():
+        alike.setdefault(tables_of(summing, schedule), []).append(name)
+    return {listed(names).replace(" or ", " and "): tables for tables, names in alike.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Shared memory, and what takes it: stages of elements, and half of a tile's results where descriptors copy it.
+
+    On GPUs that have the least, Triton keeps one of the stages in registers.
+    """
+
+    itemsize: int
+    most: int
+    described: bool
+
+    def holds(self, tiles: Tiles, summing: Summing) -> bool:
+        left, right = summing.sides
+        stage = (left * tiles.block_m + right * tiles.block_n) * tiles.block_k * self.itemsize
+        if self.described:
+            return tiles.stages * stage + tiles.block_m * tiles.block_n // 2 * 4 <= self.most
+        return (tiles.stages - 1) * stage <= self.most
+
+
+def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
+    """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
+    first = table[0]
+    lists = (schedule.num_warps, schedule.block_m, schedule.block_n, schedule.num_stages)
+    if any(lists):
+        usual = (first.warps, first.block_m, first.block_n, first.stages)
+        every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
+        table = tuple(Tiles(w, m, n, first.block_k, s) for w, m, n, s in every)
+    if summing.twice:  # Twice the registers.
+        table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
+    if summing.bytes:  # As long in memory as blocks of half precision.
+        table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
+    if summing.terms > 1:  # As much in memory as a block of one product.
+        longest = 1 << (summing.terms - 1).bit_length()
+        table = tuple(replace(tiles, block_k=max(min(32, tiles.block_k), tiles.block_k // longest)) for tiles in table)
+    if summing.width:
+        table = tuple(replace(tiles, block_n=summing.width) for tiles in table)
+    elif not schedule.block_n:
+        share = 1 << (summing.products - 1).bit_length()
+        table = tuple(replace(tiles, block_n=max(32, tiles.block_n // share)) for tiles in table)
+    if not any(lists):
+        table = tuple(_within(memory, tiles, summing) for tiles in table)
+    return tuple(dict.fromkeys(table))
+
+
+def _within(memory: _Memory, tiles: Tiles, summing: Summing) -> Tiles:
+    """The tiles with as many stages, and as long blocks, as memory has room for."""
+    while not memory.holds(tiles, summing):
+        if tiles.stages > 2:
+            tiles = replace(tiles, stages=tiles.stages - 1)
+        elif tiles.block_k > 32:
+            tiles = replace(tiles, block_k=tiles.block_k // 2)
+        elif tiles.block_m > 16:
+            tiles = replace(tiles, block_m=tiles.block_m // 2)
+        else:
+            break
+    return tiles

@@ -1,0 +1,300 @@
+"""Op -> the views of its generated modules: everything that a template prints, ready as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..lang.ir import Op, Value
+from ..lang.literals import code_of, prose
+from ..lang.names import in_string, public, shown
+from ..lowering.lines import Line
+from ..lowering.lower import Compute
+from ..lowering.space import Space
+from ..lowering.views import Kernel
+from ..passes.structure import Program
+from .configs import Traffic
+from .dead_code import without_unread
+from .host import Host
+from .host_checks import IS_FAKE, constants, returned_types, tuple_text
+from .layout import LONGEST, wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What templates see of the kernels of a program and of the function that launches them."""
+
+    view: dict[str, Any]
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The function that launches the kernels: its name, its further arguments, and who writes its lines."""
+
+    function: str
+    extra: tuple[str, ...] = ()
+    tables: str = ""  # what the names of its tables in configs.py end with
+    host: Callable[..., Host] = Host
+    register: str = "none"
+
+    def launcher(self, kernel: str) -> str:
+        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
+        return f"library.wrap_triton(kernels.{kernel})" if self.register == "triton_op" else f"kernels.{kernel}"
+
+
+# What of a view is told to readers, and what it says besides of arguments and results.
+_PROSE = ("title", "summary", "formula", "derived", "notes", "also_raises", "raises", "says")
+_HEAD = ("signature", "returns")
+
+
+class Common:
+    """What the modules of all families have in common."""
+
+    def __init__(
+        self,
+        program: Program,
+        autotune: bool,
+        space: Space,
+        compute: Compute,
+        kernels: list[Kernel],
+        around: Around,
+    ) -> None:
+        self.program, self.op, self.autotune = program, program.op, autotune
+        self.host = around.host(program.op, space, compute, around.function, around.extra)
+        self.around, self.tables = around, around.tables
+        self.space, self.compute, self.kernels = space, compute, kernels
+        self.column_strides: dict[str, str] = {}  # of tensors whose columns are passed as they are
+
+    def view(self, extra: dict[str, Any]) -> dict[str, Any]:
+        op, host = self.op, self.host
+        refusals = host.checks()
+        if extra.get("find"):  # A call like this one has passed them.
+            guarded = ["if replay is None:", *(f"    {line}" for line in refusals)] if refusals else []
+            refusals = [*extra["find"], *guarded]
+        checks = [*refusals, *host.shapes()]
+        fields = [*host.tensor_fields(), *host.param_fields()]
+        results = host.result_fields()
+        tensors = [
+            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()
+        ]
+        params = [
+            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()
+        ]
+        params_signature = ["*", *params] if params else []
+        view: dict[str, Any] = {
+            "name": op.name,
+            "title": _sentence(op),
+            "summary": _sentence(op),
+            "formula": [line for v in op.values if v.source for line in formula(v)],
+            "derived": (),
+            "notes": (),
+            "also_raises": (),
+            "signature": ", ".join([*tensors, *params_signature]),
+            "returns": returned_types(len(results)),
+            "fields": fields,
+            "results": results,
+            "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
+            "checks": checks,
+            "allocate": host.allocate(),
+            "result": host.result(),
+            "constants": constants(op),
+            "device": f"{self.first()}.device",
+            "index": self.index(),
+            "compute": self.compute_text(),
+            "tables": self.tables,
+            "also_untyped": "",
+            "is_fake": IS_FAKE in self.around.extra,
+            "registration": None,
+            "gradient": None,
+            "head": "signature.jinja",
+        }
+        view |= extra
+        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_HEAD)}
+        fold = view.get("fold", [])
+        view["checks"] = without_unread(checks, _strings([code, fold]))
+        view["fold"] = without_unread(fold, _strings(code))
+        return view
+
+    def compute_text(self) -> str:
+        """The dtype to compute in, where a kernel is told of it and no line before has done so."""
+        told = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
+        return self.host.compute_value() if told and not self.host.allocates_wide() else ""
+
+    def first(self) -> str:
+        tensor = self.host.first()
+        assert tensor is not None
+        return tensor.name
+
+    def index(self) -> str:
+        names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
+        names = [name for name in names if name not in self.op.by_row]
+        return f"tensors.index_dtype({', '.join(names)})"
+
+    def specialised(self, kernel: Kernel) -> str:
+        """The compile-time arguments of a launch, but for tiles."""
+        values = {"COMPUTE": "compute", "VECTOR": "vector"}
+        parts = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
+        return ", ".join([*parts, "INDEX=index"])
+
+    def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
+        return view_of(kernel, self.space)
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: str,
+        config: str = "config",
+        options: str = "",
+        name: str = "grid",
+        sizes: str = "",
+    ) -> list[str]:
+        """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
+        if kernel.search and config == "config":
+            grid, config = "lambda meta: " + grid.replace("config.kwargs", "meta"), "None"
+        passed = self.passed(kernel, sizes)
+        launched = ["None", self.around.launcher(kernel.name), name, config, *passed, self.specialised(kernel), options]
+        return [f"{name} = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
+
+    @property
+    def knows(self) -> bool:
+        """Whether calls know the launches of calls like them: torch sees those of what is registered, a search launches
+        several, and a result that takes the memory of an input may lie in new memory another time.
+        """
+        in_place = any(result.over for result in self.op.results)
+        return self.around.register == "none" and not self.autotune and not in_place
+
+    def known_launch(self, kernel: Kernel, grid: str, sizes: str = "") -> list[str]:
+        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
+        if not self.knows:
+            return self.launch(kernel, grid)
+        passed = self.passed(kernel, sizes)
+        launched = ["call_key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
+        return [f"grid = {grid}", f"launch.run({', '.join(launched)})"]
+
+    def fold_cols(self) -> list[str]:
+        """The lines that fold the columns; one dimension of them is passed as it is."""
+        self.column_strides = self.host.column_strides()
+        return [] if self.column_strides else self.host.fold("cols", self.space.cols)
+
+    def passed(self, kernel: Kernel, sizes: str = "") -> list[str]:
+        """The arguments of a launch: tensors, sizes and params, each a tuple; `sizes` may have a name."""
+        tensors, _, params = self.arguments(kernel)
+        texts = [tuple_text(list(tensors)), sizes or self.sizes(kernel)]
+        return [*texts, tuple_text(list(params))] if params else texts
+
+    def sizes(self, kernel: Kernel) -> str:
+        """The integers that are passed to a kernel, lengths and strides, as a tuple."""
+        _, integers, _ = self.arguments(kernel)
+        strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()}
+        parts = _starred(integers, self.space).split(", ") if integers else []
+        return tuple_text([strides.get(part, part) for part in parts])
+
+    def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """What is passed to a kernel: tensors, integers and params, in this order."""
+        tensors = tuple(a.value for a in kernel.arguments if a.spelling == f"{a.value}_ptr")
+        params = tuple(name for name in kernel.passed if name in {param.name for param in self.op.params})
+        integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
+        assert (*tensors, *integers, *params) == kernel.passed
+        return tensors, integers, params
+
+    def known(self, kernel: Kernel) -> dict[str, list[str]]:
+        """The lines that find the launch of a call like this one, and launch it where results are allocated."""
+        if not self.knows:
+            return {"find": [], "known": []}
+        tensors, _, params = map(list, self.arguments(kernel))
+        passed = ", ".join(tuple_text(group) for group in (tensors, params) if group)
+        return {"find": self.find(), "known": self.launch_again(passed, self.host.result())}
+
+    def find(self, *more: str) -> list[str]:
+        """The lines that find the launch of a call like this one."""
+        settings = [text for param in self.op.params for text in _setting(param)]
+        inputs = tuple_text([tensor.name for tensor in self.op.inputs])
+        key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
+        return [f"call_key, replay = launch.lookup({key})"]
+
+    def launch_again(self, passed: str, result: str) -> list[str]:
+        """The lines that launch what is known, and return."""
+        return [
+            "if replay is not None:",
+            f"    replay({passed})",
+            f"    return {result}",
+        ]
+
+    def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
+        """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
+        if kernel is None or not self.autotune:
+            return kernel
+        sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
+        key = ", ".join(f'"{name}"' for name in sizes)
+        return replace(kernel, search=candidates, search_key=f"[{key}]")
+
+
+def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:
+    """What templates see of a kernel."""
+    names = tuple(kernel.__dataclass_fields__)
+    view = {name: getattr(kernel, name) for name in names}
+    return view | {
+        "signature": kernel.signature,
+        "passed": _starred(kernel.passed, space),
+        "fixed_text": repr([*map(in_string, kernel.fixed)]),
+    }
+
+
+def _starred(values: tuple[str, ...], space: Space) -> str:
+    """The arguments of a launch, a whole `x_rows[0], x_rows[1], …` as `*x_rows`."""
+    lengths = {"rows": len(space.rows), "cols": len(space.cols), "sizes": 0}
+    parts: list[str] = []
+    rest = list(values)
+    while rest:
+        name, bracket, position = rest[0].partition("[")
+        length = lengths.get(name.rsplit("_", 1)[-1], 0)
+        if name in ("row_sizes", "col_sizes"):
+            length = lengths[f"{name[:3]}s"]
+        first = int(position[:-1]) if bracket and position[:-1].isdigit() else length
+        whole = [f"{name}[{n}]" for n in range(first, length)]
+        if len(whole) > 1 and rest[: len(whole)] == whole and first < 2:
+            parts.append(f"*{name}" if first == 0 else f"*{name}[1:]")
+            rest = rest[len(whole) :]
+        else:
+            parts.append(rest.pop(0))
+    return ", ".join(parts)
+
+
+def length_text(axes: tuple[str, ...]) -> str:
+    """How the wrapper spells the product of the lengths of some axes."""
+    parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
+    return " * ".join(parts) or "1"
+
+
+def formula(value: Value, width: int = LONGEST) -> list[str]:
+    """The lines of a docstring that give a line of [compute]."""
+    return [prose(line) for line in wrapped(shown(f"{value.name} = {value.source}"), width=width)]
+
+
+def _sentence(op: Op) -> str:
+    text = prose(" ".join(op.summary.split())) or f"The operator {op.name}"
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _setting(param: Any) -> list[str]:
+    """What of a param a launch depends on: its type alone, where each number does."""
+    return [f"type({param.name})"] + ([param.name] if param.kind != "float" or _limited(param) else [])
+
+
+def _limited(param: Any) -> bool:
+    return bool(param.choices) or param.minimum is not None or param.maximum is not None
+
+
+def _strings(value: Any) -> set[str]:
+    """All code in a view, to see which host functions it calls; readers are told of what is not called."""
+    if isinstance(value, str):
+        return {code_of(value)}
+    if isinstance(value, dict):
+        return {text for key, part in value.items() if key not in _PROSE for text in _strings(part)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return {text for part in value for text in _strings(part)}
+    if isinstance(value, Line):
+        return {code_of(value.text)}
+    return set()

@@ -1,0 +1,152 @@
+"""An operator -> what its module says to torch.library: schema, fake, vmap and autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..lang.ir import Op, Reduce, Size, walk
+from ..lang.names import public
+from ..passes.structure import Program
+from ..spec.types import BATCH, FLOATS, Input, Param, Spec
+from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
+
+# Reductions that are exact in whatever dtype, so that autocast leaves their inputs alone.
+EXACT = ("max", "min", "argmax", "argmin", "any", "all")
+# What autocast casts to: dtypes that an input must admit to be cast.
+LOWER = ("float16", "bfloat16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One of torch.ops: its name, its typed arguments, and what it passes on to the function that launches."""
+
+    name: str
+    signature: Sequence[str]
+    passed: Sequence[str]
+    n_results: int
+    says: str
+
+
+def registration_view(spec: Spec, program: Program, others: Sequence[Registered] = ()) -> dict[str, Any]:
+    """What registered.jinja sees. `others` compute the gradient; vmap calls them one by one."""
+    op = program.op
+    names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
+    n_results = len(op.results)
+    says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
+    own = Registered(op.name, [*map(public, typed(op))], names, n_results, says)
+    function = f"_{op.name}_op"
+    cast = _autocast(program)
+    forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
+    parts = [
+        _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"autograd.one_by_one, _{one.name}_op")
+        for one in others
+    ]
+    return {
+        "kind": spec.register,
+        "namespace": spec.namespace,
+        "function": function,
+        "operator": operator(spec.namespace, op.name),
+        "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}" if others else "",
+        "arguments": ", ".join(names),
+        "ops": [forward, *parts],
+        "checks": _checks(op),
+        "inner": f"_{op.name}_forward",
+        "inner_signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
+        "inner_returns": returned_types(n_results),
+        "lowers": any("_LIBRARY" in line for line in cast),
+    }
+
+
+def operator(namespace: str, name: str) -> str:
+    """What torch has under a name now: a later copy of a folder has taken it over from an earlier one."""
+    return f"torch.ops.{namespace}.{name}.default"
+
+
+def _op_view(
+    one: Registered, namespace: str, name: str, inner: str, vmap: str, autocast: Sequence[str] = ()
+) -> dict[str, Any]:
+    return {
+        "name": f"{namespace}::{name}",
+        "function": f"_{one.name}_op",
+        "inner": inner,
+        "signature": ", ".join(one.signature),
+        "passed": ", ".join(one.passed),
+        "returns": returned_types(one.n_results),
+        "says": one.says,
+        "rules": [
+            f"_{one.name}_op.register_fake(functools.partial({inner}, {IS_FAKE}=True))",
+            f"_{one.name}_op.register_vmap(functools.partial({vmap}))",
+            *autocast,
+        ],
+    }
+
+
+def _extra_results(spec: Spec, op: Op) -> str:
+    extra = [result.output.name for result in op.results[len(spec.outputs) :]]
+    return f", with what the backward needs: {', '.join(extra)}" if extra else ""
+
+
+def typed(op: Op) -> list[str]:
+    """The tensors and params of an inner function, none of which it leaves to a default."""
+    tensors = [f"{t.name}: torch.Tensor{' | None' if t.default is not None else ''}" for t in op.inputs]
+    return [*tensors, *(f"{param.name}: {kind(param)}" for param in op.params)]
+
+
+def kind(param: Param) -> str:
+    return {"enum": "str"}.get(param.kind, param.kind)
+
+
+def _checks(op: Op) -> list[str]:
+    """Refusals of arguments of which torch's dispatcher would tell in its own words."""
+    lines = []
+    for tensor in op.inputs:
+        check = f'tensors.check_tensor("{op.name}: {tensor.name}", {tensor.name})'
+        lines += [f"if {tensor.name} is not None:", f"    {check}"] if tensor.default is not None else [check]
+    for param in op.params:
+        word = [f'tensors.check_param("{op.name}: {param.name}", {param.name}, "a word", str)']
+        lines += word if param.kind == "enum" else kind_check(op, param)
+    return lines
+
+
+def over_batch(op: Op, call: str) -> str:
+    """The function by which vmap calls an operator, and its first arguments.
+
+    One call where the batch can be a leading axis of all results, else one by one.
+    """
+    named = leading(op)
+    return f"autograd.over_batch, {call}, {named}" if named else f"autograd.one_by_one, {call}"
+
+
+def leading(op: Op) -> str:
+    """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those; else ""."""
+    named = [_named(tensor) for tensor in op.inputs] + ["None"] * len(op.params)
+    nodes = [node for value in op.values for node in walk(value.node)]
+    reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in nodes)
+    if reduced or not all(BATCH in result.axes for result in op.results):
+        return ""
+    return tuple_text(named)
+
+
+def _named(tensor: Input) -> str:
+    """How many dimensions follow the leading ones, if there are leading ones."""
+    return str(len(tensor.type.shape) - 1) if BATCH in tensor.type.axes else "None"
+
+
+def autocast_rule(program: Program) -> str:
+    """What autocast does to the inputs, as to torch's own: products "lower" them, sums widen them to "float32"."""
+    floats = [tensor.type.dtypes for tensor in program.op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
+    if program.contraction:
+        return "lower" if floats and all(set(LOWER) <= set(dtypes) for dtypes in floats) else ""
+    sums = any(isinstance(value.node, Reduce) and value.node.kind not in EXACT for value in program.reductions)
+    return "float32" if sums and floats and all("float32" in dtypes for dtypes in floats) else ""
+
+
+def _autocast(program: Program) -> list[str]:
+    """The lines that register the rule."""
+    name, devices = program.op.name, ("cuda", "cpu")
+    lower = '_LIBRARY.impl("{0}", library.lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
+    widen = '_{0}_op.register_autocast("{1}", torch.float32)'
+    line = {"lower": lower, "float32": widen}.get(autocast_rule(program))
+    return [line.format(name, device, device.upper()) for device in devices] if line else []

@@ -1,0 +1,1 @@
+"""Sums over rows beside what is mapped."""

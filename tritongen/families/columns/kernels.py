@@ -1,0 +1,374 @@
+"""Kernels that map rows and at the same time sum over them, as the gradient by a weight does.
+
+Programs take rows in turn and each keeps a share of the sums; a second kernel adds up the shares.
+So everything is read once, and the order of the additions is always the same.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...lang.ir import Load, Node, Op, Reduce, Ref, Value, walk
+from ...lang.names import shown
+from ...lowering.accumulate import lane
+from ...lowering.assemble import param_casts
+from ...lowering.choices import Choices
+from ...lowering.lines import Line, nested, under
+from ...lowering.lower import Compute, Lowering
+from ...lowering.space import Space
+from ...lowering.tile import loads, mentions, needed
+from ...lowering.views import Argument, Kernel
+from ...passes.structure import Program, references
+from ...spec.types import Input
+from ..rowwise.kernels import _Builder
+
+
+@dataclass(frozen=True, slots=True)
+class SumsProgram:
+    """An operator whose `sums` are over all axes but `cols`, and whose other reductions are over `cols`."""
+
+    op: Op
+    cols: tuple[str, ...]
+    sums: tuple[str, ...]
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        return self.cols
+
+    @property
+    def reductions(self) -> tuple[Value, ...]:
+        return tuple(v for v in self.op.values if isinstance(v.node, Reduce) and v.name not in self.sums)
+
+
+@dataclass(frozen=True, slots=True)
+class SumsKernel:
+    """A kernel with what stands before its loop over rows, in it and after it.
+
+    Where programs share rows, `ahead` reads those after the next, `next` reduces a program's part of the next, `inside`
+    finishes rows, and `slots` are where programs tell one another numbers. `reads` are the inputs that each step reads
+    along the columns, those that it reads twice twice.
+    """
+
+    kernel: Kernel
+    before: tuple[Line, ...]
+    inside: tuple[Line, ...]
+    after: tuple[Line, ...]
+    ahead: tuple[Line, ...] = ()
+    next: tuple[Line, ...] = ()
+    slots: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SumsKernels:
+    """`whole` and `shared` reduce the rows themselves; `tiles` takes what the rows reduce to as inputs."""
+
+    space: Space
+    compute: Compute
+    whole: SumsKernel | None
+    shared: SumsKernel | None
+    tiles: SumsKernel
+
+
+def recognise_sums(op: Op) -> SumsProgram | None:
+    """The program, where an operator is of this kind: results over all axes, and sums over all but the same few."""
+    values = {value.name: value.node for value in op.values}
+    sums = [r for r in op.results if isinstance(values[r.output.name], Reduce)]
+    mapped = [r for r in op.results if r not in sums]
+    if not sums or not mapped:
+        return None
+    every = set(mapped[0].axes)
+    cols = sums[0].axes
+    names = {result.output.name for result in sums}
+    nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
+    fits = (
+        all(set(r.axes) == every for r in mapped) and all(r.axes == cols for r in sums) and 0 < len(cols) < len(every)
+    )
+    for result in sums:
+        node = values[result.output.name]
+        assert isinstance(node, Reduce)
+        fits &= node.kind == "sum" and set(node.over) == every - set(cols)
+    fits &= all(set(node.over) == set(cols) for node in nodes if isinstance(node, Reduce))
+    fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
+    fits &= not any(isinstance(node, Load) and node.at for node in nodes)
+    return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
+
+
+def statistics(program: SumsProgram, name: str) -> Op | None:
+    """The operator that reduces the rows alone, for rows that are too long to be whole in registers."""
+    values = program.reductions
+    if not values:
+        return None
+    found = tuple(needed(program.op.values, [value.name for value in values]))
+    nodes = [node for value in found for node in walk(value.node)]
+    read = {node.name for node in nodes if isinstance(node, Load)}
+    op = program.op
+    paths = [path for value in values for path in Choices(op).paths[value.name]]
+    tests = [node for path in paths for test, _ in path for node in walk(test)]
+    params = {getattr(node, "name", "") for node in (*nodes, *tests)}
+    return replace(
+        op,
+        name=name,
+        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
+        params=tuple(param for param in op.params if param.name in params),
+        values=found,
+        by_row=frozenset(tensor for tensor in op.by_row if tensor in read) | {value.name for value in values},
+    )
+
+
+def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
+    """The kernels; `given` is the operator with what the rows reduce to as inputs, the same if they do not."""
+    whole, shared = None, None
+    if program.reductions:
+        whole = _whole(program)
+        shared = _shared(program)
+    tiles = _tiles(program, given)
+    builder = _Builder(Program(_mapped(program, program.op), program.cols))
+    return SumsKernels(builder.space, builder.compute, whole, shared, tiles)
+
+
+def _mapped(program: SumsProgram, op: Op) -> Op:
+    """The operator with what is summed in place of the sums."""
+    values = tuple(_summand(v) if v.name in program.sums else v for v in op.values)
+    return replace(op, values=values, results=tuple(r for r in op.results if r.output.name not in program.sums))
+
+
+def _summand(value: Value) -> Value:
+    assert isinstance(value.node, Reduce)
+    return replace(value, node=value.node.arg)
+
+
+class _Sums:
+    """The lines of one kernel of an operator whose sums are kept beside what it maps."""
+
+    def __init__(self, program: SumsProgram, op: Op) -> None:
+        self.program, self.op = program, _mapped(program, op)
+        self.builder = _Builder(Program(self.op, program.cols))
+        self.tile, self.assembler = self.builder.tile, self.builder.assembler
+        self.lowering = self.builder.lowering(False)
+
+    def zeros(self) -> list[Line]:
+        text = self.builder.compute.text
+        return [Line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], {text})") for name in self.program.sums]
+
+    def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
+        """The loads of some values that step along rows or do not, and along columns or not."""
+        return [
+            line
+            for tensor in self.read(values, rows, cols)
+            for line in under(self.builder.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
+        ]
+
+    def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
+        """The inputs that some values are of and that step along rows or do not, and along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        tensors = (tensor for tensor in self.op.inputs if tensor.name in names)
+        return [t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols)]
+
+    def empty(self, tensors: list[Input]) -> list[Line]:
+        """The next rows before any is read."""
+        pointers = ((tensor.name, self.tile.tensor(tensor).pointer) for tensor in tensors)
+        return [Line(f"{name}_next = tl.zeros([BLOCK_M, BLOCK_N], {at}.dtype.element_ty)") for name, at in pointers]
+
+    def held(self, values: list[Value]) -> list[Line]:
+        """The next rows that some values are of, in the dtype of the computation."""
+        return [Line(f"{t.name} = {t.name}_next{self.tile.widen(t)}") for t in self.read(values, True, True)]
+
+    def finish(self, known: set[str]) -> list[Line]:
+        """What is mapped and what is added to the sums, where some values are known."""
+        lines: list[Line] = []
+        for value in self.op.values:
+            if value.name in known:
+                continue
+            summed = value.name in self.program.sums
+            lines += _added(self.builder, value, self.lowering) if summed else self.lowering.line(value)
+        return [*lines, *self.assembler.stores(self.op.results)]
+
+    def reduced(self, values: list[Value], whole: bool) -> list[Line]:
+        """Some values, two sums of a row at a time where that can be; without `whole`, the sums of a part of it."""
+        lines: list[Line] = []
+        waiting: list[Value] = []
+        for value in values:
+            if references(value.node) & {other.name for other in waiting}:
+                lines += self.sums(waiting, whole)
+                waiting = []
+            if _is_sum(value):
+                waiting.append(value)
+            else:
+                lines += self.lowering.line(value)
+        return lines + self.sums(waiting, whole)
+
+    def sums(self, values: list[Value], whole: bool) -> list[Line]:
+        """The sums that are needed under the same conditions, two at a time."""
+        lines: list[Line] = []
+        paths = {value.name: self.builder.choices.of(value.name) for value in values}
+        for path in dict.fromkeys(paths.values()):
+            alike = [value for value in values if paths[value.name] == path]
+            texts: list[str] = []
+            for value in alike:
+                assert isinstance(value.node, Reduce)
+                self.lowering.begin(value.name)
+                guard = self.builder.needs_guard(value.node, self.builder.other)
+                texts.append(ast.unparse(self.builder.argument(value.node, self.lowering, guard)))
+                lines += self.lowering.pending
+            names = [value.name for value in alike]
+            sums: list[Line] = []
+            for place in range(0, len(names) - 1, 2):
+                both = slice(place, place + 2)
+                sums.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
+            if len(names) % 2:
+                sums.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
+            lines += [*under(path, sums), *(self.means(alike) if whole else ())]
+        return lines
+
+    def means(self, values: list[Value]) -> list[Line]:
+        """What turns sums into means, where those are wanted."""
+        means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
+        paths = map(self.builder.choices.of, means)
+        return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
+
+    def shares(self, program: str) -> list[Line]:
+        """The stores of a program's shares of the sums."""
+        lines = []
+        for name in self.program.sums:
+            lines += [
+                Line(f"if {name}_part_ptr is not None:"),
+                Line(f"    {name} = tl.sum({name}, axis=0, keep_dims=True)"),
+                Line(f"    tl.store({name}_part_ptr + {program} * n_cols + cols, {name}, mask=col_mask)"),
+            ]
+        return lines
+
+    def kernel(
+        self,
+        suffix: str,
+        doc: str,
+        before: Sequence[Line],
+        inside: Sequence[Line],
+        after: Sequence[Line],
+        ahead: Sequence[Line] = (),
+        following: Sequence[Line] = (),
+        slots: tuple[str, ...] = (),
+        reads: tuple[str, ...] = (),
+    ) -> SumsKernel:
+        """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
+        before, ahead, following, inside, after = map(nested, (before, ahead, following, inside, after))
+        lines = [*before, *ahead, *following, *inside, *after]
+        setup = self.assembler.bases(self.op.results)
+        kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
+        pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        rest = [a for a in kernel.arguments if a not in pointers]
+        if not any(a.spelling == "n_rows" for a in rest):
+            rest.insert(0, Argument("n_rows", "n_rows"))
+        told = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
+        parts = [Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums]
+        kernel = replace(kernel, arguments=(*told, *pointers, *parts, *rest))
+        casts = [line for line in param_casts(self.op, self.builder.compute, self.lowering) if line in kernel.setup]
+        decode = [line for line in kernel.setup if line not in casts]
+        cols = () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
+        return SumsKernel(
+            kernel,
+            (*casts, *cols, *before),
+            _located(decode, inside),
+            tuple(after),
+            _located(decode, ahead),
+            _located(decode, following),
+            slots,
+            reads,
+        )
+
+
+def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
+    parts = _Sums(program, given)
+    values = list(parts.op.values)
+    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
+    inside = [*parts.reads(values, True, False), *parts.reads(values, True, True), *parts.finish(set())]
+    doc = "Tiles of rows by columns, and each program's share of the sums."
+    return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
+
+
+def _whole(program: SumsProgram) -> SumsKernel:
+    """Rows are read twice, the second time from the cache: so they take no registers while they are reduced."""
+    parts = _Sums(program, program.op)
+    values = list(parts.op.values)
+    first = needed(parts.op.values, [value.name for value in program.reductions])
+    known = {value.name for value in first if not parts.builder.along(value)}
+    rest = [value for value in values if value.name not in known]
+    before = [*parts.reads(values, False, False), *parts.zeros()]
+    inside = [*parts.reads(values, True, False), *parts.reads(first, True, True), *parts.reads(values, False, True)]
+    inside += parts.reduced(first, whole=True)
+    again = parts.reads(rest, True, True, "evict_first")
+    comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
+    inside += [replace(again[0], comment=comment), *again[1:], *parts.finish(known)]
+    doc = "Whole rows in a step, and each program's share of the sums."
+    reads = [*parts.read(first, True, True), *parts.read(values, False, True), *parts.read(rest, True, True)]
+    names = tuple(tensor.name for tensor in reads)
+    return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
+
+
+def _shared(program: SumsProgram) -> SumsKernel | None:
+    """Programs that have a part of the columns each; None where the rows' numbers are not plain sums, or where what is
+    read of the rows may be absent.
+    """
+    parts = _Sums(program, program.op)
+    reductions = [value for value in parts.op.values if value in program.reductions]
+    values, names = list(parts.op.values), {value.name for value in reductions}
+    first = needed(parts.op.values, names)
+    whole = parts.read(first, True, True)
+    if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default for t in whole):
+        return None
+    rest = [value for value in values if value.name not in names]
+    before = [
+        *parts.reads(values, False, False),
+        *parts.reads(values, False, True),
+        *parts.empty(whole),
+        *parts.zeros(),
+    ]
+    ahead = [parts.tile.raw(tensor, f"{tensor.name}_ahead") for tensor in whole]
+    following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
+    inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
+    told = sorted(names, key=shown)
+    pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
+    for pair in pairs:
+        words, suffix = f"{pair[0]}_slots_ptr + rows * CTAS_PER_ROW", "_pair" if len(pair) == 2 else ""
+        following.append(Line(f"publish{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
+        heard = f"collect{suffix}({words} + members, row_mask & (members < CTAS_PER_ROW))"
+        inside.append(Line(f"{', '.join(pair)} = {heard}"))
+    inside += [*parts.means(reductions), *parts.finish(names)]
+    inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
+    doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
+    slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
+    return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads)
+
+
+def _located(decode: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Some lines after those that find what they read or write in memory."""
+    found = list(lines)
+    for line in reversed(decode):
+        if mentions(found, line.text.split(" = ")[0]):
+            found.insert(0, line)
+    return tuple(found)
+
+
+def _is_sum(value: Value) -> bool:
+    """Whether a value is a sum or a mean of floating-point numbers."""
+    node = value.node
+    return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"
+
+
+def _added(builder: _Builder, value: Value, lowering: Lowering) -> list[Line]:
+    """Takes a tile into a sum, where the sum is asked for."""
+    lowering.begin(value.name)
+    text = ast.unparse(lowering.expression(value.node))
+    rows = tuple(axis for axis in builder.space.row_axes)
+    if _beyond(builder.op, value.node, rows) != "0":
+        text = f"tl.where(row_mask, {text}, 0.0)"
+    lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
+    guard = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
+    return [guard, *(Line(f"    {line.text}", line.comment) for line in lines)]
+
+
+def _beyond(op: Op, node: Node, rows: tuple[str, ...]) -> str:
+    """What a summand is in the rows past the last, where loads give 0."""
+    return lane(op, node, rows, "0.0")

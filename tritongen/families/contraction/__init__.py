@@ -1,0 +1,1 @@
+"""Matmuls with prologue and epilogue."""

@@ -1,0 +1,142 @@
+"""Where the tensors of a matrix product are, in the block, the tile and the group that a kernel has in hand."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...lang.ir import Op
+from ...lang.trees import parse
+from ...lowering.lines import Line
+from ...lowering.lower import Compute, if_given, load_default
+from ...lowering.tile import Tensor, meets_tensors, widen_float8
+from ...passes.contractions import Contraction
+from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
+from .operands import Operand
+
+COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
+BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
+FIRST = {"rows": "row_tile.to(INDEX) * BLOCK_M", "cols": "col_tile.to(INDEX) * BLOCK_N"}
+NONE: Mapping[str, int] = {}
+SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Spells addresses, masks and positions: batch, rows and cols are a tile's, inner ones a block's, on a side."""
+
+    op: Op
+    contraction: Contraction
+    compute: Compute
+
+    def roles(self, name: str) -> tuple[str, ...]:
+        return self.contraction.roles(self.op.input(name).type.axes)
+
+    def base_line(self, operand: Operand) -> Line:
+        """The pointers to where the rows or the columns of a matrix begin."""
+        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
+        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
+        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+
+    def base(self, operand: Operand) -> str:
+        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
+
+    def address(self, tensor: Tensor, side: int | None = None, whole: Mapping[str, int] = NONE) -> str:
+        """Of the elements of a block of a side, or else of a tile and the group in hand.
+
+        Of a tile's rows or columns, `whole` has those along which the tensor has one element for all.
+        """
+        places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
+        places |= {role: FIRST[role] for role in whole}
+        terms = [tensor.pointer]
+        for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
+            lacks = self.contraction.lacking(role, tensor.axes)
+            if role == "inner" and side is None:
+                lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
+            steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
+            terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
+        return " + ".join(terms)
+
+    def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
+        roles = set(self.contraction.roles(axes))
+        if {"rows", "cols"} <= roles:
+            return "tile_mask"
+        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner_of(side, "inner_mask")}
+        return " & ".join(text for role, text in found.items() if role in roles and text)
+
+    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
+        text = self.loaded(tensor, side)
+        if tensor.default is None:
+            plain = Line(f"{tensor.name} = {text}")
+            whole = self.whole(tensor) if side is None else NONE
+            if not whole:
+                return [plain]
+            fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
+            one = Line(f"    {tensor.name} = {self.loaded(tensor, side, whole)}")
+            return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
+        number = load_default(tensor)
+        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
+        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
+
+    def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
+        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+        varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in whole)
+        mask = self.mask(varies, side)
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
+        return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}"
+
+    def whole(self, tensor: Input) -> dict[str, int]:
+        """The roles along which so many neighbours have one element, a number that tiles may divide."""
+        sizes, found = dict(self.op.sizes), dict[str, int]()
+        for role in ("rows", "cols"):
+            lacks = self.contraction.lacking(role, tensor.type.axes)
+            if lacks and role in self.contraction.roles(tensor.type.axes) and all(axis in sizes for axis in lacks):
+                found[role] = math.prod(sizes[axis] for axis in lacks)
+        return found
+
+    def widening(self, tensor: Input) -> str:
+        dtypes = set(tensor.type.dtypes)
+        to = self.compute.text
+        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
+            return ""
+        return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
+
+    def read_by_pointer(self, operand: Operand) -> list[Line]:
+        name, inner = operand.name, inner_of(operand.side)
+        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
+        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
+        mask = self.mask(operand.tensor.type.axes, operand.side)
+        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
+
+    def index(self, axis: str, side: int | None) -> ast.expr:
+        """The position along an axis."""
+        role = self.contraction.roles((axis,))[0]
+        place, axes = role, self.contraction.axes(role)
+        if role == "inner":
+            place = inner_of(side) or "group"
+            axes = axes if side is not None else self.contraction.groups
+        for below in reversed(axes[axes.index(axis) + 1 :]):
+            place += f" // {self.size_name(below)}"
+        return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        for role, count in COUNTS.items():
+            if set(axes) == set(self.contraction.axes(role)):
+                return parse(count)
+        return parse(" * ".join(self.size_name(axis) for axis in axes))
+
+    def size_name(self, axis: str) -> str:
+        fixed = dict(self.op.sizes).get(axis)
+        return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+
+def inner_of(side: int | None, name: str = "inner") -> str:
+    """The positions in a block of the inner axes, or their mask, as they lie on a side."""
+    return "" if side is None else f"{name}{('[None, :]', '[:, None]')[side]}"
+
+
+def stride(name: str, role: str) -> str:
+    return f"stride_{name}_{SUFFIX[role]}"

@@ -1,0 +1,49 @@
+"""How a kernel copies blocks of matrices through descriptors, where it does more than copy a block of each."""
+
+from __future__ import annotations
+
+from ...lang.ir import Load
+from ...lowering.lines import Line
+from ...passes.contractions import Contraction
+from .operands import Operands
+
+HALVES = "_first", "_second"  # what follows the names of a tile's halves
+TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the sides of the product whose turn it is
+
+
+def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Line:
+    """The line that copies a block of a side, or half of its columns."""
+    at = ("first_row", "first_col + BLOCK_N // 2" if half == HALVES[1] else "first_col")[side]
+    block = ("BLOCK_M", "BLOCK_N // 2" if half else "BLOCK_N")[side]
+
+    def load(inner_last: bool) -> str:
+        places, shape = ([at, "start"], [block, "BLOCK_K"]) if inner_last else (["start", at], ["BLOCK_K", block])
+        text = f"{name}_desc.load([{', '.join(['matrix', *places] if batched else places)}])"
+        text += f".reshape({', '.join(shape)})" if batched else ""
+        return text if inner_last == (side == 0) else f"{text}.T"
+
+    return Line(f"{name}{half} = {load(True)} if {flag} else {load(False)}")
+
+
+def take_turns(contraction: Contraction, operands: Operands) -> bool:
+    """Whether blocks of one product come after those of another, where all are added to one sum.
+
+    Two in one step would wait for each other: tensor cores add to a sum one product at a time.
+    """
+    one_sum = len(contraction.sums) == 1 < len(contraction.products)
+    batched = {"batch" in contraction.roles(operand.tensor.type.axes) for operand in operands.matrices}
+    plain = contraction.is_plain and not operands.converts
+    return one_sum and plain and len(batched) == 1
+
+
+def turns(contraction: Contraction) -> list[Line]:
+    """The lines that choose the product whose turn it is in a step, and where its block starts."""
+    lines = []
+    last = len(contraction.products) - 1
+    for n, product in enumerate(contraction.products):
+        end = f"{n + 1} * n_steps" if n else "n_steps"
+        lines.append(Line("else:" if n == last else f"{'elif' if n else 'if'} step < {end}:"))
+        for name, side in zip(TURNS, product.sides, strict=True):
+            assert isinstance(side, Load)
+            lines.append(Line(f"    {name}_desc = {side.name}_desc"))
+    return [*lines, Line("start = step % n_steps * BLOCK_K")]

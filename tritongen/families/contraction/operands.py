@@ -1,0 +1,180 @@
+"""What a contraction multiplies: its matrices, in which dtype, and how tiles of them may be read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...lang.ir import Dtype, Load, Node, Op, Value, walk
+from ...lang.promotion import promote
+from ...lowering.tile import needed
+from ...passes.contractions import Contraction
+from ...passes.factors import SHORTEST, multiplied, not_as_floats
+from ...passes.structure import references
+from ...spec.types import FLOAT8S, FLOATS, Input
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
+
+    tensor: Input
+    side: int
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def flag(self) -> str:
+        """The kernel's name for whether the inner axes come last in memory."""
+        return f"{self.name.upper()}_INNER_LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Two matrices of the right that the same left one is multiplied by: one descriptor copies tiles of both, which
+    are multiplied as one.
+    """
+
+    first: Operand
+    second: Operand
+    sums: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.first.name}_{self.second.name}"
+
+    @property
+    def sum(self) -> str:
+        return "_".join(self.sums)
+
+    @property
+    def flag(self) -> str:
+        """The kernel's name for whether the first comes first in memory."""
+        return f"{self.first.name.upper()}_FIRST"
+
+    def apart(self) -> list[str]:
+        """The lines that take the two sums apart."""
+        halves = [f"{self.sum}_halves = halves({self.sum}, BLOCK_M, 2 * BLOCK_N)"]
+        places = (f"0 if {self.flag} else 1", f"1 if {self.flag} else 0")
+        return halves + [f"{name} = {self.sum}_halves[{at}]" for name, at in zip(self.sums, places, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of all products' sides."""
+
+    matrices: tuple[Operand, ...]
+    inside: tuple[str, ...]  # all inputs that sides read
+    dot: Dtype  # what is multiplied
+    converts: bool  # whether matrices are converted to it
+    dtypes: frozenset[str]  # the names that it may have
+    float8: bool  # whether float8 is multiplied as it is
+    group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
+    joined: Joined | None
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        return self.dtypes <= {"int8", *FLOAT8S}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(operand.name for operand in self.matrices)
+
+
+def operands_of(op: Op, contraction: Contraction) -> Operands:
+    sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
+    dot = multiplied(op, promote(*(side.dtype for side in contraction.products[0].sides)))
+    names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
+    matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
+    kinds = {one.tensor.type.variable or tuple(one.tensor.type.dtypes) for one in matrices}
+    one_kind = len(kinds) == 1 and (
+        len(matrices) == 1 or all(one.tensor.type.variable or len(one.tensor.type.dtypes) == 1 for one in matrices)
+    )
+    dtypes = {dtype for operand in matrices for dtype in operand.tensor.type.dtypes}
+    float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
+    converts = not (contraction.is_plain and (one_kind or float8))
+    return Operands(
+        matrices,
+        tuple(dict.fromkeys(name for name, _ in names)),
+        dot,
+        converts,
+        frozenset(dtypes if float8 else {d for name in dot.of for d in _dtypes_of(op, name)}),
+        float8,
+        _group_size(op, contraction),
+        None if converts or float8 else _joined(op, contraction),
+    )
+
+
+def tensors_of(op: Op, node: Node) -> list[str]:
+    """The inputs that a side reads, through the lines that it refers to."""
+    values = needed(op.values, references(node))
+    found = [n.name for v in [*values, Value("", node, "")] for n in walk(v.node) if isinstance(n, Load)]
+    return list(dict.fromkeys(found))
+
+
+def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
+    """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
+
+    Never of so few rows or columns, of fixed lengths, that the rule for launches takes pointers, and never of bools,
+    which have one bit to Triton, and descriptors copy bytes. Tiles of float64
+    results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
+    """
+    floats = [known for name in operands.dot.of if (known := set(_dtypes_of(op, name))) & set(FLOATS)]
+    narrow = operands.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
+    wide = any(result.dtype.of == ("float64",) for result in op.results)
+    size = operands.group_size
+    grouped = bool(size) and (len(contraction.products) > 1 or (size.isdigit() and int(size) % SHORTEST > 0))
+    sizes = dict(op.sizes)
+    lengths = [[sizes.get(axis, math.inf) for axis in axes] for axes in (contraction.rows, contraction.cols)]
+    few = any(math.prod(found) <= 128 for found in lengths)
+    bools = any("bool" in operand.tensor.type.dtypes for operand in operands.matrices)
+    return bool(narrow) and not wide and not grouped and not few and not bools
+
+
+def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, ...]:
+    """The inputs that a wrapper widens where float64 is multiplied: all that sides read, if they may differ.
+
+    Triton 3.6 lays a side out by what it was before it became float64, which its tensor cores do not take.
+    """
+    tensors = [op.input(name) for name in operands.inside]
+    kinds = {one.type.variable or one for one in tensors}
+    if not operands.converts or "float64" not in operands.dtypes or len(kinds) < 2:
+        return ()
+    others = not_as_floats(op, contraction.factors)
+    narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
+    return tuple(one.name for one in narrow if one.name not in others and one.type.dtypes != ("bool",))
+
+
+def _dtypes_of(op: Op, name: str) -> tuple[str, ...]:
+    return next((tensor.type.dtypes for tensor in op.inputs if tensor.name == name), (name,))
+
+
+def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:
+    """Whether an input varies along the inner axes, all of them, and those of a side."""
+    axes = op.input(name).type.axes
+    lacks = contraction.lacking("inner", axes)
+    return {"inner", ("rows", "cols")[side]} <= set(contraction.roles(axes)) and not lacks
+
+
+def _group_size(op: Op, contraction: Contraction) -> str:
+    """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
+    if not contraction.groups:
+        return ""
+    sizes = [dict(op.sizes).get(axis, 0) for axis in contraction.within]
+    return str(math.prod(sizes)) if all(sizes) else "group_size"
+
+
+def _joined(op: Op, contraction: Contraction) -> Joined | None:
+    """The two matrices of the right that are multiplied by the same left one, as they lie in memory."""
+    if len(contraction.products) != 2 or contraction.groups or contraction.batch:
+        return None
+    one, other = contraction.products
+    rights = [side for side in (one.right, other.right) if isinstance(side, Load)]
+    if one.left != other.left or one.sum == other.sum or len({side.name for side in rights}) < 2:
+        return None
+    first, second = (Operand(op.input(side.name), 1) for side in rights)
+    if any(contraction.roles(each.tensor.type.axes) != ("cols", "inner") for each in (first, second)):
+        return None
+    return Joined(first, second, (one.name, other.name))

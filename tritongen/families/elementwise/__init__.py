@@ -1,0 +1,1 @@
+"""Maps, element by element."""

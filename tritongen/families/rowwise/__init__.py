@@ -1,0 +1,1 @@
+"""Reductions of rows, mapped back or not."""

@@ -1,0 +1,119 @@
+"""The view of a function that reduces rows, and may map them back: see `tritongen.families.rowwise.kernels`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...emit.configs import Traffic
+from ...emit.module import Around, Common, Module, length_text
+from ...lang.ir import Reduce
+from ...lowering.lines import condition_text
+from ...passes.structure import Program
+from .kernels import RowKernels, plan_rows
+
+
+class RowsModule(Common):
+    def __init__(self, program: Program, autotune: bool, around: Around) -> None:
+        self.plan: RowKernels = plan_rows(program)
+        plan = self.plan
+        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
+        super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
+
+    def module(self) -> Module:
+        plan, host = self.plan, self.host
+        rows, cols = self.space.row_axes, self.space.col_axes
+        maps_all = all(set(r.axes) & set(cols) for r in self.op.results)
+        extra: dict[str, Any] = {
+            "macros": "rows.jinja",
+            "registers": None,
+            "partial": None,
+            "n_rows": length_text(rows),
+            "n_cols": length_text(cols),
+            "also_empty": " or n_cols == 0" if maps_all else "",
+            "empty_errors": [] if maps_all else host.empty_errors(),
+            "fold": [*host.fold("rows", self.space.rows), *self.fold_cols()],
+            "contiguous_cols": self.contiguous_cols(),
+        }
+        extra["vector"] = self.vector() if "VECTOR" in plan.loop.constexprs else ""
+        loop = self.searched(plan.loop, "LOOP") or plan.loop
+        extra["loop"] = self.kernel_view(loop)
+        extra["choose"] = not self.autotune or plan.partial is not None
+        row_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
+        shared = self.shared_sizes()
+        extra["sizes"] = shared
+        sizes = "sizes" if shared else ""
+        extra["launch_loop"] = self.known_launch(loop, row_grid, sizes)
+        extra |= self.known(loop)
+        if plan.registers is not None:
+            registers = self.searched(plan.registers, "WARPS") or plan.registers
+            extra["registers"] = self.kernel_view(registers)
+            extra["launch_registers"] = (
+                self.launch(registers, row_grid, "None", "**config.kwargs")
+                if self.autotune
+                else self.known_launch(registers, row_grid, sizes)
+            )
+        if plan.partial is not None and plan.combine is not None:
+            extra |= {
+                "partial": self.kernel_view(plan.partial),
+                "combine": self.kernel_view(plan.combine),
+            }
+            extra["workspaces"] = [
+                f"{name}_part = torch.empty((n_rows, n_splits), dtype={self.torch_dtype(dtype)}, "
+                f"device={self.first()}.device)" + (f" if {condition_text(path)} else None" if path else "")
+                for name, dtype, path in plan.states
+            ]
+            split_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
+            extra["launch_split"] = [
+                *self.launch(plan.partial, split_grid, name="split_grid"),
+                *self.launch(
+                    plan.combine, "(n_rows,)", "None", "BLOCK_M=1, BLOCK_N=tensors.power_of_two(n_splits), num_warps=4"
+                ),
+            ]
+        kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
+        return Module(self.view(extra), self.traffic(kinds))
+
+    def shared_sizes(self) -> str:
+        """The lengths and strides, where both kernels are passed the same."""
+        registers, loop = self.plan.registers, self.plan.loop
+        if not self.knows or registers is None or self.sizes(registers) != self.sizes(loop):
+            return ""
+        return f"sizes = {self.sizes(loop)}"
+
+    def traffic(self, kinds: set[str]) -> Traffic:
+        moves = [
+            (
+                self.space.steps(t.type.axes, self.space.rows),
+                self.space.steps(t.type.axes, self.space.cols),
+            )
+            for t in self.op.inputs
+        ]
+        streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
+        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
+        vectors = sum(bool(cols) and not rows for rows, cols in moves)
+        online = "VECTOR" in self.plan.loop.constexprs
+        in_place = any(result.over for result in self.op.results)
+        return Traffic(frozenset(kinds), streams, vectors, flags, not self.program.maps_back, online, in_place)
+
+    def torch_dtype(self, dtype: str) -> str:
+        if dtype == "INDEX":
+            return "torch.int64"
+        if dtype == "COMPUTE":
+            return "dtypes.torch_dtype(compute)"
+        return {
+            "tl.float32": "torch.float32",
+            "tl.int64": "torch.int64",
+            "tl.int32": "torch.int32",
+        }[dtype]
+
+    def contiguous_cols(self) -> str:
+        """Whether the columns of the largest input are next to each other in memory."""
+        largest = self.largest()
+        stride = self.column_strides.get(largest)
+        return f"{stride} == 1" if stride else f"1 in {largest}_cols"
+
+    def largest(self) -> str:
+        """The largest input, by its axes."""
+        return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
+
+    def vector(self) -> str:
+        return f"vector = heuristics.choose_vector(n_cols, contiguous, {self.largest()}.element_size())"

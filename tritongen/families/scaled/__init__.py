@@ -1,0 +1,1 @@
+"""Rows multiplied in place."""

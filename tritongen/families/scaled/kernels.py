@@ -1,0 +1,72 @@
+"""A kernel that multiplies rows by a number each, in place: of a gradient that the forward has written.
+
+Rows whose number is 1, as all are where a loss is summed, are neither read nor written.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from ...lang.ir import Node, Op
+from ...lowering.assemble import Assembler
+from ...lowering.choices import Choices
+from ...lowering.lines import Line
+from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.space import Space, row_space
+from ...lowering.tile import Tile
+from ...lowering.views import Argument, Kernel, Pass
+from ...passes.structure import Program
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledProgram:
+    """An operator that multiplies its second input by its first, which lacks the axes `over`.
+
+    Its result has the name of the second input, and its memory.
+    """
+
+    op: Op
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledKernel:
+    space: Space
+    compute: Compute
+    kernel: Kernel
+
+
+def plan_scaled(program: ScaledProgram) -> ScaledKernel:
+    space = row_space(program.op, program.over, tuple(value.node for value in program.op.values))
+    op = replace(program.op, results=())
+    compute = compute_of(op)
+    factors, rows = op.inputs
+    tile = Tile(op, space, compute)
+    assembler = Assembler(tile)
+    setup = [
+        *assembler.bases(()),
+        *tile.load_lines(factors),
+        Line(f"row_mask = row_mask & ({factors.name} != 1)", "A sum's gradient is 1 everywhere: then all is done."),
+        Line("if tl.sum(row_mask.to(tl.int32)) == 0:"),
+        Line("    return"),
+    ]
+    address = tile.address(tile.tensor(rows))
+    scaled = f"tl.where({rows.name} == 0, {rows.name}, {rows.name} * {factors.name})"
+    stays = "Zeros stay, as those of rows that do not count: times an infinity or NaN they would not."
+    store = Line(f"tl.store({address}, {scaled}, mask=tile_mask)", stays)
+    walk = Pass("", (), (*tile.load_lines(rows), store), ())
+    doc = f"{rows.name} times {factors.name}, in place; rows whose {factors.name} is 1 are left alone."
+    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))
+    kernel = assembler.kernel("kernel", doc, setup, [], (walk,), [], lowering)
+    arguments = (*kernel.arguments, Argument("split_cols", "split_cols"))
+    return ScaledKernel(space, compute, replace(kernel, arguments=arguments))
+
+
+def as_program(scaled: ScaledProgram) -> Program:
+    """The program as the host sees it, to which the result is an argument."""
+    return Program(replace(scaled.op, results=()), scaled.over)
+
+
+def _no_reductions(node: Node, _: Lowering) -> ast.expr:
+    raise AssertionError(f"nothing is reduced here, but {node} is")

@@ -1,0 +1,1 @@
+"""Spec -> Op: the language, its functions and its type check."""

@@ -1,0 +1,427 @@
+"""The expressions of a spec -> nodes, each with its axes and dtype.
+
+Axes broadcast by name and dtypes promote as torch's do. A mistake is recorded, and ends the expression that has it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import UnionType
+
+from ..diagnostics.report import Mistake, did_you_mean, listed
+from ..spec.types import BATCH, FLOAT8S, Input, Spec
+from .function import Function
+from .functions import FUNCTIONS, OPERATORS, POWERS
+from .ir import (
+    BOOL,
+    Call,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Reduce,
+    Ref,
+    Scalar,
+    Value,
+    walk,
+)
+from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
+from .reductions import REDUCTIONS, build_reduction
+from .special import SPECIAL, may_be
+from .syntax import SYMBOLS, Text, instead, symbol
+
+CONSTANTS = {
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "pi": 3.141592653589793,
+    "e": 2.718281828459045,
+}
+# What Python and torch convert by, and the dtypes that are meant.
+_CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
+_CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
+# What torch computes along an axis and the language has no word for.
+_SCANS = frozenset("cummax cummin logcumsumexp".split())
+_TRIANGLES = {"tril": "<=", "triu": ">="}
+_ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
+
+
+class Abandoned(Exception):
+    """A mistake was recorded and the expression cannot be typed further."""
+
+
+@dataclass
+class Expressions:
+    """Types expressions one after another: each sees the values before it."""
+
+    spec: Spec
+    mistakes: list[Mistake] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
+    tensors: set[str] = field(default_factory=set)  # the values that are more than numbers
+    reduced: set[str] = field(default_factory=set)  # the values that have reductions in them
+
+    def __post_init__(self) -> None:
+        self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
+        self.params = {param.name: param for param in self.spec.params}
+        axes = [axis for tensor in self.spec.inputs for axis in tensor.type.axes]
+        batch = [BATCH] if BATCH in axes else []
+        self.axes = tuple(dict.fromkeys(batch + _outer_first(self.spec.inputs, axes)))
+        terms = [term for tensor in self.spec.inputs for term in tensor.type.shape]
+        lengths = [pair for term in terms for pair in zip(term.names, term.sizes, strict=True)]
+        self.sizes = {name: size for name, size in lengths if size is not None}
+        # Where the expression in hand stands.
+        self.key: tuple[str, ...] = ()
+        self.text = Text("")
+        self.target = ""
+
+    def add(self, value: Value) -> None:
+        self.values[value.name] = value
+        self.choices[value.name] = self.choices_of(value.node)
+        if self.has(self.tensors, value.node, Load | Index):
+            self.tensors.add(value.name)
+        if self.has(self.reduced, value.node, Reduce):
+            self.reduced.add(value.name)
+
+    def choices_of(self, node: Node) -> list[Node]:
+        """What a value may be by the params."""
+        match node:
+            case Ref(name=name):
+                return self.choices[name]
+            case Choose(then=then, other=other):
+                return [*dict.fromkeys([*self.choices_of(then), *self.choices_of(other)])]
+        return [node]
+
+    def has(self, names: set[str], node: Node, kind: type | UnionType) -> bool:
+        """Whether a value is made of one of these names, or of a node of some kind."""
+        return any(part.name in names if isinstance(part, Ref) else isinstance(part, kind) for part in walk(node))
+
+    def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(axis for axis in self.axes if axis in axes)
+
+    def report(self, code: str, message: str, start: int | None, length: int = 1, hint: str = "") -> None:
+        self.mistakes.append(Mistake(code, message, self.key, start, length, hint))
+
+    def fail(self, code: str, message: str, at: ast.AST, hint: str = "") -> Abandoned:
+        """Record a mistake at a part of the expression; the caller raises what is returned."""
+        self.report(code, message, *self.text.span(at), hint)
+        return Abandoned()
+
+    def visit(self, tree: ast.AST) -> Node:
+        match tree:
+            case ast.Constant(value=bool() | int() | float() as value):
+                try:
+                    return constant(in_range(value))
+                except ArithmeticError as error:
+                    raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
+            case ast.Constant(value=str()):
+                hint = "a word is what a param of choices is compared with: mode == 'tanh'"
+                raise self.fail("TG202", f"{ast.unparse(tree)} is a word, not a value", tree, hint)
+            case ast.Name(id=name):
+                return self.name(name, tree)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.visit(operand)
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.call(OPERATORS[SYMBOLS[type(op)]], [self.visit(operand)], tree)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in SYMBOLS:
+                return self.binary(SYMBOLS[type(op)], self.visit(left), self.visit(right), tree)
+            case ast.BoolOp(op=op, values=parts):
+                function = "logical_and" if isinstance(op, ast.And) else "logical_or"
+                return self.chain(function, [self.visit(part) for part in parts], tree)
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                return self.compare(tree, [left, *rights], ops)
+            case ast.IfExp():
+                return self.choose(tree)
+            case ast.Call(func=ast.Name(id=name)):
+                return self.function(name, tree)
+            case _:
+                raise self.refuse(tree)
+
+    def refuse(self, tree: ast.AST) -> Abandoned:
+        message = f"`{ast.unparse(tree)}` is not part of the language"
+        return self.fail("TG202", message, tree, instead(tree))
+
+    def name(self, name: str, tree: ast.AST) -> Node:
+        self.used.add(name)
+        if name in self.values:
+            node = self.values[name].node
+            return Ref(name, node.axes, node.dtype)
+        if name in self.inputs:
+            tensor = self.inputs[name]
+            return Load(name, self.natural_order(tensor.type.axes), self.dtype_of(name))
+        if name in self.params:
+            kind = self.params[name].kind
+            if kind == "enum":
+                hint = f"compare it: {name} == '{self.params[name].choices[0]}'"
+                raise self.fail("TG202", f"{name} is a word, not a value", tree, hint)
+            return Scalar(name, Dtype(kind))  # type: ignore[arg-type]
+        if name in CONSTANTS:
+            return constant(CONSTANTS[name])
+        if name in self.broken:
+            raise Abandoned
+        if name in self.axes:
+            hint = f"write index({name}) for the position along it, size({name}) for its length"
+            raise self.fail("TG203", f"{name} is an axis, not a value", tree, hint)
+        raise self.fail("TG203", f"{name} is not defined", tree, self.perhaps(name))
+
+    def perhaps(self, name: str) -> str:
+        """What someone may mean by a name that is not defined."""
+        if any(name == statement.name for statement in self.spec.compute):
+            return "lines of [compute] see only the lines above them"
+        if name in ("true", "false"):
+            return f"write {name.capitalize()}"
+        if name in FUNCTIONS or name in REDUCTIONS:
+            return f"{name} is a function: write {name}(x)"
+        if name.upper() in self.axes:
+            return f"{name.upper()} is an axis: size({name.upper()}) is its length"
+        known = [*self.values, *self.inputs, *self.params, *CONSTANTS]
+        return did_you_mean(name, known, "an expression sees the inputs, the params and the lines above it")
+
+    def dtype_of(self, name: str) -> Dtype:
+        """An input's. That of a float8 gives way to other floats, as a number's does."""
+        if self.is_float8(name):
+            return Dtype("float")
+        return Dtype(kind_of(self.inputs[name].type.dtypes), (name,))
+
+    def is_float8(self, name: str) -> bool:
+        return set(self.inputs[name].type.dtypes) <= set(FLOAT8S)
+
+    def binary(self, symbol: str, left: Node, right: Node, tree: ast.AST) -> Node:
+        if (
+            symbol == "**"
+            and isinstance(right, Constant)
+            and left.axes
+            and (node := self.power(left, right.value, tree)) is not None
+        ):
+            return node
+        return self.call(OPERATORS[symbol], [left, right], tree)
+
+    def power(self, base: Node, exponent: object, tree: ast.AST) -> Node | None:
+        """A power by a shorter name, or as products; None where only `pow` will do."""
+        whole = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent > 1
+        if base.dtype.kind == "bool" or (base.dtype.kind != "float" and not whole):
+            return None  # torch promotes integers before it takes such a power.
+        if isinstance(exponent, int | float) and exponent in POWERS:
+            return self.call(POWERS[exponent], [base], tree)
+        if exponent not in (3, 4):
+            return None
+        base = self.named("base", base)
+        square = self.call("square", [base], tree)
+        if exponent == 3:
+            return self.call("mul", [square, base], tree)
+        return self.call("square", [self.named("square", square)], tree)
+
+    def chain(self, function: str, nodes: list[Node], tree: ast.AST) -> Node:
+        result = nodes[0]
+        for node in nodes[1:]:
+            result = self.call(function, [result, node], tree)
+        return result
+
+    def compare(self, tree: ast.Compare, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+        if any(type(op) not in SYMBOLS for op in ops):
+            raise self.refuse(tree)
+        for part in parts:
+            if isinstance(part, ast.Name) and self.is_word(part.id):
+                return self.compare_word(tree, part, parts, ops)
+        nodes = [self.visit(part) for part in parts]
+        pairs = [
+            self.call(OPERATORS[SYMBOLS[type(op)]], [left, right], tree)
+            for left, op, right in zip(nodes, ops, nodes[1:], strict=False)
+        ]
+        return self.chain("logical_and", pairs, tree)
+
+    def is_word(self, name: str) -> bool:
+        return name in self.params and self.params[name].kind == "enum"
+
+    def compare_word(self, tree: ast.Compare, param: ast.Name, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+        """A param of choices against one of them."""
+        choices = self.params[param.id].choices
+        if len(parts) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):
+            hint = f"as in {param.id} == '{choices[0]}'"
+            raise self.fail("TG202", "words compare by == and != only", tree, hint)
+        word = parts[1] if parts[0] is param else parts[0]
+        if not isinstance(word, ast.Constant) or word.value not in choices:
+            found = word.value if isinstance(word, ast.Constant) else ""
+            hint = did_you_mean(str(found), choices, f"its choices are {listed(choices)}")
+            raise self.fail("TG205", f"{ast.unparse(word)} is no choice of {param.id}", word, hint)
+        self.used.add(param.id)
+        nodes: list[Node] = [Scalar(param.id, Dtype("bool")), Constant(word.value, Dtype("bool"))]
+        return self.call(OPERATORS[SYMBOLS[type(ops[0])]], nodes, tree)
+
+    def choose(self, tree: ast.IfExp) -> Node:
+        condition = self.visit(tree.test)
+        if not self.static(condition):
+            hint = "write where(condition, a, b) to choose by the values of tensors"
+            message = "`a if c else b` needs a condition on flags or words of [params]"
+            raise self.fail("TG202", message, tree.test, hint)
+        then, other = self.visit(tree.body), self.visit(tree.orelse)
+        axes = self.natural_order((*then.axes, *other.axes))
+        return Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+
+    def static(self, node: Node) -> bool:
+        leaves = [n for n in walk(node) if not isinstance(n, Call)]
+        flags = [n for n in leaves if isinstance(n, Scalar)]
+        known = all(isinstance(n, Constant | Scalar) for n in leaves)
+        kinds = {self.params[n.name].kind for n in flags}
+        return known and bool(flags) and kinds <= {"bool", "enum"}
+
+    def function(self, name: str, tree: ast.Call) -> Node:
+        if name in SPECIAL:
+            return SPECIAL[name](self, tree)
+        if name in REDUCTIONS:
+            return build_reduction(self, name, tree)
+        if name not in FUNCTIONS:
+            known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
+            hint = did_you_mean(name, known, "docs/spec.md lists all functions")
+            if name in _SCANS:
+                hint = f"{name} is a scan: what runs along an axis is not planned by this version"
+            if name in _TRIANGLES:
+                hint = self.triangle(name, tree)
+            if name in _CONVERSIONS:
+                hint = f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
+                word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
+                hint = f"write {word}" if word.lstrip("+-") in CONSTANTS else hint
+            if name in (*self.values, *self.inputs, *self.params):
+                hint = f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
+            raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
+        names = [arg.name for arg in FUNCTIONS[name].args]
+        form = f"{name}({', '.join(names)})"
+        if len(tree.args) > len(names):
+            count = f"{len(names)} argument" + ("s" if len(names) > 1 else "")
+            message = f"{name} takes {count}, not {len(tree.args)}"
+            raise self.fail("TG205", message, tree.args[len(names)], form)
+        given = {arg: self.visit(value) for arg, value in zip(names, tree.args, strict=False)}
+        for keyword in tree.keywords:
+            if keyword.arg is None:
+                raise self.fail("TG202", "`**` is not part of the language", keyword, form)
+            if keyword.arg in given:
+                raise self.fail("TG206", f"{keyword.arg} is given twice", keyword, form)
+            if keyword.arg not in names:
+                hint = did_you_mean(keyword.arg, names, form)
+                if keyword.arg in (*self.values, *self.inputs, *self.params):
+                    hint = f"values compare by ==: {keyword.arg} == {ast.unparse(keyword.value)}"
+                raise self.fail("TG206", f"{name} has no argument {keyword.arg}", keyword, hint)
+            given[keyword.arg] = self.visit(keyword.value)
+        nodes: list[Node] = []
+        for wanted in FUNCTIONS[name].args:
+            if wanted.name not in given and wanted.required:
+                hint = _ONE_SIDED.get((name, wanted.name), form)
+                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
+            nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
+        return self.call(name, nodes, tree)
+
+    def triangle(self, name: str, tree: ast.Call) -> str:
+        """How torch's tril and triu are written, by the positions along the last two axes."""
+        texts = [ast.unparse(part) for part in tree.args] or ["x"]
+        axes = self.visit(tree.args[0]).axes if tree.args else ()
+        rows, columns = axes[-2:] if len(axes) > 1 and BATCH not in axes[-2:] else ("M", "N")
+        offset = f" + {texts[1]}" if len(texts) > 1 else ""
+        return f"write where(index({columns}) {_TRIANGLES[name]} index({rows}){offset}, {texts[0]}, 0)"
+
+    def call(self, name: str, args: list[Node], tree: ast.AST) -> Node:
+        row = FUNCTIONS[name]
+        axes = self.natural_order(tuple(axis for arg in args for axis in arg.axes))
+        if row.accepts == "where":
+            branches = promote(*(arg.dtype for arg in args[1:]))
+            return Call(name, tuple(args), axes, branches)
+        try:
+            folded = fold_numbers(name, args)
+        except ArithmeticError as error:
+            raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
+        if folded is not None:
+            return folded
+        self.check_divisor(name, args, tree)
+        if args and all(isinstance(arg, Constant) for arg in args):
+            message = f"{name} is computed of tensors and params, and these are numbers alone"
+            raise self.fail("TG208", message, tree, "write the number that it is")
+        # Options, such as the numbers that nan_to_num puts in, do not promote.
+        dtype = promote(*(arg.dtype for want, arg in zip(row.args, args, strict=True) if want.required))
+        self.check_kind(row, args, dtype, tree)
+        if row.result == "bool":
+            return Call(name, tuple(args), axes, BOOL)
+        return Call(name, tuple(args), axes, as_float(dtype) if row.result == "float" else dtype)
+
+    def check_divisor(self, name: str, args: list[Node], tree: ast.AST) -> None:
+        """Refuse what integers have no value of, whatever the tensors hold."""
+        number = args[-1].value if isinstance(args[-1], Constant) else None
+        if not isinstance(number, int) or args[0].dtype.kind != "int":
+            return
+        if number == 0 and name in ("floor_divide", "remainder", "fmod"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` divides integers by zero", tree)
+        if number < 0 and name in ("bitwise_left_shift", "bitwise_right_shift"):
+            raise self.fail("TG208", f"`{symbol(tree) or name}` shifts by less than nothing", tree)
+
+    def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
+        """Refuse dtypes that the function is not for."""
+        what = f"`{symbol(tree)}`" if symbol(tree) else row.name
+        if row.accepts == "integral" and dtype.kind in ("float", "any"):
+            message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
+            hint = "declare the input as int[...] or bool[...], or cast it"
+            if symbol(tree) in ("&", "|"):
+                hint = "compare first, in parentheses: (x > 0) & (x < 1)"
+            elif symbol(tree) == "^":
+                hint = "a power is written **, as in x ** 2"
+            raise self.fail("TG401", message, tree, hint)
+        if row.accepts == "number" and self.may_be_bool(dtype, args):
+            maybe = dtype.kind == "any"
+            message = f"{what} is for numbers, and this {'may be' if maybe else 'is'} a boolean"
+            hint = "declare the input as number[...]" if maybe else "cast it: cast(x, int32)"
+            raise self.fail("TG401", message, tree, hint)
+        if row.triton_int and dtype.kind == "any":
+            message = f"{what} differs between integers and floats, and this may be either"
+            raise self.fail("TG402", message, tree, "declare the input as float[...] or int[...]")
+
+    def may_be_bool(self, dtype: Dtype, args: list[Node]) -> bool:
+        if dtype.weak or dtype.rule or any(arg.dtype == Dtype("int") for arg in args):
+            return False
+        known = (self.inputs[n].type.dtypes if n in self.inputs else (n,) for n in dtype.of)
+        return all("bool" in dtypes for dtypes in known)
+
+    def axis(self, tree: ast.AST) -> str:
+        if isinstance(tree, ast.Constant) and tree.value is Ellipsis and BATCH in self.axes:
+            return BATCH
+        if isinstance(tree, ast.Name) and tree.id in self.axes:
+            return tree.id
+        text = ast.unparse(tree)
+        hint = did_you_mean(text, self.axes, f"the axes are {', '.join(self.axes)}")
+        if isinstance(tree, ast.Constant) and tree.value in self.axes:
+            hint = f"write {tree.value} without quotes"
+        raise self.fail("TG301", f"{text} is not an axis", tree, hint)
+
+    def one_axis(self, tree: ast.AST, function: str) -> str:
+        axis = self.axis(tree)
+        if axis == BATCH:
+            message = f"`...` is any number of axes, and {function} is along one"
+            raise self.fail("TG305", message, tree, "give the axis a name in [inputs]")
+        return axis
+
+    def named(self, suffix: str, node: Node) -> Ref | Load:
+        """The node under a name of its own, so that what uses it twice computes it once."""
+        if isinstance(node, Ref | Load):
+            return node
+        name = f"{self.target}_{suffix}"
+        taken = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}
+        while name in taken and not (name in self.values and self.values[name].node == node):
+            name += "_"
+        self.add(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
+
+def _default(value: float | int | bool | None) -> Constant:
+    return Constant(None, Dtype("bool")) if value is None else constant(value)
+
+
+def _outer_first(inputs: tuple[Input, ...], axes: list[str]) -> list[str]:
+    """The named axes so that those of the input with most of them keep their order."""
+    longest = max(inputs, key=lambda tensor: len(tensor.type.axes), default=None)
+    first = list(longest.type.axes) if longest else []
+    return [axis for axis in [*first, *axes] if axis != BATCH]
+
+
+def axis_list(axes: Iterable[str]) -> str:
+    return f"[{', '.join(axes)}]"

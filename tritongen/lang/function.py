@@ -1,0 +1,98 @@
+"""A row of the table of elementwise functions, which is in `tritongen.lang.functions`.
+
+A row says what torch calls it, what it takes and gives, how Triton and torch spell it, and its
+derivative. Tensors reach the `triton` expression in the dtype they were promoted to, half
+precision already widened: float32 or float64, an integer's own dtype, or `tl.int1`. A name there
+that starts with an underscore is a device function of `templates/functions.py` or `special.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """An argument. It must be given unless it has a default or is `optional`, which passes None."""
+
+    name: str
+    default: float | int | bool | None = None
+    optional: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.default is None and not self.optional
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One row. The spellings are Python expressions over the names of `args`."""
+
+    name: str
+    args: tuple[Arg, ...]
+    # "any" | "number" | "integral" (ints and bool) | "float" (ints are promoted to float)
+    # | "bool" (a number counts as x != 0) | "where" (a bool, then two of any that are promoted)
+    accepts: str
+    result: str  # "promote" | "float" | "bool"
+    triton: str
+    torch: str
+    triton_int: str = ""  # where integers need another spelling; "" is the same
+    triton_bool: str = ""  # where bools need another than integers; "" is the same
+    # (argument, its gradient in the spec language over the arguments, the result `y` and the
+    # result's gradient `g`); "0.0" where the function is flat
+    derivative: tuple[tuple[str, str], ...] = ()
+    summary: str = ""
+
+    def spelling(self, kind: str) -> str:
+        """The Triton expression for arguments of a kind: "float", "int" or "bool"."""
+        if kind == "float":
+            return self.triton
+        integer = self.triton_int or self.triton
+        return self.triton_bool or integer if kind == "bool" else integer
+
+
+_RESULTS = {"any": "promote", "number": "promote", "integral": "promote", "where": "promote"}
+
+
+def _arg(text: str) -> Arg:
+    name, _, default = text.partition("=")
+    if not default:
+        return Arg(name)
+    return Arg(name, ast.literal_eval(default), optional=default == "None")
+
+
+def row(
+    name: str,
+    args: str,
+    triton: str,
+    summary: str,
+    *,
+    accepts: str = "float",
+    result: str = "",
+    torch: str = "",
+    triton_int: str = "",
+    triton_bool: str = "",
+    **derivative: str,
+) -> Function:
+    """A row: `args` as "x min=0.0", each derivative as a keyword named after its argument."""
+    arguments = tuple(_arg(text) for text in args.split())
+    call = ", ".join(argument.name for argument in arguments)
+    return Function(
+        name,
+        arguments,
+        accepts,
+        result or _RESULTS.get(accepts, accepts),
+        triton,
+        torch or f"torch.{name}({call})",
+        triton_int,
+        triton_bool,
+        tuple(derivative.items()),
+        summary,
+    )
+
+
+def activation(name: str, args: str, triton: str, summary: str, **more: str) -> Function:
+    call = ", ".join(text.partition("=")[0] for text in args.split())
+    spelled = more.pop("torch", f"torch.nn.functional.{name}({call})")
+    return row(name, args, triton, summary, torch=spelled, **more)

@@ -1,0 +1,283 @@
+"""The elementwise functions of the spec language: one table, one row a function.
+
+Here are the rows that select a value, and torch.nn.functional's activations; the other rows are
+in `tritongen.lang.function_rows`. Reductions, casts, indices and sizes are no rows: they are not
+elementwise.
+"""
+
+from __future__ import annotations
+
+from .function import Arg, Function, activation, row
+from .function_rows import MATH
+
+__all__ = ["FUNCTIONS", "OPERATORS", "POWERS", "Arg", "Function"]
+
+_SELECTION = (
+    row(
+        "where",
+        "condition x other",
+        "tl.where(condition, x, other)",
+        "x where the condition is true, else other.",
+        accepts="where",
+        x="where(condition, g, 0.0)",
+        other="where(condition, 0.0, g)",
+    ),
+    row(
+        "clamp",
+        "x min max",
+        "clamp(x, min, max)",
+        "x held between min and max; max where min is above it.",
+        accepts="number",
+        x="where((x >= min) & (x <= max), g, 0.0)",
+        min="where((x < min) & (min < max), g, 0.0)",
+        max="where((x > max) | (max < min), g, 0.0)",
+    ),
+    row(
+        "clamp_min",
+        "x min",
+        "maximum(x, min)",
+        "x, but no less than min.",
+        accepts="number",
+        x="where(x >= min, g, 0.0)",
+        min="where(x < min, g, 0.0)",
+    ),
+    row(
+        "clamp_max",
+        "x max",
+        "minimum(x, max)",
+        "x, but no more than max.",
+        accepts="number",
+        x="where(x <= max, g, 0.0)",
+        max="where(x > max, g, 0.0)",
+    ),
+    row(
+        "maximum",
+        "x other",
+        "maximum(x, other)",
+        "The larger; NaN if either is.",
+        accepts="any",
+        triton_bool="x | other",
+        x="where(x == other, g / 2, where(x < other, 0.0, g))",
+        other="where(x == other, g / 2, where(x > other, 0.0, g))",
+    ),
+    row(
+        "minimum",
+        "x other",
+        "minimum(x, other)",
+        "The smaller; NaN if either is.",
+        accepts="any",
+        triton_bool="x & other",
+        x="where(x == other, g / 2, where(x > other, 0.0, g))",
+        other="where(x == other, g / 2, where(x < other, 0.0, g))",
+    ),
+    row(
+        "fmax",
+        "x other",
+        "fmax(x, other)",
+        "The larger; the number if the other is NaN.",
+        accepts="any",
+        triton_bool="x | other",
+        x="where((x >= other) | isnan(other), g, 0.0)",
+        other="where((x >= other) | isnan(other), 0.0, g)",
+    ),
+    row(
+        "fmin",
+        "x other",
+        "fmin(x, other)",
+        "The smaller; the number if the other is NaN.",
+        accepts="any",
+        triton_bool="x & other",
+        x="where((x <= other) | isnan(other), g, 0.0)",
+        other="where((x <= other) | isnan(other), 0.0, g)",
+    ),
+    row(
+        "nan_to_num",
+        "x nan=0.0 posinf=None neginf=None",
+        "nan_to_num(x, nan, posinf, neginf)",
+        "Numbers for NaN and infinities; without them the largest finite ones.",
+        accepts="any",
+        triton_int="x",
+        x="where(isfinite(x), g, 0.0)",
+    ),
+    row(
+        "heaviside",
+        "x values",
+        "heaviside(x, values)",
+        "0 below zero, 1 above it, values at it.",
+        accepts="any",
+        triton_bool="x | values",
+    ),
+)
+
+_ACTIVATIONS = (
+    row("sigmoid", "x", "tl.sigmoid(x)", "1 / (1 + exp(-x)).", x="g * y * (1 - y)"),
+    row("logit", "x", "tl.log(x / (1 - x))", "The inverse of sigmoid.", x="g / (x * (1 - x))"),
+    activation("logsigmoid", "x", "logsigmoid(x)", "log(sigmoid(x)).", x="g * sigmoid(-x)"),
+    activation(
+        "relu",
+        "x",
+        "tl.maximum(x, 0, propagate_nan=tl.PropagateNan.ALL)",
+        "x, but no less than 0.",
+        accepts="number",
+        x="where(y <= 0, 0.0, g)",
+    ),
+    activation(
+        "relu6",
+        "x",
+        "clamp(x, 0, 6)",
+        "x held between 0 and 6.",
+        accepts="number",
+        x="where((x <= 0) | (x >= 6), 0.0, g)",
+    ),
+    activation(
+        "leaky_relu",
+        "x negative_slope=0.01",
+        "leaky_relu(x, negative_slope)",
+        "x, below 0 times negative_slope.",
+        x="where(x > 0, g, g * negative_slope)",
+    ),
+    activation(
+        "elu",
+        "x alpha=1.0",
+        "elu(x, alpha)",
+        "x, below 0 alpha * expm1(x).",
+        x="where(x <= 0, g * alpha * exp(x), g)",
+    ),
+    activation(
+        "selu",
+        "x",
+        "selu(x)",
+        "elu with the alpha and scale that keep mean 0 and variance 1.",
+        x="where(x <= 0, 1.7580993408473766 * g * exp(x), 1.0507009873554805 * g)",
+    ),
+    activation(
+        "celu",
+        "x alpha=1.0",
+        "celu(x, alpha)",
+        "x, below 0 alpha * expm1(x / alpha).",
+        x="where(x <= 0, g * exp(x / alpha), g)",
+    ),
+    activation(
+        "gelu",
+        "x",
+        "x * normal_cdf(x)",
+        "x times the normal distribution function of x.",
+        x="g * (0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x))",
+    ),
+    activation(
+        "gelu_tanh",
+        "x",
+        "gelu_tanh(x)",
+        "gelu by its tanh approximation.",
+        torch="torch.nn.functional.gelu(x, approximate='tanh')",
+        x="g * sigmoid(1.5957691216057308 * x * (1 + 0.044715 * x * x))"
+        " * (1 + (1 - sigmoid(1.5957691216057308 * x * (1 + 0.044715 * x * x)))"
+        " * 1.5957691216057308 * x * (1 + 0.134145 * x * x))",
+    ),
+    activation(
+        "silu",
+        "x",
+        "silu(x)",
+        "x * sigmoid(x).",
+        x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))",
+    ),
+    activation(
+        "mish",
+        "x",
+        "mish(x)",
+        "x * tanh(softplus(x)).",
+        x="g * (tanh(softplus(x)) + x * sigmoid(x) * (1 - square(tanh(softplus(x)))))",
+    ),
+    activation(
+        "softplus",
+        "x beta=1.0 threshold=20.0",
+        "softplus(x, beta, threshold)",
+        "log1p(exp(beta * x)) / beta, and x where beta * x is above threshold.",
+        x="where(x * beta > threshold, g, g * sigmoid(x * beta))",
+    ),
+    activation("softsign", "x", "x / (1 + tl.abs(x))", "x / (1 + abs(x)).", x="g / square(1 + abs(x))"),
+    activation(
+        "hardtanh",
+        "x min_val=-1 max_val=1",
+        "clamp(x, min_val, max_val)",
+        "x held between min_val and max_val.",
+        accepts="number",
+        x="where((x <= min_val) | (x >= max_val), 0.0, g)",
+    ),
+    activation(
+        "hardsigmoid",
+        "x",
+        "clamp(x + 3, 0, 6) * 0.16666666666666666",
+        "A straight line for sigmoid: (x + 3) / 6 held between 0 and 1.",
+        x="where((x > -3) & (x < 3), g * 0.16666666666666666, 0.0)",
+    ),
+    activation(
+        "hardswish",
+        "x",
+        "x * (clamp(x + 3, 0, 6) * 0.16666666666666666)",
+        "x * hardsigmoid(x).",
+        x="where(x <= -3, 0.0, where(x < 3, g * (x * 0.3333333333333333 + 0.5), g))",
+    ),
+    activation("tanhshrink", "x", "x - tanh(x)", "x - tanh(x).", x="g * square(tanh(x))"),
+    activation(
+        "softshrink",
+        "x lambd=0.5",
+        "x - clamp(x, -lambd, lambd)",
+        "x, brought nearer to 0 by lambd.",
+        x="where(abs(x) <= lambd, 0.0, g)",
+    ),
+    activation(
+        "hardshrink",
+        "x lambd=0.5",
+        "tl.where(tl.abs(x) <= lambd, 0.0, x)",
+        "x, but 0 where it is within lambd of 0.",
+        x="where(abs(x) <= lambd, 0.0, g)",
+    ),
+    activation(
+        "threshold",
+        "x threshold value",
+        "tl.where(x <= threshold, value, x)",
+        "x where it is above threshold, else value.",
+        accepts="number",
+        x="where(x <= threshold, 0.0, g)",
+    ),
+)
+
+FUNCTIONS: dict[str, Function] = {function.name: function for function in (*MATH, *_SELECTION, *_ACTIVATIONS)}
+
+# What pow is by other names where the exponent is a number: shorter, and what torch does as well.
+POWERS: dict[float, str] = {
+    -1.0: "reciprocal",
+    -0.5: "rsqrt",
+    0.5: "sqrt",
+    1.0: "positive",
+    2.0: "square",
+}
+
+# Every Python operator of the language; "u-" and "u+" are the unary ones.
+OPERATORS: dict[str, str] = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "//": "floor_divide",
+    "%": "remainder",
+    "**": "pow",
+    "u-": "neg",
+    "u+": "positive",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+    "and": "logical_and",
+    "or": "logical_or",
+    "not": "logical_not",
+    "&": "bitwise_and",
+    "|": "bitwise_or",
+    "^": "bitwise_xor",
+    "~": "bitwise_not",
+    "<<": "bitwise_left_shift",
+    ">>": "bitwise_right_shift",
+}

@@ -1,0 +1,176 @@
+"""Which integer arithmetic of an operator a kernel must widen to int64.
+
+In the math positions, lengths and the integers of [params] are int64, as torch's and Python's are.
+A kernel has them in int32 where they fit, which is enough to compare them and to step through
+tensors. Here is told where more is done with them than int32 may hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..spec.types import DTYPE_CLASSES
+from .functions import FUNCTIONS
+from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Scalar, Size, children
+
+Bounds = tuple[int, int]
+
+INT32 = (-(2**31), 2**31 - 1)
+INT64 = (-(2**63), 2**63 - 1)
+# What wraps around from here is negative in int32, and so still no position of a tensor.
+POSITION = (-(2**31), 2**32 - 1)
+LONGEST = 2**31 - 2**20  # of an axis whose positions are int32
+_RING = frozenset("add sub mul neg square".split())  # Their results are right but for 2**32, wrapped or not.
+_BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@dataclass
+class Integers:
+    """`widened` are calls with the argument to widen, `wide` the params that a kernel takes as int64."""
+
+    op: Op
+    widened: dict[Call, int] = field(default_factory=dict)
+    wide: set[str] = field(default_factory=set)
+    bounds_of: dict[str, Bounds | None] = field(default_factory=dict)
+    narrow_of: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value in self.op.values:
+            self.visit(value.node, INT32)
+            self.bounds_of[value.name] = self.bounds(value.node)
+            self.narrow_of[value.name] = self.narrow(value.node)
+
+    def visit(self, node: Node, room: Bounds) -> None:
+        if isinstance(node, Load):
+            room = POSITION
+        elif not (isinstance(node, Call) and node.function in _RING):
+            room = INT32
+        for child in children(node):
+            self.visit(child, room)
+        if isinstance(node, Call) and self.overflows(node, room):
+            self.widen(node)
+
+    def overflows(self, node: Call, room: Bounds) -> bool:
+        """Whether a kernel would compute a call in less than int64, and its result may need that."""
+        terms = operands(node)
+        if not all(map(self.narrow, terms)):
+            return False
+        if node.dtype.kind == "bool":  # Triton refuses to compare with what does not fit.
+            numbers = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
+            return any(not inside((number, number), room) for number in numbers)
+        return is_int64(node.dtype) and not inside(self.bounds(node), room)
+
+    def widen(self, node: Call) -> None:
+        params = {term.name for term in operands(node) if isinstance(term, Scalar) and term.dtype.kind == "int"}
+        if params:
+            self.wide |= params
+            return
+        of_int64 = [term for term in operands(node) if is_int64(term.dtype) and not isinstance(term, Constant)]
+        if of_int64:
+            self.widened[node] = node.args.index(of_int64[0])
+
+    def narrow(self, node: Node) -> bool:
+        """Whether a kernel may have an integer in less than int64."""
+        match node:
+            case Scalar(name=name):
+                return name not in self.wide
+            case Ref(name=name):
+                return self.narrow_of[name]
+            case Load(name=name):
+                return self.op.input(name).type.dtypes != ("int64",)
+            case Cast(dtype=dtype):
+                return dtype.of != ("int64",)
+            case Reduce(kind=kind):
+                return kind in ("argmax", "argmin")
+            case Choose(then=then, other=other):
+                return self.narrow(then) and self.narrow(other)
+            case Call():
+                return node not in self.widened and all(map(self.narrow, operands(node)))
+            case Size(over=over):
+                return len(over) == 1
+            case _:
+                return True
+
+    def bounds(self, node: Node) -> Bounds | None:
+        """Between which integers a value lies, if that is known."""
+        match node:
+            case Constant(value=int() as value):
+                return int(value), int(value)
+            case Index(axis=axis):
+                return 0, self.length(axis) - 1
+            case Size(over=(axis,)):
+                return dict(self.op.sizes).get(axis, 0), self.length(axis)
+            case Scalar(name=name):
+                param = next(param for param in self.op.params if param.name == name)
+                low, high = param.minimum, param.maximum
+                return INT64[0] if low is None else int(low), INT64[1] if high is None else int(high)
+            case Ref(name=name):
+                return self.bounds_of[name]
+            case Load(name=name) if self.op.input(name).default is None:
+                return bounds_of_dtypes(self.op.input(name).type.dtypes)
+            case Cast(dtype=Dtype(of=(dtype,))) if dtype in _BITS:
+                return bounds_of_dtypes((dtype,))
+            case Reduce(kind="argmax" | "argmin"):
+                return 0, LONGEST
+            case Choose(then=then, other=other):
+                return _union(self.bounds(then), self.bounds(other))
+            case Call() if is_int64(node.dtype):
+                return _of_call(node.function, [self.bounds(term) for term in operands(node)])
+        return None
+
+    def length(self, axis: str) -> int:
+        return dict(self.op.sizes).get(axis, LONGEST)
+
+
+def operands(node: Call) -> tuple[Node, ...]:
+    """The arguments whose dtypes a call promotes."""
+    return node.args[1:] if FUNCTIONS[node.function].accepts == "where" else node.args
+
+
+def is_int64(dtype: Dtype) -> bool:
+    return dtype.kind in ("int", "any") and (dtype.weak or "int64" in dtype.of)
+
+
+def inside(bounds: Bounds | None, room: Bounds) -> bool:
+    return bounds is not None and room[0] <= bounds[0] and bounds[1] <= room[1]
+
+
+def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
+    """The integers of some dtypes."""
+    if not set(dtypes) <= {*DTYPE_CLASSES["int"], "bool"}:
+        return None
+    signed = any(dtype.startswith("int") for dtype in dtypes)
+    unsigned = max((_BITS[dtype] for dtype in dtypes if not dtype.startswith("int")), default=0)
+    bits = max((_BITS[dtype] for dtype in dtypes if dtype.startswith("int")), default=0)
+    return (-(2 ** (bits - 1)) if signed else 0), max(2**unsigned, 2**bits // 2) - 1
+
+
+def _of_call(function: str, terms: list[Bounds | None]) -> Bounds | None:
+    known = [term for term in terms if term is not None]
+    if len(known) < len(terms):
+        return None
+    (a, b), (c, d) = known[0], known[-1]
+    match function:
+        case "add":
+            return a + c, b + d
+        case "sub":
+            return a - d, b - c
+        case "mul" | "square":
+            products = [one * other for one in (a, b) for other in (c, d)]
+            return min(products), max(products)
+        case "neg":
+            return -b, -a
+        case "abs":
+            return 0, max(abs(a), abs(b))
+        case "positive" | "bitwise_not" | "bitwise_right_shift" | "floor_divide":
+            most = max(abs(a), abs(b)) + 1
+            return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
+        case "remainder" if c > 0:
+            return 0, d - 1
+        case "maximum" | "clamp_min" | "minimum" | "clamp_max" | "clamp" | "where":
+            return min(a, c, *(term[0] for term in known)), max(b, d, *(term[1] for term in known))
+    return None
+
+
+def _union(one: Bounds | None, other: Bounds | None) -> Bounds | None:
+    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))

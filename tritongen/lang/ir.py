@@ -1,0 +1,263 @@
+"""The typed form of a spec's math: nodes over named axes, each with its axes and its dtype.
+
+An `Op` is what every family plans; a derived gradient would be an `Op` like any other. Nodes are
+immutable and compare by structure, so that equal expressions are equal nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal
+
+from ..spec.types import Input, Output, Param
+
+Kind = Literal["bool", "int", "float", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A dtype as far as it is known before the tensors are.
+
+    `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
+    what is done to that promotion: "float" turns integers into the default float, "sum" turns
+    them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does;
+    "compute" is the dtype in which the kernel computes.
+    """
+
+    kind: Kind
+    of: tuple[str, ...] = ()
+    rule: Literal["", "float", "sum", "int", "compute"] = ""
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is a Python number's, which gives way to a tensor's dtype of the same kind."""
+        return not self.of
+
+
+BOOL = Dtype("bool", ("bool",))
+INT64 = Dtype("int", ("int64",))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the spec, a word to compare a param with, or None for an argument left out."""
+
+    value: float | int | bool | str | None
+    dtype: Dtype
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A param."""
+
+    name: str
+    dtype: Dtype
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of an input. `at` replaces the position along an axis by a computed one (`take`)."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+    at: tuple[tuple[str, Node], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An earlier line of `[compute]`."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A row of the function table, applied."""
+
+    function: str
+    args: tuple[Node, ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    arg: Node
+    dtype: Dtype
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """`a if param else b`: decided when the kernel is compiled."""
+
+    condition: Node
+    then: Node
+    other: Node
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The position along an axis."""
+
+    axis: str
+    axes: tuple[str, ...]
+    dtype: Dtype = INT64
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The product of the lengths of some axes."""
+
+    over: tuple[str, ...]
+    axes: tuple[str, ...] = ()
+    dtype: Dtype = Dtype("int")
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A primitive reduction: sum, prod, max, min, argmax, argmin, any, all, mean or var.
+
+    `correction` is var's alone: the sum of squares is divided by the length less it.
+    """
+
+    kind: str
+    arg: Node
+    over: tuple[str, ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+    correction: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    kind: str
+    arg: Node
+    over: str
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+Node = Constant | Scalar | Load | Ref | Call | Cast | Choose | Index | Size | Reduce | Scan
+
+
+# Conditions on params, each with whether it holds; () is always taken.
+Path = tuple[tuple[Node, bool], ...]
+ALWAYS: tuple[Path, ...] = ((),)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A named line of the math, with the text that it came from."""
+
+    name: str
+    node: Node
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
+
+    With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where
+    none of them is taken. It may be written `over` an input of its shape, element by element.
+    """
+
+    output: Output
+    node: Node
+    axes: tuple[str, ...]
+    dtype: Dtype
+    when: str = ""
+    over: str = ""
+    paths: tuple[Path, ...] = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator: typed inputs, params, the math in order, and the results.
+
+    `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
+    `precision` is that of matrix products of float32. `by_row` are tensors of ours that have one number
+    a row, in the order of the rows. `chosen` are optional inputs that are there wherever what reads them is chosen.
+    """
+
+    name: str
+    summary: str
+    inputs: tuple[Input, ...]
+    params: tuple[Param, ...]
+    values: tuple[Value, ...]
+    results: tuple[Result, ...]
+    axes: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+    precision: str = "ieee"
+    by_row: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
+
+    def value(self, name: str) -> Value:
+        return next(value for value in self.values if value.name == name)
+
+    def input(self, name: str) -> Input:
+        return next(tensor for tensor in self.inputs if tensor.name == name)
+
+    @property
+    def names(self) -> set[str]:
+        """What inputs, params and lines are called."""
+        return {named.name for group in (self.inputs, self.params, self.values) for named in group}
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name, with as many underscores behind it as make it new."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def numbered(name: str, taken: Container[str]) -> str:
+    """The name, with the first number from 2 that makes it new where it is taken."""
+    free = (each for number in count(1) if (each := f"{name}_{number}" if number > 1 else name) not in taken)
+    return next(free)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Call(args=args):
+            return args
+        case Cast(arg=arg) | Reduce(arg=arg) | Scan(arg=arg):
+            return (arg,)
+        case Choose():
+            return (node.condition, node.then, node.other)
+        case Load(at=at):
+            return tuple(index for _, index in at)
+        case _:
+            return ()
+
+
+def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
+    """The node with other children, of the same axes and dtypes."""
+    match node:
+        case Call():
+            return replace(node, args=parts)
+        case Cast() | Reduce() | Scan():
+            return replace(node, arg=parts[0])
+        case Choose():
+            return replace(node, condition=parts[0], then=parts[1], other=parts[2])
+        case Load(at=at):
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
+        case _:
+            return node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, arguments first; references are not followed."""
+    for child in children(node):
+        yield from walk(child)
+    yield node

@@ -1,0 +1,127 @@
+"""The names of a spec, kept apart from those that generated code makes up (hygiene, as of macros).
+
+From the type check on, every name of a spec is marked, so that nothing that is made of it or stands beside it can be
+the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. The marks are
+letters to Python, so that marked text is parsed, searched and split as any other. `tritongen.emit.hygiene` takes them
+out of
+finished modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
+
+from ..diagnostics.report import Mistake, Mistakes
+from ..spec.types import BATCH, Spec, Statement
+from .ir import Op
+
+MARK = "ǂ"  # around a name of the spec; a letter without case that no spec can have
+KEPT = "ƻ"  # around one that callers know, and that is spelled so whatever it means elsewhere in the module
+CODE = "ǁ"  # before one that means in a string what it means in code
+MARKS = MARK + KEPT + CODE
+NAMED = re.compile(f"{MARK}([A-Za-z][A-Za-z0-9_]*){MARK}+")
+PUBLIC = re.compile(f"{KEPT}([A-Za-z][A-Za-z0-9_]*){KEPT}")
+
+# The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
+_FIELDS = frozenset("name names of axes axis over at by_row sizes wrt save ranges low high dtype".split())
+
+T = TypeVar("T")
+
+
+def shown(text: str) -> str:
+    """Text as people read it, without marks."""
+    return text.translate(_WITHOUT)
+
+
+_WITHOUT = str.maketrans("", "", MARKS)
+
+
+def public(text: str) -> str:
+    """Text in which names are spelled as callers know them."""
+    return NAMED.sub(rf"{KEPT}\1{KEPT}", text)
+
+
+def in_string(name: str) -> str:
+    """A name inside a string that Python or Triton reads as code."""
+    return CODE + name
+
+
+def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
+    """A spec and its operator with all names marked, those of axes and values among them.
+
+    The name of the operator is known to callers, and is the operator's alone.
+    """
+    names = [*(named.name for group in (op.inputs, op.params, op.values) for named in group), *op.axes]
+    table: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        if name != BATCH:  # Names that differ in case alone do not where a name is made lower-case.
+            same = sum(other.lower() == name.lower() for other in table)
+            table[name] = f"{MARK}{name}{MARK * (1 + same)}"
+    op = replace(_renamed(op, table, set()), name=f"{KEPT}{op.name}{KEPT}")
+    compute = tuple(Statement(table[s.name], _expression(s.expression, table)) for s in spec.compute)
+    reference = _expression(spec.reference, table) if spec.reference else ""
+    rest = _renamed(replace(spec, compute=()), table, {"name"})
+    return replace(rest, compute=compute, reference=reference), op
+
+
+def _renamed(value: T, table: Mapping[str, str], without: set[str]) -> T:
+    """A dataclass with the names in it replaced, at any depth."""
+    changes = {}
+    for field in fields(value):  # type: ignore[arg-type]
+        old = getattr(value, field.name)
+        is_name = field.name in _FIELDS and field.name not in without
+        changes[field.name] = _within(old, table, is_name)
+    return replace(value, **changes)  # type: ignore[type-var]
+
+
+def _within(value: object, table: Mapping[str, str], is_name: bool) -> object:
+    if isinstance(value, str):
+        return table.get(value, value) if is_name else value
+    if isinstance(value, tuple | frozenset):
+        return type(value)(_within(part, table, is_name) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _renamed(value, table, set())
+    return value
+
+
+def _expression(text: str, table: Mapping[str, str]) -> str:
+    """An expression with the names in it replaced, but for those of functions and of torch."""
+    from .syntax import Text
+
+    return ast.unparse(_Marking(table).visit(Text(text).parse()))
+
+
+class _Marking(ast.NodeTransformer):
+    def __init__(self, table: Mapping[str, str]) -> None:
+        self.table = table
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.table.get(node.id, node.id))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        function = node.func if isinstance(node.func, ast.Name) else self.visit(node.func)
+        keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        return ast.Call(function, [self.visit(arg) for arg in node.args], keywords)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        is_torch = isinstance(node.value, ast.Name) and node.value.id == "torch"
+        return ast.Attribute(node.value if is_torch else self.visit(node.value), node.attr)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Mistakes that are found in what is marked speak of the names of the spec."""
+    try:
+        yield
+    except Mistakes as found:
+        raise Mistakes(*map(_told, found.mistakes)) from None
+
+
+def _told(mistake: Mistake) -> Mistake:
+    key = tuple(map(shown, mistake.key))
+    return replace(mistake, message=shown(mistake.message), key=key, hint=shown(mistake.hint))

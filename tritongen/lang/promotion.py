@@ -1,0 +1,100 @@
+"""The dtype of an expression, by torch's rules, as far as it is known before the tensors are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+
+from ..spec.types import BOOLS, FLOAT8S, FLOATS, INTS
+from .ir import INT64, Constant, Dtype, Kind, Node, Op
+
+_RANK: dict[Kind, int] = {"bool": 0, "int": 1, "any": 2, "float": 3}
+
+
+def kind_of(dtypes: Iterable[str]) -> Kind:
+    names = set(dtypes)
+    if names <= {*FLOATS, *FLOAT8S}:
+        return "float"
+    if names <= set(INTS):
+        return "int"
+    return "bool" if names <= set(BOOLS) else "any"
+
+
+def promote(*dtypes: Dtype) -> Dtype:
+    """torch's promotion: numbers give way to tensors unless they are of a higher kind."""
+    strong = [dtype for dtype in dtypes if not dtype.weak] or list(dtypes)
+    kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
+    of = tuple(dict.fromkeys(name for dtype in strong for name in dtype.of))
+    rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
+    if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in strong):
+        rule = "float"
+    number: Kind = max((d.kind for d in dtypes if d.weak), key=_RANK.__getitem__, default="bool")
+    if of and number == "float" and kind != "float":
+        return Dtype("float", of, "float")
+    if of and number == "int" and kind == "bool":
+        return INT64
+    if of and number == "int" and kind == "any" and not rule:
+        rule = "int"  # It may be a boolean.
+    return Dtype(kind, of, rule)  # type: ignore[arg-type]
+
+
+def is_float8(op: Op, dtype: Dtype) -> bool:
+    """Whether a result's dtype is a float8."""
+    known = {tensor.name: tensor.type.dtypes for tensor in op.inputs}
+    return bool(dtype.of) and all(set(known.get(leaf, (leaf,))) <= set(FLOAT8S) for leaf in dtype.of)
+
+
+def as_float(dtype: Dtype) -> Dtype:
+    """What torch's float functions make of an argument: integers become the default float."""
+    return dtype if dtype.kind == "float" else Dtype("float", dtype.of, "float")
+
+
+def constant(value: float | int | bool) -> Constant:
+    kind: Kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
+    return Constant(value, Dtype(kind))
+
+
+def fold_numbers(name: str, args: list[Node]) -> Constant | None:
+    """Arithmetic of numbers alone, done here, in Python's numbers as the spec wrote them.
+
+    Raises `ArithmeticError` with what is wrong where there is no such number.
+    """
+    values = [arg.value for arg in args if isinstance(arg, Constant)]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if name not in _ARITHMETIC or len(numbers) < len(args):
+        return None
+    try:
+        result = _ARITHMETIC[name](*numbers)
+    except ZeroDivisionError:
+        raise ArithmeticError("it divides by zero") from None
+    if not isinstance(result, int | float):
+        raise ArithmeticError("it is no real number")
+    return constant(in_range(result))
+
+
+def in_range(number: float | int) -> float | int:
+    """The number. Raises `ArithmeticError` for an integer that int64 cannot hold."""
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ArithmeticError("it does not fit in 64 bits; a float would, as in 1e30")
+    return number
+
+
+def _power(base: float | int, exponent: float | int) -> object:
+    if isinstance(base, int) and isinstance(exponent, int) and exponent > 63 and abs(base) > 1:
+        in_range(2**64)
+    try:
+        return base**exponent
+    except OverflowError:
+        return float("inf")
+
+
+_ARITHMETIC: dict[str, Callable[..., object]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "pow": _power,
+    "neg": operator.neg,
+}

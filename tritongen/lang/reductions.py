@@ -1,0 +1,264 @@
+"""The reductions of the language, each built from a few primitives.
+
+`softmax(x, N)` and the like are sugar: they name what they compute on the way, so that a kernel
+computes it once and a reader finds it under a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..diagnostics.report import did_you_mean
+from ..spec.types import Param
+from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scalar, Scan, Size
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A row of the reduction table: what it accepts, its keyword arguments, and what it means."""
+
+    name: str
+    accepts: str  # "float", "number" or "any"
+    summary: str
+    keywords: tuple[tuple[str, float], ...] = ()
+
+
+_ROWS = (
+    Reduction("sum", "any", "the sum; integers and booleans add up as int64"),
+    Reduction("prod", "any", "the product; integers and booleans multiply as int64"),
+    Reduction("mean", "float", "the sum divided by the length"),
+    Reduction("max", "any", "the largest; NaN if any is NaN"),
+    Reduction("min", "any", "the smallest; NaN if any is NaN"),
+    Reduction("amax", "any", "the same as max"),
+    Reduction("amin", "any", "the same as min"),
+    Reduction("argmax", "any", "the position of the first largest (of the first NaN, if any)"),
+    Reduction("argmin", "any", "the position of the first smallest (of the first NaN, if any)"),
+    Reduction("any", "any", "whether any is true (not zero)"),
+    Reduction("all", "any", "whether all are true (not zero)"),
+    Reduction("count_nonzero", "any", "how many are not zero"),
+    Reduction("var", "float", "the variance, over length - correction", (("correction", 1),)),
+    Reduction("std", "float", "the square root of var", (("correction", 1),)),
+    Reduction(
+        "norm", "float", "the p-norm; p may be any number, inf and -inf, or a param from 1 to some number", (("p", 2),)
+    ),
+    Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
+    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow, along its axes"),
+    Reduction("log_softmax", "float", "x - logsumexp(x), along its axes"),
+    Reduction("cumsum", "any", "the running sum along one axis"),
+    Reduction("cumprod", "any", "the running product along one axis"),
+)
+REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
+
+
+class _Call(NamedTuple):
+    """A reduction applied: the typer at work, its argument, its axes, its keyword's value."""
+
+    typer: Expressions
+    tree: ast.Call
+    arg: Node
+    over: tuple[str, ...]
+    option: float | Scalar  # a number, or a param that is one
+
+    def primitive(self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0) -> Reduce:
+        axes = tuple(axis for axis in arg.axes if axis not in self.over)
+        return Reduce(kind, arg, self.over, axes, dtype or arg.dtype, correction)
+
+    def map(self, function: str, *args: Node) -> Node:
+        return self.typer.call(function, list(args), self.tree)
+
+
+def build_reduction(typer: Expressions, name: str, tree: ast.Call) -> Node:
+    """The nodes of `name(expression, axes…, keyword=…)`."""
+    row = REDUCTIONS[name]
+    if not tree.args:
+        raise typer.fail("TG205", f"{name} needs a value", tree, f"{name}(x, N)")
+    arg = typer.visit(tree.args[0])
+    over = _axes(typer, tree, arg)
+    if row.accepts == "float" and arg.dtype.kind != "float":
+        uncertain = arg.dtype.kind == "any"
+        found = {"int": "is an integer", "bool": "is a boolean", "any": "may be an integer"}
+        message = f"{name} is for floats, and this {found[arg.dtype.kind]}"
+        value, *axes = map(ast.unparse, tree.args)
+        cast = f"write {name}({', '.join([f'cast({value}, float32)', *axes])})"
+        hint = f"declare the input as float[...], or {cast}" if uncertain else cast
+        raise typer.fail("TG401", message, tree.args[0], hint)
+    option = _keyword(typer, row, tree)
+    return _BUILD.get(name, _primitive(name))(_Call(typer, tree, arg, over, option))
+
+
+def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
+    """The axes that a reduction names; all of them where it names none."""
+    named: list[str] = []
+    for at in tree.args[1:]:
+        axis = typer.axis(at)
+        if axis in named:
+            raise typer.fail("TG302", f"axis {axis} is named twice", at, "name it once")
+        if axis not in arg.axes:
+            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to reduce"
+            hint = f"its axes are [{', '.join(arg.axes)}]" if arg.axes else "it is a single number"
+            raise typer.fail("TG302", message, at, hint)
+        named.append(axis)
+    if not arg.axes:
+        message = "there is no axis to reduce: this is a single number"
+        raise typer.fail("TG302", message, tree.args[0], "reduce a tensor")
+    return typer.natural_order(tuple(named)) or arg.axes
+
+
+def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float | Scalar:
+    allowed = dict(row.keywords)
+    option: float | Scalar = next(iter(allowed.values()), 0)
+    for keyword in tree.keywords:
+        if keyword.arg not in allowed:
+            hint = did_you_mean(keyword.arg or "", allowed, _axes_follow(row.name, keyword.arg))
+            message = f"{row.name} has no argument {keyword.arg or '**'}"
+            raise typer.fail("TG206", message, keyword, hint)
+        value = typer.visit(keyword.value)
+        if isinstance(value, Scalar) and value.dtype.kind != "bool":
+            if keyword.arg == "p":
+                _check_power(typer, typer.params[value.name], keyword.value)
+            option = value
+            continue
+        number = value.value if isinstance(value, Constant) else None
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            message = f"{keyword.arg} is a number that the spec spells out, or a param that is one"
+            hint = f"as in {row.name}(x, N, {keyword.arg}={allowed[keyword.arg]})"
+            raise typer.fail("TG205", message, keyword.value, hint)
+        option = number
+    return option
+
+
+def _check_power(typer: Expressions, param: Param, at: ast.expr) -> None:
+    """A norm by a param is a sum of powers, which those by 0 and inf are not; below 1 it has no gradient at zeros."""
+    low = -math.inf if param.minimum is None else param.minimum
+    high = math.inf if param.maximum is None else param.maximum
+    if not (low >= 1 and (high < math.inf or param.kind == "int")):
+        number, most = ("2", "") if param.kind == "int" else ("2.0", ", max = 8.0")
+        message = f"{param.name} may be less than 1 or infinite, and such norms are computed otherwise"
+        hint = f"bound it, as in {param.name} = {{ default = {number}, min = 1{most} }}"
+        raise typer.fail("TG205", message, at, hint)
+
+
+def _axes_follow(name: str, keyword: str | None) -> str:
+    if keyword == "keepdim":
+        return "there is no need: what was reduced broadcasts by the names of its axes"
+    if keyword == "unbiased":
+        return "write correction=0 for unbiased=False; correction=1 is the default"
+    return f"axes follow the value by name: {name}(x, N)"
+
+
+def _primitive(kind: str) -> Callable[[_Call], Node]:
+    return lambda call: call.primitive(kind, call.arg)
+
+
+def _sum(kind: str) -> Callable[[_Call], Node]:
+    def build(call: _Call) -> Node:
+        dtype = call.arg.dtype
+        if dtype.kind in ("int", "bool"):
+            dtype = INT64
+        elif dtype.kind == "any":
+            dtype = Dtype("any", dtype.of, "sum")
+        return call.primitive(kind, call.arg, dtype)
+
+    return build
+
+
+def _var(call: _Call) -> Node:
+    if not isinstance(call.option, Scalar):
+        return call.primitive("var", call.arg, correction=call.option)
+    # A kernel divides by numbers that it is compiled with: what a caller takes away is made up for after it.
+    length = Size(call.over)
+    divisor = call.map("maximum", call.map("sub", length, call.option), Constant(0, Dtype("int")))
+    return call.map("mul", call.primitive("var", call.arg), call.map("div", length, divisor))
+
+
+def _std(call: _Call) -> Node:
+    return call.map("sqrt", _var(call))
+
+
+def _norm(call: _Call) -> Node:
+    p = call.option
+    size = call.map("abs", call.arg)
+    if p == float("inf"):
+        return call.primitive("max", size)
+    if p == float("-inf"):
+        return call.primitive("min", size)
+    if p == 0:
+        count = call.map("ne", call.arg, Constant(0.0, Dtype("float")))
+        return call.primitive("sum", call.typer.call("where", [count, _one(), _zero()], call.tree), call.arg.dtype)
+    if p == 1:
+        return call.primitive("sum", size)
+    if p == 2:
+        return call.map("sqrt", call.primitive("sum", call.map("square", call.arg)))
+    power, root = (p, call.map("reciprocal", p)) if isinstance(p, Scalar) else map(_number, (p, 1 / p))
+    return call.map("pow", call.primitive("sum", call.map("pow", size, power)), root)
+
+
+def _number(value: float) -> Node:
+    return Constant(value, Dtype("float"))
+
+
+def _one() -> Node:
+    return _number(1.0)
+
+
+def _zero() -> Node:
+    return _number(0.0)
+
+
+def _logsumexp(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    # An infinite maximum would give inf - inf; then zero is subtracted instead, as torch does.
+    infinite = call.map("isinf", largest)
+    shift = call.typer.named("shift", call.map("where", infinite, _zero(), largest))
+    total = call.primitive("sum", call.map("exp", call.map("sub", x, shift)))
+    return call.map("add", call.map("log", total), shift)
+
+
+def _softmax(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    powers = call.typer.named("exp", call.map("exp", call.map("sub", x, largest)))
+    return call.map("div", powers, call.primitive("sum", powers))
+
+
+def _log_softmax(call: _Call) -> Node:
+    x = call.typer.named("x", call.arg)
+    largest = call.typer.named("max", call.primitive("max", x))
+    shifted = call.typer.named("shifted", call.map("sub", x, largest))
+    return call.map("sub", shifted, call.map("log", call.primitive("sum", call.map("exp", shifted))))
+
+
+def _scan(call: _Call) -> Node:
+    if len(call.over) != 1 or call.over[0] == "...":
+        raise call.typer.fail("TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)")
+    kind = ast.unparse(call.tree.func)
+    return Scan(kind, call.arg, call.over[0], call.arg.axes, call.arg.dtype)
+
+
+_BUILD: dict[str, Callable[[_Call], Node]] = {
+    "sum": _sum("sum"),
+    "prod": _sum("prod"),
+    "amax": _primitive("max"),
+    "amin": _primitive("min"),
+    "argmax": lambda call: call.primitive("argmax", call.arg, INT64),
+    "argmin": lambda call: call.primitive("argmin", call.arg, INT64),
+    "any": lambda call: call.primitive("any", call.arg, BOOL),
+    "all": lambda call: call.primitive("all", call.arg, BOOL),
+    "count_nonzero": lambda call: call.primitive("sum", call.map("ne", call.arg, _zero()), INT64),
+    "var": _var,
+    "std": _std,
+    "norm": _norm,
+    "logsumexp": _logsumexp,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "cumsum": _scan,
+    "cumprod": _scan,
+}

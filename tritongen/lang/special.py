@@ -1,0 +1,134 @@
+"""The functions that are no rows of the table: `index`, `size`, `take` and `cast`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..diagnostics.report import did_you_mean, listed
+from ..spec.grammar import ALIASES, ALL_DTYPES
+from ..spec.types import DTYPE_CLASSES, FLOAT8S
+from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Ref, Scalar, Size
+from .promotion import kind_of
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+_FLOAT8_HINT = "a result may be float8: say so in [outputs]"
+
+
+def _index(typer: Expressions, tree: ast.Call) -> Node:
+    if len(tree.args) != 1 or tree.keywords:
+        raise typer.fail("TG205", "index takes one axis", tree, "index(N)")
+    axis = typer.one_axis(tree.args[0], "index")
+    return Index(axis, (axis,))
+
+
+def _size(typer: Expressions, tree: ast.Call) -> Node:
+    if not tree.args or tree.keywords:
+        raise typer.fail("TG205", "size takes one axis or more", tree, "size(N)")
+    return Size(tuple(typer.axis(arg) for arg in tree.args))
+
+
+def _take(typer: Expressions, tree: ast.Call) -> Node:
+    if len(tree.args) != 3 or tree.keywords:
+        message = "take needs a tensor, an index and an axis"
+        raise typer.fail("TG205", message, tree, "take(x, i, N)")
+    source, index = typer.visit(tree.args[0]), typer.visit(tree.args[1])
+    axis = typer.one_axis(tree.args[2], "take")
+    if axis not in source.axes:
+        message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to take from"
+        raise typer.fail("TG302", message, tree.args[2], axes_are(source))
+    if index.dtype.kind != "int":
+        message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
+        hint = "declare it as int[...], or cast it: cast(i, int64)"
+        raise typer.fail("TG403", message, tree.args[1], hint)
+    return _substitute(typer, source, axis, index, tree)
+
+
+def _substitute(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
+    """The node with the position along an axis replaced, down to the loads."""
+    if axis not in node.axes:
+        return node
+
+    def axes_of(*parts: Node) -> tuple[str, ...]:
+        return typer.natural_order(tuple(a for part in parts for a in part.axes))
+
+    def again(part: Node) -> Node:
+        return _substitute(typer, part, axis, index, tree)
+
+    match node:
+        case Index():
+            return index
+        case Ref(name=name):
+            return again(typer.values[name].node)
+        case Load(name=name, at=at):
+            moved = {a: again(i) for a, i in at}
+            own = typer.inputs[name].type.axes
+            if axis in own:
+                moved.setdefault(axis, index)
+            kept = tuple(a for a in own if a not in moved)
+            axes = typer.natural_order((*kept, *axes_of(*moved.values())))
+            return Load(name, axes, node.dtype, tuple(moved.items()))
+        case Call(function=function, args=args):
+            parts = tuple(again(arg) for arg in args)
+            return Call(function, parts, axes_of(*parts), node.dtype)
+        case Cast(arg=arg):
+            part = again(arg)
+            return Cast(part, node.dtype, part.axes)
+        case Choose():
+            then, other = again(node.then), again(node.other)
+            return Choose(node.condition, then, other, axes_of(then, other), node.dtype)
+        case _:
+            message = f"a reduction stands between this take along {axis} and the inputs"
+            raise typer.fail("TG603", message, tree, "take from the inputs, then reduce")
+
+
+def _cast(typer: Expressions, tree: ast.Call) -> Node:
+    if len(tree.args) != 2 or tree.keywords:
+        raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
+    node, to = typer.visit(tree.args[0]), tree.args[1]
+    follows = isinstance(to, ast.Name) and to.id in typer.inputs
+    if isinstance(node, Constant) or (isinstance(node, Scalar) and not follows):
+        message = "a number is not cast: it takes the dtype of the tensor that it meets"
+        raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
+    if isinstance(to, ast.Name) and to.id in typer.inputs:
+        typer.used.add(to.id)
+        if typer.is_float8(to.id):
+            raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, _FLOAT8_HINT)
+        return Cast(node, typer.dtype_of(to.id), node.axes)
+    if isinstance(to, ast.Name) and to.id in (*FLOAT8S, "float8"):
+        raise typer.fail("TG406", f"nothing is cast to {to.id}", to, _FLOAT8_HINT)
+    if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
+        text = ast.unparse(to)
+        hint = f"name an input or one of {listed(ALL_DTYPES)}"
+        word = text.removeprefix("torch.")
+        if isinstance(to, ast.Constant) and to.value in ALL_DTYPES:
+            hint = f"write {to.value} without quotes"
+        elif ALIASES.get(word) in ALL_DTYPES:
+            hint = f"did you mean '{ALIASES[word]}'?"
+        elif word not in DTYPE_CLASSES:
+            hint = did_you_mean(word, ALL_DTYPES, hint)
+        raise typer.fail("TG404", f"{text} is not a dtype", to, hint)
+    return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
+
+
+SPECIAL: dict[str, Callable[[Expressions, ast.Call], Node]] = {
+    "index": _index,
+    "size": _size,
+    "take": _take,
+    "cast": _cast,
+}
+
+
+def axes_are(node: Node) -> str:
+    """A hint: what axes a value has."""
+    return f"its axes are [{', '.join(node.axes)}]" if node.axes else "it is a single number"
+
+
+def may_be(kind: str) -> str:
+    """What to say of an argument's dtype."""
+    if kind == "any":
+        return "may be a float"
+    return {"float": "is a float", "int": "is an integer", "bool": "is a boolean"}[kind]

@@ -1,0 +1,149 @@
+"""Spec -> Op: expressions are parsed by Python's `ast` into an allow-list, and typed.
+
+All mistakes of a spec are collected; an expression that has one is left out of what follows, so that one
+mistake is told once.
+"""
+
+from __future__ import annotations
+
+from ..diagnostics.report import Mistake, Mistakes, listed
+from ..spec.types import Output, Spec, told_in_order
+from .expressions import Abandoned, Expressions, axis_list
+from .ir import (
+    Dtype,
+    Index,
+    Load,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+)
+from .promotion import kind_of
+from .syntax import NotAnExpression, Text
+
+
+def typecheck(spec: Spec) -> Op:
+    """The operator that a spec describes. Raises `Mistakes` with all that is wrong in its math."""
+    return _Typer(spec).op()
+
+
+class _Typer(Expressions):
+    """What can be said of a whole spec."""
+
+    def op(self) -> Op:
+        for statement in self.spec.compute:
+            self.statement(statement.name, statement.expression)
+        results = [result for output in self.spec.outputs if (result := self.result(output))]
+        self.check_used()
+        self.check_optional()
+        self.check_groups()
+        if self.mistakes:
+            raise Mistakes(*self.mistakes)
+        spec = self.spec
+        return Op(
+            name=spec.name,
+            summary=spec.summary,
+            inputs=spec.inputs,
+            params=spec.params,
+            values=tuple(self.values.values()),
+            results=tuple(results),
+            axes=self.axes,
+            sizes=tuple(sorted(self.sizes.items())),
+            precision=spec.precision,
+        )
+
+    def statement(self, name: str, text: str) -> None:
+        self.key, self.text, self.target = ("compute", name), Text(text), name
+        try:
+            node = self.visit(self.text.parse())
+        except NotAnExpression as error:
+            self.report("TG201", error.message, error.start, hint=error.hint)
+            self.broken.add(name)
+        except Abandoned:
+            self.broken.add(name)
+        else:
+            self.add(Value(name, node, " ".join(text.split())))
+
+    def result(self, output: Output) -> Result | None:
+        self.key = ("outputs", output.name)
+        if output.name not in self.values:
+            return None
+        node = self.values[output.name].node
+        choices = [choice for choice in self.choices[output.name] if self.has(self.tensors, choice, Load | Index)]
+        kinds = {self.natural_order(choice.axes) for choice in choices}
+        if len(kinds) > 1 and any(self.has(self.reduced, choice, Reduce) for choice in choices):
+            has = listed(sorted(map(axis_list, kinds), key=len, reverse=True))
+            message = f"the axes of {output.name} depend on a param: they are {has}"
+            self.mistakes.append(Mistake("TG303", message, ("compute", output.name), hint="make them two operators"))
+            return None
+        if output.shape is None:
+            axes = self.natural_order(node.axes)
+        else:
+            axes = tuple(name for term in output.shape for name in term.names)
+            if set(axes) != set(node.axes):
+                has, wants = axis_list(node.axes), axis_list(axes)
+                message = f"{output.name} has the axes {has}, but [outputs] says {wants}"
+                self.report("TG303", message, None, hint=f"write {output.dtype}{has}")
+                return None
+        if output.dtype == "auto":
+            dtype = node.dtype
+            if dtype.weak and dtype.kind == "float" and any(map(self.is_float8, self.inputs)):
+                hint = f'spell it, as in {output.name} = "bfloat16"'
+                self.report("TG406", f"{output.name} has no dtype: float8 values have none together", None, hint=hint)
+                return None
+            if dtype.weak:
+                default = {"bool": "bool", "int": "int64"}.get(dtype.kind, "float32")
+                dtype = Dtype(kind_of((default,)), (default,))
+        elif output.dtype in self.inputs:
+            dtype = Dtype(kind_of(self.inputs[output.dtype].type.dtypes), (output.dtype,))
+        else:
+            dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
+        return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+
+    def check_used(self) -> None:
+        used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))
+        if self.broken:  # What a broken line would have used is not known.
+            return
+        for section, names in (
+            ("inputs", self.inputs),
+            ("params", self.params),
+            ("compute", {s.name: s for s in self.spec.compute}),
+        ):
+            for name in names:
+                if name not in used:
+                    message = f"{name} is never used"
+                    hint = "use it, return it under [outputs], or delete it"
+                    self.mistakes.append(Mistake("TG207", message, (section, name), hint=hint))
+
+    def check_optional(self) -> None:
+        """Shapes, and a signature of Python's, must do without the optional inputs."""
+        required = [tensor for tensor in self.spec.inputs if tensor.default is None]
+        known = {axis for tensor in required for axis in tensor.type.axes}
+        if not required:
+            message = "every input is optional, so nothing tells shapes, dtypes and the device"
+            self.mistakes.append(Mistake("TG304", message, ("inputs",), hint="let one input have no default"))
+            return
+        for place, tensor in enumerate(self.spec.inputs):
+            key = ("inputs", tensor.name)
+            if tensor.default is None:
+                if place and self.spec.inputs[place - 1].default is not None:
+                    hint = "put the inputs that can be left out last, as arguments of Python are"
+                    self.mistakes.append(Mistake("TG209", f"{tensor.name} follows an optional input", key, hint=hint))
+                continue
+            for axis in tensor.type.axes:
+                if axis not in known and self.sizes.get(axis) is None:
+                    message = f"only optional inputs have the axis {axis}, so its length is not known without them"
+                    self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
+
+    def check_groups(self) -> None:
+        """One length of a group follows from the dimension, the others must be known."""
+        told = told_in_order(self.spec.inputs)
+        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | self.sizes.keys()
+        for tensor in self.spec.inputs:
+            for term in tensor.type.shape if tensor.default is None else ():
+                first, *others = [axis for axis in term.names if axis not in known] or [""]
+                if others:
+                    message = f"nothing tells the lengths of {first} and {others[0]} in one dimension"
+                    hint = f"fix one, as in {first}=2, or let another input have it by itself"
+                    self.mistakes.append(Mistake("TG306", message, ("inputs", tensor.name), hint=hint))

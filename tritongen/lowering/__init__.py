@@ -1,0 +1,1 @@
+"""Statements and index math of kernels, from the IR."""

@@ -1,0 +1,285 @@
+"""How each primitive reduction is computed: over a whole row at once, or step by step along it.
+
+Step by step, every lane of a tile keeps a state of its own; the states are merged along the
+columns at the end. Merged states can be merged again, which is what a split reduction does.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..lang.ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
+from ..passes.exponentials import maximum_of
+from .lines import Line
+
+# What a masked lane must hold for a reduction not to see it.
+IDENTITY = {
+    "sum": "0",
+    "mean": "0",
+    "var": "0",
+    "prod": "1",
+    "max": "lowest",
+    "argmax": "lowest",
+    "min": "highest",
+    "argmin": "highest",
+    "any": "False",
+    "all": "True",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A number that every lane carries along a row: what it starts from, and in which dtype.
+
+    `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row, and `rows`
+    that of the rows that differ.
+    """
+
+    name: str
+    identity: str
+    dtype: str
+    start: str = ""
+    lanes: str = "BLOCK_N"
+    rows: str = "BLOCK_M"
+
+    @property
+    def line(self) -> Line:
+        if self.start:
+            return Line(f"{self.name} = {self.start}")
+        if self.identity in ("0", "0.0"):
+            return Line(f"{self.name} = tl.zeros([{self.rows}, {self.lanes}], {self.dtype})")
+        return Line(f"{self.name} = tl.full([{self.rows}, {self.lanes}], {self.identity}, {self.dtype})")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A reduction along a row: its states (the value's own name among them), how a tile is taken
+    in, how the lanes are merged, and what turns the merged states into the value.
+
+    `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
+    parts of a split row. `inner` are states of lanes that are no more once those are merged.
+    """
+
+    states: tuple[State, ...]
+    step: Callable[[str], tuple[Line, ...]]  # of the masked argument's expression
+    merge: tuple[Line, ...]
+    finish: tuple[Line, ...] = ()
+    masked: bool = True  # whether masked lanes must hold the identity
+    lanes: tuple[Line, ...] = ()
+    parts: tuple[Line, ...] = ()
+    inner: tuple[State, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(state.name for state in self.states)
+
+    @property
+    def start(self) -> tuple[Line, ...]:
+        return tuple(state.line for state in (*self.states, *self.inner))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How a kernel spells the numbers of a reduction."""
+
+    dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
+    kind: str  # "float", "int" or "any"
+    count: str  # the length of a row
+    rows: str = "BLOCK_M"  # how many rows differ in them: "1" where what is reduced varies along the columns alone
+
+    @property
+    def mask(self) -> str:
+        """The mask of what is reduced."""
+        return "tile_mask" if self.rows == "BLOCK_M" else "col_mask"
+
+    def identity(self, kind: str) -> str:
+        text = IDENTITY[kind]
+        if text in ("lowest", "highest"):
+            if self.kind == "float":
+                return 'float("-inf")' if text == "lowest" else 'float("inf")'
+            return f"{text}({self.dtype})"
+        if text in ("0", "1") and self.kind == "float":
+            return f"{text}.0"
+        return text
+
+
+def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
+    """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
+    rows = "axis=1, keep_dims=True"
+    count = _degrees(node, numbers)
+    match node.kind:
+        case "sum":
+            return f"tl.sum(x, {rows})"
+        case "mean":
+            return f"tl.sum(x, {rows}) / {numbers.count}"
+        case "var":
+            return f"tl.sum(x, {rows}) / {count}"
+        case "prod":
+            return "tl.reduce(x, 1, multiply, keep_dims=True)"
+        case "max" | "min" if plain_max or numbers.kind == "int":
+            return f"tl.{node.kind}(x, {rows})"
+        case "max" | "min":
+            return f"tl.reduce(x, 1, nan_{node.kind}, keep_dims=True)"
+        case "argmax" | "argmin":
+            return f"{node.kind}(x, {cols})[1]"
+        case "any":
+            return f"tl.max((x).to(tl.int32), {rows}) != 0"
+        case "all":
+            return f"tl.min((x).to(tl.int32), {rows}) != 0"
+    raise AssertionError(node.kind)
+
+
+def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
+    """The states of a reduction along the columns, named after its value."""
+    assert isinstance(value.node, Reduce)
+    node, name, kind = value.node, value.name, value.node.kind
+    identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
+    count = _degrees(node, numbers)
+    flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
+
+    def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
+        final = (Line(f"{name} = {finish}"),) if finish else ()
+        start = {"False": "0", "True": "1"}.get(identity, identity)
+        state = State(name, start, dtype, rows=numbers.rows)
+        return Running((state,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
+
+    match kind:
+        case "sum":
+            return one(f"{name} += §", f"tl.sum({name}, {rows})")
+        case "mean":
+            return one(f"{name} += §", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
+        case "prod":
+            return one(f"{name} *= §", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
+        case "max" | "min":
+            merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
+            plain = numbers.kind == "int" or plain_max
+            return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = nan_{kind}({name}, §)", merge)
+        case "any":
+            return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
+        case "all":
+            return one(f"{name} &= (§).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
+        case "argmax" | "argmin":
+            best = State(f"{name}_best", identity, numbers.dtype, rows=numbers.rows)
+            lanes = f"tl.zeros([{numbers.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
+            at = State(name, "0", "INDEX", start=lanes)
+            both = f"{best.name}, {name}"
+            return Running(
+                (best, at),
+                lambda x: (Line(f"{both} = lead_{kind[3:]}({both}, {x}, cols)"),),
+                (Line(f"{both} = {kind}({both})"),),
+            )
+        case "var":
+            mean = State(f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
+            squares = State(name, "0.0", numbers.dtype, rows=numbers.rows)
+            both, counts = f"{mean.name}, {name}", f"{name}_count"
+            # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.
+            of_lane = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
+            of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
+            return Running(
+                (mean, squares),
+                lambda x: (Line(f"{both} = welford({both}, {x}, {numbers.mask}, start // BLOCK_N + 1)"),),
+                (Line(f"{both} = merge_welford({both}, {counts}, n_cols)"),),
+                (Line(f"{name} = {name} / {count}"),),
+                masked=False,
+                lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
+                parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
+            )
+    raise AssertionError(kind)
+
+
+def running_sum(value: Value, numbers: Numbers) -> Running:
+    """The state of a sum, or mean, of so much that what each addition rounds off is kept too.
+
+    Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
+    """
+    plain = running(value, numbers, False)
+    name, lost, lanes = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR"
+    return replace(
+        plain,
+        states=(State(name, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+        step=lambda x: (Line(f"{name}, {lost} = add({name}, {lost}, {x})"),),
+        lanes=(Line(f"{name} -= {lost}"),),
+        inner=(State(lost, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+    )
+
+
+def _degrees(node: Reduce, numbers: Numbers) -> str:
+    """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
+    if not node.correction:
+        return numbers.count
+    return f"tl.maximum({numbers.count} - {node.correction:g}, 0)"
+
+
+def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) -> Running:
+    """The states of a maximum and of the sum of exp(x - maximum), in one pass.
+
+    `finite` tells that the sum takes an infinite maximum for 0. Neighbouring columns share a state: that of a lane
+    has to be multiplied by an exponential whenever it takes something in, and those would be as many as the summands.
+    """
+    both = f"{largest.name}, {total.name}"
+    states = (
+        State(largest.name, 'float("-inf")', numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
+        State(total.name, "0.0", numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
+    )
+    return Running(
+        states,
+        lambda x: (Line(f"{both} = online_exp({both}, {x}, {finite})"),),
+        (Line(f"{both} = merge_online_exp({both}, {finite})"),),
+    )
+
+
+def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
+    """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
+
+    "row" is a number that is the same for the whole row, of which nothing is known.
+    """
+    if not set(node.axes) & set(cols):
+        return "0" if isinstance(node, Constant) and node.value == 0 else "row"
+    match node:
+        case Load(at=()):
+            tensor = op.input(node.name)
+            floating = all("float" in dtype for dtype in tensor.type.dtypes)
+            if tensor.default is not None:
+                return "0" if tensor.default == 0 and other == "0.0" else "?"
+            return "-inf" if floating and other != "0.0" else "0"
+        case Ref():
+            return lane(op, op.value(node.name).node, cols, other)
+        case Call(args=args):
+            return _lane_of(op, node, [lane(op, arg, cols, other) for arg in args])
+    return "?"
+
+
+def _lane_of(op: Op, call: Call, lanes: list[str]) -> str:
+    """What a call makes of masked lanes. Rows and params may be infinite, which makes NaN of 0 and of -inf."""
+    function, args = call.function, call.args
+    if function in _OF_ZEROS and set(lanes) == {"0"}:
+        return "0"
+    if function == "exp" and lanes == ["-inf"]:
+        return "0"
+    if function in ("sub", "add") and lanes[0] == "-inf" and _is_finite(args[1]):
+        return "-inf"
+    if function == "sub" and lanes[0] == "-inf" and maximum_of(op, *args):
+        return "-inf"
+    if function == "mul" and "0" in lanes and _is_finite(args[1 - lanes.index("0")]):
+        return "0"
+    return "?"
+
+
+_OF_ZEROS = frozenset("add sub mul square abs sqrt neg relu maximum minimum".split())
+
+
+def _is_finite(node: Node) -> bool:
+    return isinstance(node, Constant) and isinstance(node.value, int | float) and math.isfinite(node.value)
+
+
+def functions_in(lines: tuple[Line, ...] | list[Line]) -> set[str]:
+    names: set[str] = set()
+    for line in lines:
+        text = line.text.strip()
+        if text.endswith(":"):
+            continue
+        names |= {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id[0] == "_"}
+    return names

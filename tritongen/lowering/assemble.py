@@ -1,0 +1,225 @@
+"""Puts a kernel together: pointers, the arguments that its lines mention, masks and device functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ..lang.ir import Op, Result, Value
+from ..lang.names import shown
+from ..lang.promotion import is_float8
+from .accumulate import functions_in
+from .choices import Choices, condition
+from .lines import Line, condition_text, nested, shared_path, under
+from .lower import Compute, Lowering
+from .tile import Tile, loads, mentions
+from .views import Argument, Kernel, Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """Builds the kernels of one operator over one space. An argument exists where a line uses it."""
+
+    tile: Tile
+    choices: Choices = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", Choices(self.tile.op))
+
+    def bases(self, results: tuple[Result, ...], inputs: bool = True) -> list[Line]:
+        lines: list[Line] = []
+        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs] if inputs else []
+        tensors += [self.tile.result(result) for result in results]
+        plain = {load.name for load in loads(value.node for value in self.tile.op.values)}
+        names = plain | {result.output.name for result in results}
+        for tensor in tensors:
+            line = self.tile.base_line(tensor)
+            if line is not None and tensor.name in names:
+                lines.append(line)
+        return lines
+
+    def reads(self, values: list[Value], tiles: bool | None = None, policy: str = "") -> list[Line]:
+        """The loads that some values need; with `tiles`, only those that vary along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        lines: list[Line] = []
+        for tensor in self.tile.op.inputs:
+            steps, along = self.tile.moves(tensor.type.axes)
+            if tensor.name in names and (tiles is None or tiles == along):
+                path = self.choices.reading(tensor.name, values)
+                lines += under(path, self.tile.load_lines(tensor, policy if steps and along else ""))
+        return lines
+
+    def stores(self, results: Iterable[Result]) -> list[Line]:
+        return [line for result in results for line in self.store(result)]
+
+    def store(self, result: Result) -> list[Line]:
+        lines = self.tile.store_lines(result, stored(self.tile.op, result))
+        return lines if result.when else under(condition(result.paths), lines)
+
+    def kernel(
+        self,
+        suffix: str,
+        doc: str,
+        setup: list[Line],
+        body: list[Line],
+        passes: tuple[Pass, ...],
+        stores: list[Line],
+        lowering: Lowering,
+        results: bool = True,
+        tiles: bool = True,
+    ) -> Kernel:
+        body, stores, setup = [*nested(body)], [*nested(stores)], [*nested(setup)]
+        passes = tuple(map(_under_ifs, passes))
+        inner = [*body, *stores, *(line for walk in passes for line in walk.lines)]
+        setup = [
+            line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)
+        ]
+        lines = [*setup, *inner]
+        decode = tuple(line for line in self.tile.row_decode() if mentions(lines, line.text.split(" = ")[0]))
+        lines_before = list(decode)
+        cols_decode = self.tile.col_decode() if tiles else ()
+        every = [*lines_before, *cols_decode, *lines]
+        casts = [
+            line
+            for line in param_casts(self.tile.op, self.tile.compute, lowering)
+            if mentions(lines, line.text.split(" = ")[0])
+        ]
+        pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
+            f"{r.output.name}_ptr" for r in self.tile.op.results
+        ]
+        arguments = [Argument(p, p[:-4]) for p in pointers if mentions(every, p)]
+        arguments += self.size_arguments(every, tiles)
+        arguments += self.stride_arguments(every)
+        arguments += param_arguments(self.tile.op, self.tile.compute, every)
+        constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
+        devices = functions_in(tuple(lines)) | {d for d in lowering.devices if mentions(lines, d)}
+        col = any(mentions([line], "col_mask") for line in lines)
+        uses_mask = any(_uses_mask(line) for line in lines)
+        fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
+        compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
+        vector = ("VECTOR",) if mentions(lines, "VECTOR") else ()
+        use_row_mask = uses_mask or mentions(lines, "row_mask")
+        use_rows = use_row_mask or mentions(every, "rows")
+        if not use_row_mask:
+            arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
+        return Kernel(
+            name=f"{self.tile.op.name}_{suffix}",
+            doc=doc,
+            arguments=tuple(arguments),
+            constexprs=(*constexprs, *compute, *vector),
+            setup=(*casts, *decode, *setup),
+            body=(*cols_decode, *body) if not passes else cols_decode,
+            passes=passes,
+            stores=tuple(stores),
+            fixed=fixed,
+            use_mask=uses_mask,
+            use_col_mask=col or uses_mask,
+            use_rows=use_rows,
+            use_row_mask=use_row_mask,
+            devices=frozenset(devices),
+        )
+
+    def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
+        found = [Argument("n_rows", "n_rows")]
+        if tiles or mentions(lines, "n_cols"):
+            found.append(Argument("n_cols", "n_cols"))
+        names = [dim.size for dim in self.tile.space.rows[1:]] + [dim.size for dim in self.tile.space.cols[1:]]
+        for axis in self.tile.op.axes:
+            name = self.tile.size_name(axis)
+            if name not in ("n_cols", *names) and mentions(lines, name):
+                names.append(name)
+        for name in names:
+            if name.isidentifier() and mentions(lines, name):
+                found.append(Argument(name, self.size_value(name)))
+        return found
+
+    def size_value(self, name: str) -> str:
+        for position, dim in enumerate(self.tile.space.rows):
+            if dim.size == name and len(self.tile.space.rows) > 1:
+                return f"row_sizes[{position}]"
+        for position, dim in enumerate(self.tile.space.cols):
+            if dim.size == name:
+                return f"col_sizes[{position}]"
+        if name == "size_batch":
+            return "math.prod(batch)"
+        return next(axis for axis in self.tile.op.axes if self.tile.size_name(axis) == name)
+
+    def stride_arguments(self, lines: list[Line]) -> list[Argument]:
+        found: list[Argument] = []
+        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs]
+        tensors += [self.tile.result(result) for result in self.tile.op.results]
+        for tensor in tensors:
+            for group, dims in (("rows", self.tile.space.rows), ("cols", self.tile.space.cols)):
+                for position, dim in enumerate(dims):
+                    name = tensor.stride(dim)
+                    if dim in self.tile.space.steps(tensor.axes, dims) and mentions(lines, name):
+                        found.append(Argument(name, f"{tensor.name}_{group}[{position}]"))
+            for dim in self.tile.space.steps(tensor.axes, self.tile.space.taken):
+                if mentions(lines, tensor.stride(dim)):
+                    position = tensor.axes.index(dim.axes[0]) - len(tensor.axes)
+                    stride = f"{tensor.name}.stride({position})"
+                    otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
+                    found.append(Argument(tensor.stride(dim), stride + otherwise))
+        return found
+
+
+def stored(op: Op, result: Result) -> str:
+    """A result in the dtype that it is stored in, where the store itself does not see to that."""
+    kinds = (result.dtype.kind, result.node.dtype.kind)
+    bools = kinds != ("bool", "bool") and (kinds[0] in ("any", "bool") or kinds[1] == "bool")
+    return converted(op, result) if bools or is_float8(op, result.dtype) else result.output.name
+
+
+def converted(op: Op, result: Result) -> str:
+    """A result in the dtype that it is stored in."""
+    name = result.output.name
+    dtype = f"{name}_ptr.dtype.element_ty"
+    return f"to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
+
+
+def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
+    """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
+    casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
+    if compute.constexpr:
+        casts |= {param.name: "COMPUTE" for param in op.params if param.kind == "float"}
+    names = (param.name for param in op.params if param.name in casts)
+    return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
+
+
+def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argument]:
+    """The numbers among the params that some lines mention."""
+    found = []
+    for param in op.params:
+        if param.kind in ("float", "int") and mentions(lines, param.name):
+            wide = param.kind == "float" and compute.constexpr
+            found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+    return found
+
+
+def _under_ifs(walk: Pass) -> Pass:
+    """A walk whose lines are under the `if`s of their conditions, and itself under what all that it does depends on."""
+    path = shared_path([line.path for line in walk.body])
+    count = len(path)
+    inside = next((n for n, line in enumerate(walk.after) if line.path[:count] != path), len(walk.after))
+    start, body, after = (
+        nested(replace(line, path=line.path[count:]) for line in lines)
+        for lines in (walk.start, walk.body, walk.after[:inside])
+    )
+    opening = (Line(f"if {condition_text(path)}:"),) if path else ()
+    return replace(walk, opening=opening, start=start, body=body, after=after, following=nested(walk.after[inside:]))
+
+
+def _is_base(line: Line) -> bool:
+    return line.text.split(" = ")[0].endswith("_row")
+
+
+def _uses_mask(line: Line) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == "tile_mask" for n in ast.walk(_parse(line.text)))
+
+
+def _parse(text: str) -> ast.AST:
+    text = text.strip().removeprefix("el" if text.strip().startswith("elif ") else "")
+    if text.startswith("else"):
+        return ast.parse("")
+    return ast.parse(f"{text} pass" if text.endswith(":") else text)

@@ -1,0 +1,123 @@
+"""What the params of an operator decide when a kernel is compiled: under which conditions each of its values is needed.
+
+What only one side of `a if flag else b` is made of is computed, saved and refused for that side alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..lang.ir import ALWAYS, BOOL, Call, Choose, Load, Node, Op, Path, Ref, Value, children
+from .lines import is_condition, shared_path, without_implied
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Of an operator. Values and inputs are needed on some paths, of which any will do.
+
+    Without `is_decided` all of them are needed, whatever the params: what a kernel cannot leave out.
+    """
+
+    op: Op
+    is_decided: bool = True
+    paths: dict[str, tuple[Path, ...]] = field(init=False)  # of the values
+
+    def __post_init__(self) -> None:
+        found: dict[str, list[Path]] = {}
+        for result in self.op.results:
+            for name in _names(result.node, Ref):
+                found.setdefault(name, []).extend(result.paths)
+        for value in reversed(self.op.values):
+            mine = found[value.name] = simplified(found.get(value.name, []))
+            for name, path in _uses(value.node, Ref):
+                found.setdefault(name, []).extend(both for way in mine if (both := _joined(way, path)) is not None)
+        paths = {name: tuple(paths) if self.is_decided else ALWAYS for name, paths in found.items()}
+        object.__setattr__(self, "paths", paths)
+
+    def of(self, *names: str) -> Path:
+        """What has to hold for any of some values to be needed."""
+        return condition(simplified([path for name in names for path in self.paths.get(name, ALWAYS)]))
+
+    def reading(self, name: str, values: Iterable[Value]) -> Path:
+        """What has to hold for some values to read an input."""
+        return condition(self.reading_paths(name, values)) if self.is_decided else ()
+
+    def reading_paths(self, name: str, values: Iterable[Value]) -> tuple[Path, ...]:
+        """The paths on which some values read an input."""
+        found = [
+            both
+            for value in values
+            for load, path in _uses(value.node, Load)
+            if load == name
+            for way in self.paths.get(value.name, ALWAYS)
+            if (both := _joined(way, path)) is not None
+        ]
+        return tuple(simplified(found))
+
+    def alike(self, one: Value, other: Value) -> bool:
+        """Whether two values are needed under the same conditions."""
+        return self.of(one.name) == self.of(other.name)
+
+
+def _uses(node: Node, kind: type[Ref] | type[Load], path: Path = ()) -> Iterator[tuple[str, Path]]:
+    """The names of some kind that a node is made of, each with the path to it."""
+    if isinstance(node, kind) and not getattr(node, "at", ()):
+        yield node.name, path
+    if isinstance(node, Choose) and is_condition(node.condition):
+        for side, holds in ((node.then, True), (node.other, False)):
+            inner = _joined(path, ((node.condition, holds),))
+            if inner is not None:
+                yield from _uses(side, kind, inner)
+        return
+    for child in children(node):
+        yield from _uses(child, kind, path)
+
+
+def _names(node: Node, kind: type[Ref] | type[Load]) -> list[str]:
+    return [name for name, _ in _uses(node, kind)]
+
+
+def _joined(path: Path, more: Path) -> Path | None:
+    """Both paths as one, None where they contradict one another."""
+    for test, holds in more:
+        if (test, not holds) in path:
+            return None
+        path = path if (test, holds) in path else (*path, (test, holds))
+    return path
+
+
+def simplified(paths: Sequence[Path]) -> list[Path]:
+    """The paths without those that others cover, and as one what is needed whether or not a condition holds."""
+    left = list({frozenset(path): path for path in reversed(paths)}.values())[::-1]
+    left = [path for path in left if not any(set(other) < set(path) for other in left)]
+    for one in left:
+        for other in left:
+            (*different,) = set(one) ^ set(other)
+            if len(different) == 2 and len(one) == len(other) and different[0][0] == different[1][0]:
+                shared = tuple(literal for literal in one if literal in other)
+                return simplified([shared if path is one else path for path in left if path is not other])
+    return left
+
+
+def condition(paths: Sequence[Path]) -> Path:
+    """Some paths as one: what they begin with in common, and then any of the rest."""
+    if len(paths) < 2:
+        return paths[0] if paths else ()
+    shared = shared_path(paths)
+    rest = [_all(path[len(shared) :]) for path in paths]
+    return (*shared, (_chain("logical_or", rest), True))
+
+
+def _all(path: Path) -> Node:
+    return _chain(
+        "logical_and",
+        [test if holds else Call("logical_not", (test,), (), BOOL) for test, holds in without_implied(path)],
+    )
+
+
+def _chain(function: str, nodes: list[Node]) -> Node:
+    first, *rest = nodes
+    for node in rest:
+        first = Call(function, (first, node), (), BOOL)
+    return first

@@ -1,0 +1,148 @@
+"""Lines of a kernel, and the conditions on params under which they stand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..lang.ir import Call, Constant, Node, Path, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a kernel, with the comment that goes above it.
+
+    It stands where its `path` is taken: see `nested`. The comment goes above that many of the last conditions.
+    """
+
+    text: str
+    comment: str = ""
+    path: Path = ()
+    above: int = 0
+
+    @property
+    def indent(self) -> str:
+        return self.text[: len(self.text) - len(self.text.lstrip())]
+
+
+def condition_tree(path: Path) -> ast.expr:
+    """A path, of one condition or more, as Python and Triton read it, in a kernel or on the host."""
+    trees = [_tree(test, holds) for test, holds in without_implied(path)]
+    return ast.BoolOp(ast.And(), trees) if len(trees) > 1 else trees[0]
+
+
+def without_implied(path: Path) -> Path:
+    """A path without that a param is not this word, where it is that one."""
+    words = {_word_of(test) for test, holds in path if holds} - {None}
+    return tuple((test, holds) for test, holds in path if holds or _word_of(test) not in words)
+
+
+def _word_of(test: Node) -> str | None:
+    """The param that a condition compares with a word."""
+    match test:
+        case Call(function="eq", args=(Scalar(name=name), Constant(value=str()))):
+            return name
+        case Call(function="eq", args=(Constant(value=str()), Scalar(name=name))):
+            return name
+    return None
+
+
+def condition_text(path: Path) -> str:
+    return ast.unparse(condition_tree(path))
+
+
+def condition_operand(path: Path) -> str:
+    """A path of one condition or more, after an `and`."""
+    tree = condition_tree(path)
+    joined = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or)
+    return f"({ast.unparse(tree)})" if joined else ast.unparse(tree)
+
+
+def _tree(test: Node, holds: bool = True) -> ast.expr:
+    match test:
+        case Scalar(name=name):
+            return ast.Name(name) if holds else ast.UnaryOp(ast.Not(), ast.Name(name))
+        case Constant(value=value):
+            return ast.Constant(value if holds else not value) if isinstance(value, bool) else ast.Constant(value)
+        case Call(function="logical_not", args=(inner,)):
+            return _tree(inner, not holds)
+        case Call(function="eq" | "ne" as function, args=(left, right)):
+            same = (function == "eq") == holds
+            return ast.Compare(_tree(left), [ast.Eq() if same else ast.NotEq()], [_tree(right)])
+        case Call(function="logical_and" | "logical_or" as function, args=args):
+            # Of the opposite, each part is the opposite.
+            joins = ast.And() if (function == "logical_and") == holds else ast.Or()
+            trees = [_tree(arg, holds) for arg in args]
+            alike = [
+                tree.values if isinstance(tree, ast.BoolOp) and type(tree.op) is type(joins) else [tree]
+                for tree in trees
+            ]
+            return ast.BoolOp(joins, [one for several in alike for one in several])
+    raise AssertionError(f"no condition on params: {test}")
+
+
+def is_condition(node: Node) -> bool:
+    """Whether a node is made of words and flags as a condition of an `if` is."""
+    match node:
+        case Scalar() | Constant():
+            return True
+        case Call(function="logical_not" | "logical_and" | "logical_or" | "eq" | "ne", args=args):
+            return all(map(is_condition, args))
+    return False
+
+
+def under(path: Path, lines: Iterable[Line]) -> list[Line]:
+    """The lines where a path is taken."""
+    return [replace(line, path=(*path, *line.path)) for line in lines]
+
+
+def nested(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Lines under the `if`s of their conditions; neighbours under the same one share it, and what holds otherwise
+    follows in its `else`.
+    """
+    left, found = list(lines), list[Line]()
+    while left:
+        if not left[0].path:
+            found.append(left.pop(0))
+            continue
+        test = left[0].path[0][0]
+        count = next((n for n, line in enumerate(left) if not line.path or line.path[0][0] != test), len(left))
+        block, left = left[:count], left[count:]
+        found += _block(test, block)
+    return tuple(found)
+
+
+def _block(test: Node, lines: list[Line]) -> list[Line]:
+    """Lines that all depend on a condition."""
+    tops = [bool(line.comment) and line.above == len(line.path) for line in lines]
+    said = "; ".join(dict.fromkeys(line.comment for line, top in zip(lines, tops, strict=True) if top))
+    lines = [replace(line, comment="", above=0) if top else line for line, top in zip(lines, tops, strict=True)]
+    path = shared_path([line.path for line in lines])
+    if path:
+        rest = nested(replace(line, path=line.path[len(path) :]) for line in lines)
+        return [Line(f"if {condition_text(path)}:", said), *_indented(rest)]
+    then, other = (
+        nested(replace(line, path=line.path[1:]) for line in lines if line.path[0][1] == holds)
+        for holds in (True, False)
+    )
+    found = [Line(f"if {condition_text(((test, True),))}:", said), *_indented(then)]
+    if other[0].text.startswith("if ") and not other[0].comment and _is_one_if(other):
+        return [*found, Line(f"el{other[0].text}"), *other[1:]]
+    return [*found, Line("else:"), *_indented(other)]
+
+
+def shared_path(paths: Sequence[Path]) -> Path:
+    """What some paths begin with."""
+    first = paths[0]
+    count = next(n for n in range(len(first), -1, -1) if all(path[:n] == first[:n] for path in paths))
+    return first[:count]
+
+
+def _is_one_if(lines: Sequence[Line]) -> bool:
+    """Whether lines are an `if` with what belongs to it, of words and flags alone."""
+    return all(line.text.startswith((" ", "else:", "elif ")) for line in lines[1:])
+
+
+def _indented(lines: Iterable[Line]) -> list[Line]:
+    return [replace(line, text=f"    {line.text}") for line in lines]

@@ -1,0 +1,378 @@
+"""Nodes -> Triton expressions, as Python `ast`, so that parentheses and literals are Python's own.
+
+Tiles are two-dimensional throughout: a value that varies along rows is [BLOCK_M, 1], along columns
+[1, BLOCK_N], along both [BLOCK_M, BLOCK_N]; so broadcasting needs no spelling.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from ..lang.functions import FUNCTIONS, Function
+from ..lang.integers import Integers
+from ..lang.ir import (
+    INT64,
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Path,
+    Reduce,
+    Ref,
+    Scalar,
+    Size,
+    Value,
+    numbered,
+    walk,
+)
+from ..lang.names import shown
+from ..lang.trees import literal, method, nonzero, parse, substitute
+from ..spec.types import Input
+from .choices import Choices
+from .lines import Line, condition_tree, is_condition, under
+from .number_types import NumberTypes
+
+LONGEST = 100  # characters of a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The dtype that a kernel computes in.
+
+    `text` is how the kernel spells it; `of` are the inputs that decide it where it is a parameter
+    of the kernel, and `mode` how: "float" (float64 if any of them is, else float32) or "promote"
+    (their promotion, widened: half to float32; with `wide`, integers to int64; with `counts`,
+    booleans to int64, since the math counts with them).
+    """
+
+    text: str
+    of: tuple[str, ...] = ()
+    mode: str = ""
+    wide: bool = False
+    counts: bool = False
+
+    @property
+    def constexpr(self) -> bool:
+        return self.text == "COMPUTE"
+
+    @property
+    def is_double(self) -> bool:
+        """Whether it may be float64, which Triton's float32 of numbers and integers falls short of."""
+        return self.mode == "float" or self.text == "tl.float64"
+
+
+def compute_of(op: Op) -> Compute:
+    nodes = [node for value in op.values for node in walk(value.node)]
+    positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
+    data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
+    inputs = [tensor for tensor in op.inputs if tensor.name in data]
+    floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
+    as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
+    if not floats:
+        ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
+        if as_float:
+            return Compute("tl.float32")
+        return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
+    names = tuple(tensor.name for tensor in floats)
+    mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
+    if mixed and not as_float:
+        wide = any(isinstance(n, Reduce) and n.kind not in ("any", "all") for n in nodes)
+        others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
+        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
+    if any("float64" in tensor.type.dtypes for tensor in floats):
+        return Compute("COMPUTE", names, "float")
+    return Compute("tl.float32")
+
+
+def counts(nodes: list[Node]) -> bool:
+    """Whether integers of the spec meet what may be booleans, in more than a choice of 0 or 1."""
+
+    def small(node: Node) -> bool:
+        return not node.dtype.weak or (isinstance(node, Constant) and node.value in (0, 1))
+
+    return any(
+        isinstance(node, Call)
+        and node.dtype.rule == "int"
+        and not (node.function == "where" and all(map(small, node.args[1:])))
+        for node in nodes
+    )
+
+
+@dataclass
+class Lowering:
+    """Turns nodes into expressions for one kernel. Names maps what the kernel calls things.
+
+    `index` spells the position along an axis, `size` the length of axes, `load` an element of an
+    input; each kernel brings its own. Lines that an expression needs before it, where a function
+    uses an argument twice, collect in `pending`, and stand where `path` is taken.
+    """
+
+    op: Op
+    compute: Compute
+    index: Callable[[str], ast.expr]
+    size: Callable[[tuple[str, ...]], ast.expr]
+    load: Callable[[Load, Lowering], ast.expr]
+    reduce: Callable[[Reduce, Lowering], ast.expr]
+    choices: Choices
+    pending: list[Line] = field(default_factory=list)
+    devices: set[str] = field(default_factory=set)
+    target: str = ""
+    path: Path = ()
+    integers: Integers = field(init=False)
+    numbers: NumberTypes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.integers = Integers(self.op)
+        self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
+
+    def line(self, value: Value, comment: bool = True) -> list[Line]:
+        """The assignment of one value, and what must stand before it, where the value is needed."""
+        self.begin(value.name)
+        path = self.path
+        self.assign(value, value.node)
+        lines, self.pending = self.pending, []
+        source = f"{value.name} = {value.source}" if value.source and comment else ""
+        if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
+            source = ""
+        if source and shown(source) != shown(lines[-1].text):
+            lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(path))
+        return lines
+
+    def begin(self, name: str) -> None:
+        """What is lowered next is for a value of this name."""
+        self.target, self.pending, self.path = name, [], self.choices.of(name)
+
+    def assign(self, value: Value, node: Node) -> None:
+        if isinstance(node, Choose) and self.stands_apart(node):
+            for side, holds in ((node.then, True), (node.other, False)):
+                with self.under(node.condition, holds) as is_taken:
+                    if is_taken:
+                        self.assign(value, side)
+            return
+        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
+        expression = self.expression(node) if value.node.axes else self.operand(node)
+        self.put(Line(f"{value.name} = {ast.unparse(expression)}"))
+
+    def put(self, *lines: Line) -> None:
+        """Lines that stand before what is lowered next."""
+        self.pending += under(self.path, lines)
+
+    @contextmanager
+    def under(self, condition: Node, holds: bool) -> Iterator[bool]:
+        """Lowers one side of a choice. Yields whether that side may be taken where it stands."""
+        path = self.path
+        if (condition, holds) not in path:
+            self.path = (*path, (condition, holds))
+        yield (condition, not holds) not in path
+        self.path = path
+
+    def stands_apart(self, node: Choose) -> bool:
+        """Whether sides have values or inputs that only they are made of, so that an `if` shows what each costs."""
+        sides = [part for side in (node.then, node.other) for part in walk(side)]
+        names = {part.name for part in sides if isinstance(part, Ref)}
+        read = {part.name for part in sides if isinstance(part, Load) and not part.at}
+        paths = [*map(self.choices.of, names), *(self.choices.reading(name, self.op.values) for name in read)]
+        return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
+
+    def name(self, text: str) -> ast.expr:
+        """A name or expression of the kernel's own; device functions in it are noted."""
+        tree = parse(text)
+        self.devices |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id[0] == "_"}
+        return tree
+
+    def expression(self, node: Node) -> ast.expr:
+        match node:
+            case Constant(value=value):
+                return literal(value)
+            case Scalar(name=name) | Ref(name=name):
+                return ast.Name(name)
+            case Load():
+                return self.load(node, self)
+            case Index(axis=axis):
+                return self.index(axis)
+            case Size(over=over):
+                return self.size(over)
+            case Reduce():
+                return self.reduce(node, self)
+            case Cast(arg=arg):
+                return self.cast(arg, node.dtype)
+            case Choose():
+                return self.choose(node, self.expression)
+            case Call():
+                return self.call(node)
+            case _:
+                raise AssertionError(f"nothing lowers {type(node).__name__}")
+
+    def choose(self, node: Choose, lowered: Callable[[Node], ast.expr]) -> ast.expr:
+        """A choice, or the one side of it that is taken where it stands."""
+        if not is_condition(node.condition):
+            return ast.IfExp(self.expression(node.condition), lowered(node.then), lowered(node.other))
+        sides = []
+        for side, holds in ((node.then, True), (node.other, False)):
+            with self.under(node.condition, holds) as is_taken:
+                sides += [lowered(side)] if is_taken else []
+        return ast.IfExp(condition_tree(((node.condition, True),)), *sides) if len(sides) > 1 else sides[0]
+
+    def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
+        inner = self.expression(arg)
+        if dtype.kind == "bool":
+            return inner if arg.dtype.kind == "bool" else nonzero(inner)
+        if not arg.axes and isinstance(arg, Constant | Scalar):
+            return inner
+        leaf = dtype.of[0]
+        inputs = {tensor.name for tensor in self.op.inputs}
+        spelled = f"{leaf}_ptr.dtype.element_ty" if leaf in inputs else f"tl.{leaf}"
+        compute = self.compute.text
+        if dtype.kind != "float" or not compute:
+            return method(inner, "to", parse(spelled))
+        if arg.dtype.kind != "float":
+            inner = method(inner, "to", parse(compute))
+        if spelled == compute:
+            return inner
+        # Rounded to the dtype; arithmetic goes on in the computing one.
+        return method(method(inner, "to", parse(spelled)), "to", parse(compute))
+
+    def call(self, node: Call) -> ast.expr:
+        row = FUNCTIONS[node.function]
+        kind = self.kind(row, node)
+        template = parse(row.spelling(kind))
+        uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
+        self.devices |= {name for name in uses if name[0] == "_"}
+        arguments: dict[str, ast.expr] = {}
+        widened = self.integers.widened.get(node)
+        several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
+        several = several and sum(map(self.numbers.is_number, node.args)) > 1
+        takes_tensor = row.accepts == "float" or several
+        typed = self.numbers.to_type(row.accepts, node)
+        for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
+            value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
+            if place == widened:
+                value = widen(value, given)
+            of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
+            if place == typed:
+                value = self.in_compute(given)
+            elif of_numbers and self.numbers.is_number(given):  # No function takes plain numbers.
+                plain = "tl.float32" if kind == "float" else "tl.int32"
+                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
+            elif self.numbers.rounds(given) and compares(template, arg.name):
+                value = self.numbers.full(value)
+            if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
+                value = self.hoist(arg.name, value)
+            arguments[arg.name] = value
+        tree = substitute(template, arguments)
+        if node.function == "nan_to_num" and kind == "float" and isinstance(tree, ast.Call):
+            tree.args += self.element_types(node.args[0].dtype)
+        return tree
+
+    def element_types(self, dtype: Dtype) -> list[ast.expr]:
+        """The dtype in which the tensors that a value is made of came, if it is the same for all."""
+        inputs = [self.op.input(name) for name in dtype.of if name in map(_name, self.op.inputs)]
+        kinds = {tensor.type.variable or tensor.name for tensor in inputs}
+        if len(kinds) != 1 or len(inputs) != len(dtype.of):
+            return []
+        return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
+
+    def operand(self, node: Node) -> ast.expr:
+        """What is reduced or has a name: floats in the dtype of the computation."""
+        return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
+
+    def in_compute(self, node: Node) -> ast.expr:
+        """A value in the dtype of the computation."""
+        if isinstance(node, Choose) and not self.numbers.is_typed(node):
+            return self.choose(node, self.in_compute)
+        return self.numbers.in_compute(node, self.expression(node))
+
+    def kind(self, row: Function, node: Call) -> str:
+        if row.accepts == "bool":
+            return "bool"
+        if row.accepts == "float":
+            return "float"
+        args = [given for want, given in zip(row.args, node.args, strict=True) if want.required]
+        kinds = {arg.dtype.kind for arg in (args[1:] if row.accepts == "where" else args)}
+        if kinds & {"float", "any"}:
+            return "float"
+        return "int" if "int" in kinds else "bool"
+
+    def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> ast.expr:
+        value = self.expression(node)
+        has = node.dtype.kind
+        if row.accepts == "bool" or (row.accepts == "where" and first):
+            return value if has == "bool" else nonzero(value)
+        if to == INT64 and has == "bool" and node.axes:
+            return method(value, "to", parse("tl.int64"))
+        becomes_float = row.accepts == "float" or (has == "int" and row.result == "float")
+        if kind == "float" and has != "float" and becomes_float and not isinstance(node, Constant):
+            return self.to_compute(value, node)
+        if row.accepts in ("number", "any") and has == "bool" and kind == "float" and node.axes:
+            return self.to_compute(value, node)
+        return value
+
+    def to_compute(self, value: ast.expr, node: Node) -> ast.expr:
+        if node.dtype.kind == "any" or isinstance(node, Scalar):
+            return value  # A load of any dtype is in the computing dtype already.
+        if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
+            return value  # Of lengths alone: a number, which Triton may know when it compiles.
+        return method(value, "to", parse(self.compute.text))
+
+    def hoist(self, name: str, value: ast.expr) -> ast.Name:
+        text = ast.unparse(value)
+        for line in self.pending:
+            done, _, same = line.text.partition(" = ")
+            if same == text and done.isidentifier() and line.path == self.path[: len(line.path)]:
+                return ast.Name(done)
+        wanted = self.new_name(name)
+        self.put(Line(f"{wanted} = {text}"))
+        return ast.Name(wanted)
+
+    def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
+        """What is read of an optional input, under a name."""
+        wanted = self.new_name(tensor.name)
+        self.put(*if_given(tensor, wanted, value, otherwise))
+        return ast.Name(wanted)
+
+    def new_name(self, name: str) -> str:
+        done = {line.text.split(" = ")[0].strip() for line in self.pending}
+        return numbered(f"{self.target}_{name}", self.op.names | done)
+
+
+def compares(template: ast.expr, name: str) -> bool:
+    """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
+    for node in ast.walk(template):
+        used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
+        if used and (isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where(")):
+            return True
+    return False
+
+
+def _name(tensor: Input) -> str:
+    return tensor.name
+
+
+def widen(value: ast.expr, node: Node) -> ast.expr:
+    """A value as int64. Lengths may be numbers that are known when the kernel is compiled."""
+    if node.axes:
+        return method(value, "to", parse("tl.int64"))
+    return parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
+
+
+def load_default(tensor: Input) -> str:
+    """How a kernel spells the number that an absent optional input stands for."""
+    return ast.unparse(literal(tensor.default))
+
+
+def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
+    """Lines that give a name what is read of an optional input, or the number that stands for it."""
+    return [
+        Line(f"if {tensor.name}_ptr is not None:"),
+        Line(f"    {name} = {value}"),
+        Line("else:"),
+        Line(f"    {name} = {otherwise}"),
+    ]

@@ -1,0 +1,97 @@
+"""Which dtype Triton gives a number or an integer, and where it must be told that of the computation.
+
+To Triton a number is float32 wherever it meets no tensor of floats: too little for a kernel that may be in float64.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+from dataclasses import dataclass
+
+from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, walk
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTypes:
+    """Of the numbers of an operator, in a kernel that computes in `dtype`, as the kernel spells it.
+
+    `is_double` tells that this may be float64.
+    """
+
+    op: Op
+    dtype: str
+    is_double: bool
+
+    def is_number(self, node: Node) -> bool:
+        """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
+        parts = list(walk(node))
+        lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
+        return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
+
+    def rounds(self, node: Node) -> bool:
+        """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
+        if not (isinstance(node, Constant) and isinstance(node.value, float)):
+            return False
+        return self.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
+
+    def to_type(self, accepts: str, node: Call) -> int | None:
+        """The place of the argument that must be given the dtype of the computation.
+
+        Triton computes in float32 what has only integers and numbers in it.
+        """
+        first = int(accepts == "where")
+        values = node.args[first:]
+        if not self.is_double or node.dtype.kind != "float" or any(map(self.is_typed, values)):
+            return None
+        if first and all(map(self.is_exact, values)):
+            return None
+        places = [place for place, arg in enumerate(values, first) if not isinstance(arg, Constant)]
+        return max(places, key=lambda place: len(node.args[place].axes), default=None)
+
+    def is_typed(self, node: Node) -> bool:
+        """Whether a value has the dtype of the computation, and not that of an integer or what Triton gives numbers."""
+        match node:
+            case Ref(name=name, axes=axes) if axes:
+                return self.is_typed(self.op.value(name).node)
+            case Choose(then=then, other=other):
+                return self.is_typed(then) and self.is_typed(other)
+            case Call(function="where", args=(_, *others)):
+                return any(map(self.is_typed, others)) or not all(map(self.is_exact, others))
+            case Constant():
+                return False
+        return node.dtype.kind in ("float", "any")
+
+    def is_exact(self, node: Node) -> bool:
+        """Whether a value is a float that keeps its digits in what Triton gives numbers, or has the dtype anyway."""
+        match node:
+            case Constant():
+                return not self.rounds(node)
+            case Choose(then=then, other=other):
+                return self.is_exact(then) and self.is_exact(other)
+        return node.dtype.kind == "float"
+
+    def in_compute(self, node: Node, value: ast.expr) -> ast.expr:
+        """A node's `value` in the dtype of the computation; of no axes, it may be a number that Triton knows."""
+        if self.is_typed(node):
+            return value
+        if node.axes:
+            return ast.Call(ast.Attribute(value, "to"), [_parse(self.dtype)], [])
+        return self.full(value)
+
+    def full(self, value: ast.expr) -> ast.expr:
+        """A number as a tensor of the dtype of the computation."""
+        return _parse(f"tl.full((), {ast.unparse(value)}, {self.dtype})")
+
+
+def _float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.inf
+    return rounded
+
+
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

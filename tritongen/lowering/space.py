@@ -1,0 +1,144 @@
+"""The iteration space of a kernel: rows by columns, and how each tensor is stepped through.
+
+A kernel works on tiles of `rows` [BLOCK_M, 1] by `cols` [1, BLOCK_N]. Each of the two stands for
+one or more dimensions. Free dimensions are folded together on the host as far as the strides
+allow; an axis whose index the math uses is pinned: it stays a dimension of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..lang.ir import Index, Load, Node, Op, Reduce, walk
+from ..lang.names import shown
+from ..spec.types import BATCH
+
+# Free dimensions that a kernel takes after folding. A batch of three covers the transposes that
+# attention layouts make; more than that is first made contiguous.
+FREE_ROWS = 3
+FREE_COLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned."""
+
+    axes: tuple[str, ...]
+    index: str  # the kernel's name for the position along it
+    size: str  # the kernel's name for its length
+    suffix: str  # of the names of strides along it: "stride_x" + suffix
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Rows by columns. `split` says that rows and columns are folded apart.
+
+    `taken` are axes that no result has: only computed positions along them are read.
+    """
+
+    rows: tuple[Dim, ...]
+    cols: tuple[Dim, ...]
+    split: bool = True
+    taken: tuple[Dim, ...] = ()
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return self.rows + self.cols
+
+    @property
+    def row_axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(axis for dim in self.rows for axis in dim.axes))
+
+    @property
+    def col_axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(axis for dim in self.cols for axis in dim.axes))
+
+    def steps(self, axes: tuple[str, ...], dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The dimensions along which a tensor with these axes moves."""
+        return tuple(dim for dim in dims if any(axis in axes for axis in dim.axes))
+
+
+def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
+    """The space of a kernel that reduces, or works along, `cols`: one row for each other index."""
+    pinned = pinned_axes(nodes)
+    rows = tuple(axis for axis in _visited(op) if axis not in cols)
+    sizes = {axis: str(size) for axis, size in op.sizes}
+    row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
+    col_dims: tuple[Dim, ...]
+    if len(cols) == 1 and cols[0] != BATCH:
+        col_dims = (Dim(cols, "cols", "n_cols", _suffix(cols[0]), True),)
+    else:
+        col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
+        if len(col_dims) == 1:
+            col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
+    outside = [axis for axis in op.axes if axis not in (*rows, *cols)]
+    taken = [Dim((axis,), "", f"size_{axis.lower()}", _suffix(axis), True) for axis in outside]
+    return Space(row_dims, col_dims, taken=tuple(taken))
+
+
+def map_space(op: Op, nodes: tuple[Node, ...]) -> Space:
+    """The space of an elementwise kernel over the axes of its first result, in their order.
+
+    Where a tensor lacks some axes, or an index is used, the last axis is the columns and the rest
+    the rows. Otherwise all dimensions fold together and the columns are what is left innermost.
+    """
+    axes = op.results[0].axes
+    pinned = pinned_axes(nodes)
+    loads = [node for node in _all(nodes) if isinstance(node, Load)]
+    ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
+    if not pinned and not ragged:
+        rank = _slots(op, axes, FREE_ROWS + 1)
+        dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
+        return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
+    return row_space(op, axes[-1:], nodes) if axes[-1:] != (BATCH,) else row_space(op, (), nodes)
+
+
+def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:
+    """The axes whose position the math uses."""
+    pinned = {node.axis for node in _all(nodes) if isinstance(node, Index)}
+    return pinned | {axis for node in _all(nodes) if isinstance(node, Load) for axis, _ in node.at}
+
+
+def _all(nodes: tuple[Node, ...]) -> list[Node]:
+    return [part for node in nodes for part in walk(node)]
+
+
+def _visited(op: Op) -> tuple[str, ...]:
+    """The axes that a kernel visits: those of the results in their order, and the reduced ones."""
+    axes = [axis for result in op.results for axis in result.axes]
+    for value in op.values:
+        axes += [axis for node in walk(value.node) if isinstance(node, Reduce) for axis in node.over]
+    leading = [BATCH] if BATCH in axes else []
+    return tuple(dict.fromkeys([*leading, *axes]))
+
+
+def _slots(op: Op, free: tuple[str, ...], most: int) -> int:
+    """How many dimensions a kernel takes after folding: enough for tensors that are contiguous.
+
+    Those fold into one where all tensors have the free axes in the same order; else an axis that
+    some tensor lacks, or has elsewhere, may stay on its own.
+    """
+    orders = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
+    mine = {tuple(axis for axis in axes if axis in free) for axes in orders} - {()}
+    if len(mine) > 1:
+        most = max(most, len(free))
+    return most if BATCH in free else min(len(free), most)
+
+
+def _dims(
+    op: Op, axes: tuple[str, ...], pinned: set[str], sizes: dict[str, str], most: int, prefix: str
+) -> tuple[Dim, ...]:
+    free = tuple(axis for axis in axes if axis not in pinned)
+    slots = _slots(op, free, most)
+    dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
+    dims += [
+        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), _suffix(axis), True)
+        for axis in axes
+        if axis in pinned
+    ]
+    return tuple(dims)
+
+
+def _suffix(axis: str) -> str:
+    return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"

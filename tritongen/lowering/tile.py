@@ -1,0 +1,299 @@
+"""How a kernel over rows and columns reads, writes and indexes: the lines that all families share."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..lang.integers import Integers, bounds_of_dtypes, inside, operands
+from ..lang.ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
+from ..lang.literals import code_of
+from ..lang.names import shown
+from ..lang.trees import parse
+from ..spec.types import BATCH, FLOAT8S, Input
+from .lines import Line
+from .lower import Compute, Lowering, if_given, load_default
+from .space import Dim, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A pointer argument of a kernel: its name in the math and the axes along which it moves."""
+
+    name: str
+    axes: tuple[str, ...]
+    optional: bool = False
+
+    @property
+    def pointer(self) -> str:
+        return f"{self.name}_ptr"
+
+    def stride(self, dim: Dim) -> str:
+        joint = "" if len(shown(self.name)) == 1 else "_"
+        return f"stride_{self.name}{joint}{dim.suffix.lstrip('_') if joint else dim.suffix}"
+
+    def strides(self, dims: tuple[Dim, ...]) -> tuple[str, ...]:
+        return tuple(self.stride(dim) for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a kernel over a space. `other` is what loads give where the mask is off."""
+
+    op: Op
+    space: Space
+    compute: Compute
+    other: str = "0.0"
+
+    def moves(self, axes: tuple[str, ...]) -> tuple[bool, bool]:
+        """Whether a value with these axes varies along the rows and along the columns."""
+        rows = bool(self.space.steps(axes, self.space.rows))
+        return rows, bool(self.space.steps(axes, self.space.cols))
+
+    def mask(self, axes: tuple[str, ...]) -> str:
+        names = {(True, True): "tile_mask", (True, False): "row_mask", (False, True): "col_mask"}
+        return names.get(self.moves(axes), "")
+
+    def tensor(self, tensor: Input) -> Tensor:
+        return Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
+
+    def result(self, result: Result) -> Tensor:
+        return Tensor(result.output.name, result.axes, bool(result.when))
+
+    # Where things are
+
+    def row_decode(self) -> tuple[Line, ...]:
+        """The position of a row in each dimension of the rows."""
+        return _decode("rows", self.space.rows)
+
+    def col_decode(self) -> tuple[Line, ...]:
+        dims = self.space.cols
+        return () if len(dims) == 1 else _decode("cols", dims)
+
+    def base(self, tensor: Tensor) -> str:
+        """The name of the pointer to a tensor's row; one that may be None has none."""
+        return (
+            f"{tensor.name}_row"
+            if not self.is_whole(tensor) and self.space.steps(tensor.axes, self.space.rows)
+            else tensor.pointer
+        )
+
+    def is_whole(self, tensor: Tensor) -> bool:
+        """Whether its addresses begin at the tensor and not at a row of it."""
+        return tensor.optional or tensor.name in self.op.by_row
+
+    def base_line(self, tensor: Tensor) -> Line | None:
+        dims = self.space.steps(tensor.axes, self.space.rows)
+        if not dims or self.is_whole(tensor):
+            return None
+        return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
+
+    def address(self, tensor: Tensor) -> str:
+        if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
+            return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
+        dims = self.space.dims if tensor.optional else self.space.cols
+        return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+
+    # Reading and writing
+
+    def raw(self, tensor: Input, name: str, policy: str = "") -> Line:
+        """Reads an input as it is."""
+        mine = self.tensor(tensor)
+        mask = self.mask(mine.axes)
+        arguments = [self.address(mine)]
+        if mask:
+            arguments += [f"mask={mask}"]
+            arguments += [f"other={self.fill(tensor)}"]
+        if policy and mask:
+            arguments += [f'eviction_policy="{policy}"']
+        return Line(f"{name} = tl.load({', '.join(arguments)})")
+
+    def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
+        mine = self.tensor(tensor)
+        text = self.raw(tensor, tensor.name, policy).text.removeprefix(f"{tensor.name} = ") + self.widen(tensor)
+        if mine.optional and tensor.name not in self.op.chosen:
+            return if_given(tensor, tensor.name, text, self.default(tensor))
+        return [Line(f"{tensor.name} = {text}")]
+
+    def default(self, tensor: Input) -> str:
+        """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
+        number = load_default(tensor)
+        dtypes = set(tensor.type.dtypes)
+        if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
+            return number
+        dtype = self.compute.text
+        if bounds_of_dtypes(tensor.type.dtypes):
+            dtype = dtype if "int" in dtype or self.compute.mode == "promote" else "tl.int32"
+            dtype = "tl.int64" if dtypes == {"int64"} else dtype
+        return f"tl.full((), {number}, {dtype or 'tl.float32'})"
+
+    def fill(self, tensor: Input) -> str:
+        floating = all("float" in dtype for dtype in tensor.type.dtypes)
+        if not floating:
+            return "0"
+        return self.other if self.moves(tensor.type.axes)[1] else "0.0"
+
+    def widen(self, tensor: Input) -> str:
+        dtypes = set(tensor.type.dtypes)
+        to = self.compute.text
+        if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
+            return ""
+        if dtypes <= set(FLOAT8S):
+            return widen_float8(to)
+        floats = any("float" in dtype for dtype in dtypes)
+        if tensor.name in indices(self.op):
+            return ""
+        promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
+        return f".to({to})" if floats or promotes else ""
+
+    def gather(self, node: Load, lowering: Lowering) -> ast.expr:
+        """An element at computed positions; NaN (0 for integers) where one is out of range."""
+        tensor = self.op.input(node.name)
+        mine = self.tensor(tensor)
+        checks: list[str] = []
+        terms = [mine.pointer]
+        at = dict(node.at)
+        for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
+            moved = next((axis for axis in dim.axes if axis in at), None)
+            if moved is None:
+                terms.append(f"{dim.index} * {mine.stride(dim)}")
+                continue
+            position = lowering.expression(at[moved])
+            if not isinstance(position, ast.Name):
+                position = lowering.hoist("at", position)
+            terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
+            if not self.within(at[moved], moved, lowering.integers):
+                name = ast.unparse(position)
+                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
+        mask = self.mask(node.axes)
+        masks = [*([mask] if mask else []), *checks]
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
+        rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+        text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
+        return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
+
+    def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
+        """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
+        other = any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in _computed(node))
+        return f"{ast.unparse(position)}.to(INDEX)" if other else ast.unparse(position)
+
+    def within(self, node: Node, axis: str, integers: Integers) -> bool:
+        """Whether an index is surely a position along an axis of fixed size."""
+        size = dict(self.op.sizes).get(axis)
+        return bool(size and inside(integers.bounds(node), (0, size - 1)))
+
+    def store_lines(self, result: Result, value: str) -> list[Line]:
+        mine = self.result(result)
+        axes = mine.axes
+        address = self.address(mine) if axes else f"{mine.pointer} + rows"
+        if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
+            address = f"{mine.pointer} + rows"
+        mask = self.mask(axes) or "row_mask"
+        # What lies over an input has been read for the last time.
+        policy = ', eviction_policy="evict_first"' if result.over else ""
+        store = f"tl.store({address}, {value}, mask={mask}{policy})"
+        if not mine.optional:
+            return [Line(store)]
+        return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]
+
+    # What the lowering asks
+
+    def index(self, axis: str) -> ast.expr:
+        dim = next(dim for dim in self.space.dims if axis in dim.axes)
+        return ast.Name(dim.index)
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        if self.space.split and set(axes) == set(self.space.col_axes):
+            return parse("n_cols")
+        first, *others = (self.size_name(axis) for axis in axes)
+        # Each fits in int32, but maybe not all of them together.
+        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
+
+    def size_name(self, axis: str) -> str:
+        if self.space.split and self.space.col_axes == (axis,):
+            return "n_cols"
+        return "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+    def load(self, node: Load, lowering: Lowering) -> ast.expr:
+        return self.gather(node, lowering) if node.at else ast.Name(node.name)
+
+
+def widen_float8(compute: str) -> str:
+    """From float8 no step leads further than to float32."""
+    return ".to(tl.float32)" + (f".to({compute})" if compute != "tl.float32" else "")
+
+
+# Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.
+_AS_IN_TORCH = frozenset({"int16", "int32", "int64"})
+
+
+def _computed(node: Node) -> Iterator[Node]:
+    """What a value is made of, without the flags that choose."""
+    for child in children(node)[1 if isinstance(node, Choose) else 0 :]:
+        yield from _computed(child)
+    yield node
+
+
+def meets_tensors(op: Op, name: str) -> bool:
+    """Whether an input is used only in arithmetic with a tensor that is always there."""
+
+    def there(node: Node) -> bool:
+        parts = list(walk(node))
+        loads = [part for part in parts if isinstance(part, Load) and op.input(part.name).default is None]
+        named = {part.name for part in parts if isinstance(part, Ref)}
+        return bool(loads) or bool(named & always) or any(isinstance(part, Index) for part in parts)
+
+    always: set[str] = set()
+    for value in op.values:
+        always |= {value.name} if there(value.node) else set()
+    nodes = [node for value in op.values for node in walk(value.node)]
+    uses = [node for node in nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
+    plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
+    bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
+    return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
+
+
+def indices(op: Op) -> set[str]:
+    """The inputs that are read as positions; they stay the integers that they are."""
+    nodes = [node for value in op.values for node in walk(value.node) if isinstance(node, Load)]
+    return {n.name for node in nodes for _, at in node.at for n in walk(at) if isinstance(n, Load)}
+
+
+def loads(values: Iterable[Node]) -> list[Load]:
+    """The plain loads of some nodes, without what `take` reads."""
+    return [n for value in values for n in walk(value) if isinstance(n, Load) and not n.at]
+
+
+def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
+    """The values that some names need, themselves included, in order."""
+    wanted = set(roots)
+    for value in reversed(values):
+        if value.name in wanted:
+            wanted |= {node.name for node in walk(value.node) if isinstance(node, Ref)}
+    return [value for value in values if value.name in wanted]
+
+
+def scalars(nodes: Iterable[Node]) -> set[str]:
+    return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
+
+
+def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
+    """Whether some lines use a name, so many of them."""
+    return sum(bool(re.search(rf"\b{name}\b", code_of(line.text))) for line in lines) >= times
+
+
+def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+    lines = []
+    for position, dim in enumerate(dims):
+        text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[position + 1 :]))
+        if position:
+            text += f" % {dim.size}"
+        lines.append(Line(f"{dim.index} = {text}"))
+    return tuple(lines)
+
+
+def _sum(base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
+    return " + ".join([base, *(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)])

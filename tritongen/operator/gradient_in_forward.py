@@ -1,0 +1,121 @@
+"""The subclasses of torch.autograd.Function of an operator whose forward writes the gradient."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from ..emit.registration import over_batch
+from ..lang.names import shown
+from ..plan.backward import Backward
+from ..plan.gradient_in_forward import IN_PLACE, scaling_of
+from .autograd_class import constant_lines, unpacked
+
+NOT_COMPILING = "not torch.compiler.is_compiling()"
+
+
+def ahead_view(backward: Backward) -> dict[str, Any]:
+    """As `autograd_class.class_view`: nothing is kept but gradients, which one backward gives on.
+
+    What torch.compile and torch.func trace writes into new memory, and leaves it as it is: both count on that.
+    """
+    op, gradient = backward.forward.op, backward.gradient
+    joint = backward.parts[0].op
+    inputs = [tensor.name for tensor in op.inputs]
+    params = [param.name for param in op.params]
+    own = [result.output.name for result in op.results]
+    grads = [result.output.name for result in joint.results[len(own) :]]
+    seeds = dict(gradient.seeds)
+    arguments = ", ".join([*inputs, *params])
+    places = [inputs.index(name) for name in gradient.wrt]
+    flags = [result.when for result in joint.results if result.when]
+    eager = [f"{flag}=ctx.needs_input_grad[{place}]" for flag, place in zip(flags, places, strict=False)]
+    in_place = backward.write == IN_PLACE
+    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
+    outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
+    flat = [result for result in own if result not in seeds]
+    function, _, first = over_batch(joint, f"{name}Transformed.apply").partition(", ")
+
+    def call(flags: list[str], place: str) -> str:
+        return f"_{joint.name}({', '.join([arguments, *flags, *([f'{IN_PLACE}={place}'] if in_place else [])])})"
+
+    return {
+        "in_forward": True,
+        "class_name": name,
+        "arguments": arguments,
+        "call_forward": call(eager, NOT_COMPILING),
+        "call_apart": call([f"{flag}=True" for flag in flags], "False"),
+        "call_plain": f"_{op.name}_forward({arguments})",
+        "picked": "[0]" if len(own) == 1 else f"[:{len(own)}]",
+        "targets": ", ".join([*own, *grads]),
+        "own_results": ", ".join(own),
+        "saved": ", ".join(grads),
+        "unpacked": f"({grads[0]},)" if len(grads) == 1 else ", ".join(grads),
+        "kept": [f"ctx.save_for_backward({', '.join(grads)})", *constant_lines(flat)],
+        "keeps_nothing": False,
+        "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
+        "seeds": ", ".join(outgoing[result] for result in own),
+        "needs": bool(flags),
+        "lines": [*_once(op.name, grads, bool(flags)), _returned(backward, "{part}({seed}, {own})")],
+        "setup": [
+            *unpacked([*own, *grads], {*grads, *flat}, "output"),
+            f"ctx.save_for_backward({', '.join(grads)})",
+            *constant_lines([*flat, *grads]),
+        ],
+        "all_seeds": ", ".join(outgoing.values()),
+        "needs_apart": bool(flags),
+        "lines_apart": [_returned(backward, "autograd.Once.apply({part}, {seed}, {own}.clone())")],
+        "vmap": f"{function}({first}, info, in_dims, *args)",
+    }
+
+
+def _once(name: str, grads: list[str], optional: bool) -> list[str]:
+    """The lines that see to it that what the forward kept is multiplied once."""
+    copies = [
+        f"{own} = None if {own} is None else {own}.clone()" if optional else f"{own} = {own}.clone()" for own in grads
+    ]
+    return [
+        "if torch.compiler.is_compiling():",
+        *(f"    {line}" for line in copies),
+        "else:",
+        f'    autograd.spend("{name}", ctx)',
+    ]
+
+
+def _returned(backward: Backward, call: str) -> str:
+    op = backward.forward.op
+    ((_, seed),) = backward.gradient.seeds
+    several = len(backward.gradient.wrt) > 1
+    texts = []
+    for place, tensor in enumerate(op.inputs):
+        own = backward.spelled.get(tensor.name)
+        text = "None"
+        if own is not None:
+            text = call.format(part=f"_{scaling_of(backward, tensor.name).op.name}", seed=seed, own=own)
+            text = f"{text} if needs[{place}] else None" if several else text
+        texts.append(text)
+    return f"return {', '.join([*texts, *(['None'] * len(op.params))])}"
+
+
+def notes(backward: Backward) -> list[str]:
+    """What the docstring of the public function says of where the gradient is."""
+    ((result, _),) = backward.gradient.seeds
+    names = " and ".join(backward.gradient.wrt)
+    grads = " and ".join(backward.spelled.values())
+    where = "into new memory"
+    if backward.write == IN_PLACE:
+        where = f"over {names}, of which nothing is left"
+    text = (
+        f"Under autograd this writes {grads}, as for a gradient of 1 of {result}, {where}. That alone is kept, for one "
+        f"backward, which multiplies it in place by the gradient of {result} where that is not 1, and gives it on."
+    )
+    if backward.write == IN_PLACE:
+        text += " (torch.compile and torch.func write into new memory, as is done where elements overlap.)"
+    return textwrap.wrap(shown(text), 84)
+
+
+def raises(backward: Backward) -> list[str]:
+    text = "RuntimeError: for a second backward"
+    if backward.write == IN_PLACE:
+        text += ", or to write over a leaf that requires grad"
+    return [f"{text}."]

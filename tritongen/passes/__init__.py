@@ -1,0 +1,1 @@
+"""Op -> Op: what the structure of the math is."""

@@ -1,0 +1,309 @@
+"""Matrix products in the math: sums of products whose two sides each have axes that the other lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..diagnostics.report import Mistake, Mistakes
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Value, numbered, walk
+from ..lang.promotion import promote
+from .factors import factors_of, scales_by_group, without_casts
+
+WIDEST = 256  # columns that one tile holds, so that it can reduce them
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes.
+
+    `scale` multiplies what a group of the inner axes sums up to. All that it gives is added to the value `sum`.
+    """
+
+    name: str
+    left: Node
+    right: Node
+    sum: str
+    scale: Node | None = None
+
+    @property
+    def sides(self) -> tuple[Node, Node]:
+        return self.left, self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The products of an operator, and what the axes are to them, each in the order of the results.
+
+    The first of the inner axes are `groups`, along which scales vary that the others leave alone.
+    """
+
+    products: tuple[Product, ...]
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    cols: tuple[str, ...]
+    inner: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The values that products add up to: their own, or one for several that are only added."""
+        return tuple(dict.fromkeys(product.sum for product in self.products))
+
+    @property
+    def factors(self) -> tuple[Node, ...]:
+        """What is multiplied: the left and the right side of each product."""
+        return tuple(side for product in self.products for side in product.sides)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether only inputs are multiplied, and nothing that is computed of them."""
+        return all(isinstance(factor, Load) for factor in self.factors)
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The inner axes along which no scale of a group varies."""
+        return tuple(axis for axis in self.inner if axis not in self.groups)
+
+    def lacking(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The last axes of a role, along which a tensor that has the first of them stays the same."""
+        every = self.axes(role)
+        has = tuple(axis for axis in every if axis in axes)
+        return every[len(has) :] if has == every[: len(has)] else ()
+
+    def axes(self, role: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(self, role)
+        return found
+
+    def roles(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles that some axes play, in the order in which they come."""
+        role = {axis: name for name in ("batch", "rows", "cols", "inner") for axis in self.axes(name)}
+        return tuple(dict.fromkeys(role[axis] for axis in axes))
+
+
+def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
+    """The operator with its products apart, and what they are; None where there is none.
+
+    Raises `Mistakes` where there are products that one kernel does not compute.
+    """
+    found, groups = _by_group(op)
+    if not found:
+        found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, False))}
+    if not found:
+        return None
+    op, names = _without_scales(op, found)
+    first, *others = found.values()
+    found = {name: sides if sides.free == first.free else sides.turned for name, sides in found.items()}
+    first, *others = found.values()
+    if any(other.free != first.free or other.over != first.over for other in others):
+        two = next(name for name, sides in found.items() if (sides.free, sides.over) != (first.free, first.over))
+        over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
+        what = f"sums products over {others_over} beside others over {over}"
+        raise _refused(op, two, what, "two products of one spec have the same axes; write a spec for each")
+    _check(op, names, first, found)
+    left, right = first.free
+    turned = op.results[0].axes[-1] in left - right
+    rows, cols = (right - left, left - right) if turned else (left - right, right - left)
+    order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
+    products = []
+    for name, sides in zip(names, found.values(), strict=True):
+        one, other = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
+        scale = _product(sides.scales) if sides.scales else None
+        pair = (other, one) if turned else (one, other)
+        products.append(Product(name, *pair, name, scale))
+    order.sort(key=lambda axis: axis not in groups)
+    roles = (left & right, rows, cols, set(first.over), set(groups))
+    return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
+
+
+def is_product(op: Op, node: Node) -> bool:
+    """Whether a node is a sum of products of two sides."""
+    return _sides(op, node, False) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The factors of a sum of products: those of either side, those that lack all inner axes, and those
+    that vary with groups of them alone."""
+
+    left: tuple[Node, ...]
+    right: tuple[Node, ...]
+    outside: tuple[Node, ...]
+    over: tuple[str, ...]
+    scales: tuple[Node, ...] = ()
+
+    def scaled(self, scales: set[Node]) -> _Sides:
+        """With some factors apart, as scales of groups."""
+        left, right = (tuple(f for f in side if f not in scales) for side in (self.left, self.right))
+        return replace(self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales))
+
+    @property
+    def inside(self) -> tuple[Node, ...]:
+        return *self.left, *self.right, *self.scales
+
+    @property
+    def turned(self) -> _Sides:
+        return replace(self, left=self.right, right=self.left)
+
+    @property
+    def free(self) -> tuple[frozenset[str], frozenset[str]]:
+        return _free(self.left, self.over), _free(self.right, self.over)
+
+
+def _free(factors: tuple[Node, ...], over: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(axis for factor in factors for axis in factor.axes) - set(over)
+
+
+def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
+    """The sums of products with scales of groups apart, and the axes of the groups; neither where there are no such."""
+    found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, True))}
+    overs = {sides.over for sides in found.values()}
+    if len(overs) != 1:
+        return {}, ()
+    scales, groups = scales_by_group(op, [(sides.left, sides.right) for sides in found.values()], *overs)
+    return {name: sides.scaled(scales) for name, sides in found.items()} if groups else {}, groups
+
+
+def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
+    """The two sides of a sum of products; None where one side has no axis of its own."""
+    if not isinstance(node, Reduce) or node.kind != "sum":
+        return None
+    factors = factors_of(op, node.arg, node.over, by_group)
+    outside = tuple(factor for factor in factors if not set(factor.axes) & set(node.over))
+    inside = sorted((factor for factor in factors if factor not in outside), key=lambda factor: -len(factor.axes))
+    left: tuple[Node, ...] = tuple(inside[:1])
+    right: tuple[Node, ...] = ()
+    for factor in inside[1:]:
+        if _free((factor,), node.over) <= _free(left, node.over):
+            left = (*left, factor)
+        elif not right or _free((factor,), node.over) <= _free(right, node.over):
+            right = (*right, factor)
+        else:
+            return None
+    ours, theirs = _free(left, node.over), _free(right, node.over)
+    return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
+
+
+def _product(factors: tuple[Node, ...]) -> Node:
+    def times(left: Node, right: Node) -> Node:
+        axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
+        return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
+
+    return reduce(times, factors)
+
+
+def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
+    """Factors without an inner axis multiply the sum, not each of its terms. Also the sums' names."""
+    values: list[Value] = []
+    names = []
+    for value in op.values:
+        sides = found.get(value.name)
+        if sides is None or not isinstance(value.node, Reduce):
+            values.append(value)
+            continue
+        name = value.name
+        if sides.outside:
+            name = numbered(f"{value.name}_dot", op.names)
+        core = _product(sides.inside)
+        axes = tuple(axis for axis in core.axes if axis not in sides.over)
+        dot = replace(value.node, arg=core, axes=axes)
+        names.append(name)
+        if sides.outside:
+            values.append(Value(name, dot, ""))
+            values.append(replace(value, node=_product((Ref(name, axes, dot.dtype), *sides.outside))))
+        else:
+            values.append(replace(value, node=dot))
+    return replace(op, values=tuple(values)), tuple(names)
+
+
+def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> None:
+    """Refuse what the kernels of a contraction do not compute beside it."""
+    left, right = sides.free
+    line = names[0]
+    for axis in sides.over:
+        if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
+            raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first, in a spec")
+    factors = {factor for one in found.values() for factor in one.inside}
+    inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
+    for factor in factors:
+        for node in _below(op, factor):
+            if isinstance(node, Reduce):
+                what = "a sum of products" if any(node == op.value(name).node for name in names) else "a reduction"
+                raise _refused(op, line, f"multiplies {what}", "write a spec for each step")
+    for name in inside:
+        tensor = op.input(name)
+        if tensor.default is not None and len(tensor.type.axes) > 1:
+            raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
+    for one in found.values():
+        _check_dtypes(op, line, without_casts(op, _product(one.left), _product(one.right), bool(one.scales)))
+    known = left | right
+    for value in op.values:
+        for node in walk(value.node):
+            if isinstance(node, Load) and node.at:
+                raise _refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
+        if isinstance(value.node, Reduce) and value.name not in names:
+            is_after = any(isinstance(node, Ref) and node.name in names for node in _below(op, value.node))
+            last = op.results[0].axes[-1:]
+            _check_row(op, value, left - right if set(last) <= left - right and last else right - left, is_after)
+    for result in op.results:
+        extra = [axis for axis in result.axes if axis not in known]
+        if extra:
+            name, more = result.output.name, ", ".join(extra)
+            raise _refused(op, name, f"has the axis {more} more than its matrix product", "write a spec for each step")
+
+
+def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
+    """A reduction has to be after the product, of the result, over whole rows that a tile holds."""
+    assert isinstance(value.node, Reduce)
+    sizes = dict(op.sizes)
+    width = 1
+    for axis in cols:
+        width *= sizes.get(axis, WIDEST + 1)
+    over = ", ".join(value.node.over)
+    if not is_after:
+        hint = "reduce in a spec of its own, whose result is an input here"
+        raise _refused(op, value.name, f"reduces an input over {over} beside a matrix product", hint)
+    if set(value.node.over) != cols:
+        columns = ", ".join(axis for axis in op.axes if axis in cols)
+        hint = (
+            f"reduce over {over} in a spec of its own: this one could reduce whole rows of the result, over {columns}"
+        )
+        raise _refused(op, value.name, f"reduces a matrix product over {over}", hint)
+    if width > WIDEST:
+        long = next(axis for axis in op.axes if axis in cols and axis not in sizes) if cols - sizes.keys() else ""
+        hint = "reduce in a spec of its own"
+        hint += f", or fix the length, as in {long}=64: rows are of up to {WIDEST} elements" if long else ""
+        raise _refused(op, value.name, f"reduces a matrix product over {over}, more than may fit in a tile", hint)
+    if value.node.kind == "var":
+        raise _refused(op, value.name, "takes the variance of a matrix product", "write a spec for each")
+
+
+def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
+    """Refuse integers other than int8; what a side reads may be other integers that it makes int8 of."""
+    known = {tensor.name: set(tensor.type.dtypes) for tensor in op.inputs}
+    if promote(*(side.dtype for side in sides)).kind == "float":
+        return
+    for leaf in sorted(leaf for side in sides for leaf in side.dtype.of):
+        others = ", ".join(sorted(known.get(leaf, {leaf}) - {"int8"}))
+        if others:
+            hint = f"declare {leaf} as int8, or cast it to a float" if leaf in known else "cast to int8 or a float"
+            what = f"{others} ({leaf})" if leaf in known else others
+            raise _refused(op, line, f"multiplies {what}, where only int8 and floats can be", hint)
+
+
+def _below(op: Op, node: Node) -> list[Node]:
+    """A node and all below it, through the lines that it refers to."""
+    found = []
+    for part in walk(node):
+        found.append(part)
+        if isinstance(part, Ref):
+            found += _below(op, op.value(part.name).node)
+    return found
+
+
+def _refused(op: Op, name: str, found: str, hint: str) -> Mistakes:
+    after = op.values[op.values.index(op.value(name)) :]
+    line = next((value.name for value in after if value.source), name)
+    return Mistakes(
+        Mistake("TG601", f"{line} {found}, which no kernel of a contraction does", ("compute", line), hint=hint)
+    )

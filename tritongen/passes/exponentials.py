@@ -1,0 +1,101 @@
+"""Sums of exp(x - max(x)), what softmax and logsumexp are made of: which sums of the math these are.
+
+Such a sum and its maximum take one walk along a row together, and the sum tells of NaN for both.
+"""
+
+from __future__ import annotations
+
+from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
+
+
+def exp_pairs(op: Op) -> dict[str, Value]:
+    """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
+    pairs: dict[str, Value] = {}
+    for value in op.values:
+        if not isinstance(value.node, Reduce) or value.node.kind != "sum":
+            continue
+        power = resolve(op, value.node.arg)
+        if not isinstance(power, Call) or power.function != "exp":
+            continue
+        difference = resolve(op, power.args[0])
+        if not isinstance(difference, Call) or difference.function != "sub":
+            continue
+        largest = maximum_of(op, *difference.args)
+        if largest is not None and largest not in pairs.values():
+            pairs[value.name] = largest
+    return pairs
+
+
+def maximum_of(op: Op, x: Node, subtracted: Node) -> Value | None:
+    """The maximum of `x`, if that is what is subtracted: as it is, or with infinities replaced by zero."""
+    if not isinstance(subtracted, Ref):
+        return None
+    value = op.value(subtracted.name)
+    match value.node:
+        case Reduce(kind="max", arg=arg):
+            return value if arg == x else None
+        case Ref():
+            return maximum_of(op, x, value.node)
+        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+            return maximum_of(op, x, other) if test == other else None
+    return None
+
+
+def takes_finite(op: Op, total: Value) -> bool:
+    """Whether a sum of exponentials subtracts its maximum with infinities replaced by 0."""
+    assert isinstance(total.node, Reduce)
+    power = resolve(op, total.node.arg)
+    difference = resolve(op, power.args[0]) if isinstance(power, Call) else power
+    return isinstance(difference, Call) and not isinstance(resolve(op, difference.args[1]), Reduce)
+
+
+def resolve(op: Op, node: Node) -> Node:
+    while isinstance(node, Ref):
+        node = op.value(node.name).node
+    return node
+
+
+def is_hidden(op: Op, largest: Value) -> bool:
+    """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
+
+    Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero.
+    """
+    unnamed = [value for value in op.values if not value.source and resolve(op, value.node) == largest.node]
+    names = {value.name for value in unnamed}
+
+    def is_seen(node: Node) -> bool:
+        match node:
+            case Ref(name=name):
+                return name in names
+            case Call(function="sub", args=(x, y)) if maximum_of(op, x, y) == largest:
+                return is_seen(x)
+            case Call(function="where", args=(Call(function="isinf", args=(x,)), Constant(value=0.0), y)) if x == y:
+                return not isinstance(y, Ref) and is_seen(y)
+        return any(map(is_seen, children(node)))
+
+    return largest in unnamed and not any(is_seen(value.node) for value in op.values if value not in unnamed)
+
+
+# What is NaN where any of its arguments is.
+_PASSES_NAN = frozenset(
+    "abs add div exp expm1 log log1p log2 mul neg positive reciprocal rsqrt sigmoid sqrt square sub tanh".split()
+)
+
+
+def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
+    """Whether a maximum may drop NaN, since every result that it is in gets NaN from its sum."""
+    told: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
+    for value in op.values:
+        told.setdefault(value.name, _nan_in(value.node, told))
+    return all(told[result.output.name] != "dropped" for result in op.results)
+
+
+def _nan_in(node: Node, told: dict[str, str]) -> str:
+    """What became of a row's NaN in a node: "dropped", surely "kept", or "" where the maximum is not in it."""
+    if isinstance(node, Ref):
+        return told[node.name]
+    parts = {_nan_in(child, told) for child in children(node)}
+    passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in _PASSES_NAN)
+    if "kept" in parts and passes and node.dtype.kind == "float":
+        return "kept"
+    return "dropped" if "dropped" in parts else ""

@@ -1,0 +1,122 @@
+"""The factors of a sum of products, and which of them need not meet each of its terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..lang.ir import Call, Cast, Dtype, Load, Node, Op, Ref, children, walk
+from ..spec.types import FLOAT8S, FLOATS
+
+SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
+
+
+def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> list[Node]:
+    """What a node multiplies, to be summed over some axes.
+
+    Lines are looked into that span both sides, or have factors that lack all of these axes, or with `by_group`
+    some of them; any other stays a line.
+    """
+
+    def leaves(factor: Node) -> bool:
+        has = set(factor.axes) & set(over)
+        return len(has) < len(over) if by_group else not has
+
+    def flat(part: Node) -> list[Node]:
+        if isinstance(part, Ref):
+            line = op.value(part.name).node
+            multiplies = isinstance(line, Call) and line.function == "mul"
+            found: list[Node] = flat(line) if multiplies else [part]
+            return found if set(part.axes) == set(node.axes) or any(map(leaves, found)) else [part]
+        if isinstance(part, Call) and part.function == "mul":
+            return [factor for arg in part.args for factor in flat(arg)]
+        return [part]
+
+    return flat(node)
+
+
+def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Node, Node]:
+    """Two sides, of which bytes are multiplied as they were read where a cast of them changes no product.
+
+    Long sums of int8 may not fit in int32; those of a group do.
+    """
+    sides, read = (left, right), (_bytes_before(op, left), _bytes_before(op, right))
+    found: list[Node] = []
+    for side, byte, other, others_byte in zip(sides, read, sides[::-1], read[::-1], strict=True):
+        if byte is None:
+            found.append(side)
+            continue
+        apart = byte.dtype.kind == "float" or in_groups or others_byte is None
+        to_float32 = side.dtype.of == ("float32",) and other.dtype.kind == "float" and apart
+        to_other = side.dtype.of == other.dtype.of and others_byte is None
+        to_int = side.dtype.kind == "int" and (others_byte or other).dtype.kind == "int"
+        found.append(byte if to_float32 or to_other or to_int else side)
+    return found[0], found[1]
+
+
+def _bytes_before(op: Op, factor: Node) -> Load | None:
+    """The int8 or float8 that a factor casts to a float, or the int8 to int16 or int32, if it does only that."""
+    while isinstance(factor, Ref):
+        factor = op.value(factor.name).node
+    if not isinstance(factor, Cast) or not isinstance(factor.arg, Load) or factor.arg.at:
+        return None
+    dtypes = set(op.input(factor.arg.name).type.dtypes)
+    to_float = factor.dtype.kind == "float" and (dtypes == {"int8"} or dtypes <= set(FLOAT8S))
+    to_int = factor.dtype.of in (("int16",), ("int32",)) and dtypes == {"int8"}
+    return factor.arg if to_float or to_int else None
+
+
+def scales_by_group(
+    op: Op, products: Sequence[tuple[tuple[Node, ...], tuple[Node, ...]]], over: tuple[str, ...]
+) -> tuple[set[Node], tuple[str, ...]]:
+    """The factors of products' sides that stay the same along some of the summed axes, and the axes along which
+    they vary. There are none where the terms of a group are too few to be summed by themselves.
+    """
+    scales = {
+        factor
+        for sides in products
+        for _, *others in sides
+        for factor in others
+        if not set(over) <= set(factor.axes) and factor.dtype.kind == "float"
+    }
+    groups = tuple(axis for axis in over if any(axis in scale.axes for scale in scales))
+    sizes = dict(op.sizes)
+    within = [sizes.get(axis, 0) for axis in over if axis not in groups]
+    rest = [factor for sides in products for side in sides for factor in side if factor not in scales]
+    shared = _names(op, scales) & _names(op, rest)
+    whole = all(set(over) <= set(side[0].axes) for sides in products for side in sides)
+    if not scales or not within or shared or not whole or 0 < math.prod(within) < SHORTEST:
+        return set(), ()
+    return scales, groups
+
+
+def multiplied(op: Op, dtype: Dtype) -> Dtype:
+    """What is multiplied where products have this dtype: float32 where no float decides."""
+    tensors = {tensor.name: tensor for tensor in op.inputs}
+    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
+    if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
+        return Dtype("float", ("float32",))
+    return dtype
+
+
+def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
+    """The inputs that some nodes, or the lines that they refer to, compute with as anything but floats."""
+    found: set[str] = set()
+    for part in (part for node in nodes for part in walk(node)):
+        if isinstance(part, Ref):
+            found |= not_as_floats(op, [op.value(part.name).node])
+        elif part.dtype.kind != "float":
+            found |= {node.name for node in children(part) if isinstance(node, Load)}
+    return found
+
+
+def _names(op: Op, nodes: set[Node] | list[Node]) -> set[str]:
+    """The inputs and lines of which some nodes are made."""
+    found: set[str] = set()
+    for node in nodes:
+        for part in walk(node):
+            if isinstance(part, Load | Ref):
+                found.add(part.name)
+            if isinstance(part, Ref):
+                found |= _names(op, [op.value(part.name).node])
+    return found

@@ -1,0 +1,59 @@
+"""Products that are only added to one another: their terms are those of one sum, in one accumulator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from ..lang.ir import Call, Node, Op, Ref, Value, children, numbered, rebuild, walk
+from .contractions import Contraction
+
+
+def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
+    """The operator and its products, of which those that are only added share a sum, which has a name.
+
+    It is the line's that adds them, where that does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`.
+    """
+    if contraction.groups:  # Each product has scales of its own.
+        return op, contraction
+    nodes = [value.node for value in op.values] + [result.node for result in op.results]
+    uses = Counter(part.name for node in nodes for part in walk(node) if isinstance(part, Ref))
+    results = {result.output.name for result in op.results}
+    once = {p.name for p in contraction.products if uses[p.name] == 1 and p.name not in results}
+    names = op.names
+    sums: dict[str, str] = {}
+    values: list[Value] = []
+
+    def named(node: Node, line: str) -> Node:
+        """The node with what adds products under a name of its own."""
+        if not (terms := _added(node, once)):
+            return rebuild(node, tuple(named(child, line) for child in children(node)))
+        name = numbered(f"{line}_sums", names)
+        names.add(name)
+        sums.update(dict.fromkeys(terms, name))
+        values.append(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
+    for value in op.values:
+        if terms := _added(value.node, once):
+            sums.update(dict.fromkeys(terms, value.name))
+            values.append(value)
+        else:
+            node = named(value.node, value.name)
+            values.append(replace(value, node=node))
+    products = tuple(replace(product, sum=sums.get(product.name, product.name)) for product in contraction.products)
+    return replace(op, values=tuple(values)), replace(contraction, products=products)
+
+
+def _added(node: Node, names: set[str]) -> tuple[str, ...]:
+    """The names that a node adds up, two or more of those given and nothing else; () where it does not."""
+    terms = _terms(node)
+    found = tuple(term.name for term in terms if isinstance(term, Ref) and term.name in names)
+    return found if len(found) == len(terms) > 1 else ()
+
+
+def _terms(node: Node) -> list[Node]:
+    match node:
+        case Call(function="add", args=args):
+            return [term for arg in args for term in _terms(arg)]
+    return [node]

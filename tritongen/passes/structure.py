@@ -1,0 +1,151 @@
+"""Which kind of kernel some math needs, read off its structure and never named by the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..diagnostics.report import Mistake, Mistakes
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, numbered, rebuild, walk
+from .contractions import Contraction, contraction_of
+from .merged_sums import sharing_sums
+
+SAVES = "saves"  # what a forward is told by, that keeps results for the backward
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An operator whose reductions each have a name: a value is one reduction or none.
+
+    `over` are the axes that all reductions are over, () where there is none; of a `contraction`,
+    those that its products are summed over.
+    """
+
+    op: Op
+    over: tuple[str, ...]
+    contraction: Contraction | None = None
+
+    @property
+    def reductions(self) -> tuple[Value, ...]:
+        return tuple(value for value in self.op.values if isinstance(value.node, Reduce))
+
+    @property
+    def maps_back(self) -> bool:
+        """Whether an output varies along the reduced axes."""
+        return any(set(result.node.axes) & set(self.over) for result in self.op.results)
+
+
+def recognise(op: Op) -> Program:
+    """The program of an operator. Raises `Mistakes` for a structure that no family plans yet."""
+    op = name_reductions(op)
+    mistakes = [m for value in op.values if (m := _unsupported(op, value))]
+    if not mistakes and (found := contraction_of(op)):
+        return _contraction(*sharing_sums(*found))
+    overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
+    if not mistakes and len(overs) > 1:
+        mistakes.append(_two_reductions(op, tuple(overs)))
+    mistakes += _apart(op, {axis for over in overs for axis in over})
+    if mistakes:
+        raise Mistakes(*mistakes)
+    return Program(op, next(iter(overs), ()))
+
+
+def _contraction(op: Op, contraction: Contraction) -> Program:
+    mistakes = _apart(op, set(contraction.cols))
+    if mistakes:
+        raise Mistakes(*mistakes)
+    return Program(op, contraction.inner, contraction)
+
+
+def name_reductions(op: Op) -> Op:
+    """Give each reduction inside a larger expression a name, its line's and its own kind's."""
+    values: list[Value] = []
+    names = op.names
+    known: dict[Node, Ref] = {}
+
+    def hoist(node: Node, value: Value, top: bool) -> Node:
+        node = rebuild(node, tuple(hoist(child, value, False) for child in children(node)))
+        if not isinstance(node, Reduce):
+            return node
+        if node in known:
+            return known[node]
+        if top:
+            known[node] = Ref(value.name, node.axes, node.dtype)
+            return node
+        name = numbered(f"{value.name}_{node.kind}", names)
+        names.add(name)
+        values.append(Value(name, node, ""))
+        known[node] = Ref(name, node.axes, node.dtype)
+        return known[node]
+
+    for value in op.values:
+        values.append(replace(value, node=hoist(value.node, value, True)))
+    return replace(op, values=tuple(values))
+
+
+def _unsupported(op: Op, value: Value) -> Mistake | None:
+    for node in walk(value.node):
+        if isinstance(node, Scan):
+            what = {"cumsum": "sum", "cumprod": "product"}[node.kind]
+            found = f"takes a running {what} along {node.over} (a scan)"
+            return _mistake(op, value, "TG602", found)
+    return None
+
+
+def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
+    line = line_of(op, value)
+    message = f"{line} {found}, which no kernel family of this version plans"
+    hint = "elementwise, reduction and row-wise math can be built"
+    return Mistake(code, message, ("compute", line), hint=hint)
+
+
+def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
+    reduced = [(v.node.over, line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
+    (first, above), (second, line) = (
+        next((", ".join(over), name) for over, name in reduced if over == wanted) for wanted in overs[:2]
+    )
+    message = f"{line} reduces over {second}, but {above} over {first}"
+    if line == above:
+        message = f"{line} reduces over {first} and over {second}"
+    hint = "all reductions of a spec are over the same axes; write a spec for each"
+    return Mistake("TG603", message, ("compute", line), hint=hint)
+
+
+def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
+    """Results that a kernel over all axes of the results would write many times over, or never where one is empty."""
+    visited = dict.fromkeys(axis for result in op.results for axis in result.axes if axis not in reduced)
+    found = []
+    for result in op.results:
+        name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
+        if missing and result.when == SAVES:
+            line = line_of(op, _origin(op, op.value(name)))
+            message = (
+                f"the gradient reads what {line} computes without {', '.join(missing)}, which no kernel keeps for it"
+            )
+            hint = "compute that in a spec of its own, whose result is an input here"
+            found.append(Mistake("TG604", message, ("compute", line), hint=hint))
+        elif missing:
+            message = f"{name} lacks {', '.join(missing)}, which another output has and no reduction takes away"
+            found.append(Mistake("TG605", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
+        elif not visited and not reduced:
+            hint = "work on tensors with axes, and index the result"
+            found.append(Mistake("TG605", f"{name} is a single element", ("outputs", name), hint=hint))
+    return found
+
+
+def _origin(op: Op, value: Value) -> Value:
+    """The value that others are other names of."""
+    return _origin(op, op.value(value.node.name)) if isinstance(value.node, Ref) else value
+
+
+def line_of(op: Op, value: Value) -> str:
+    """The line of [compute] that a value came from; what was named on the way precedes its line."""
+    after = op.values[op.values.index(value) :]
+    return next((v.name for v in after if v.source), value.name)
+
+
+def references(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Ref)}
+
+
+def reads(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Load)}

@@ -1,0 +1,54 @@
+"""Which tiles of a matrix product are masked away as a whole: those off a triangle or a band."""
+
+from __future__ import annotations
+
+from ..lang.ir import Call, Constant, Index, Node, Op, Ref, Scalar
+from .contractions import Contraction
+
+_SIGNS = {"ge": 1, "gt": 1, "le": -1, "lt": -1}
+
+
+def kept_where(op: Op, contraction: Contraction) -> tuple[Call, dict[str, bool]] | None:
+    """The comparison outside of which no result needs the sums; None where there is none.
+
+    With it comes, for the row axis and the column axis, whether the last position of a tile makes
+    the comparison true most easily, or else the first.
+    """
+    found = {_condition(op, result.node) for result in op.results}
+    condition = found.pop()
+    if found or condition is None or len(contraction.rows) != 1 or len(contraction.cols) != 1:
+        return None
+    left, right = (_slopes(arg) for arg in condition.args)
+    if left is None or right is None:
+        return None
+    slope = {axis: left.get(axis, 0) - right.get(axis, 0) for axis in (*left, *right)}
+    axes = {contraction.rows[0], contraction.cols[0]}
+    if set(slope) != axes or not all(slope.values()):
+        return None
+    return condition, {axis: slope[axis] * _SIGNS[condition.function] > 0 for axis in slope}
+
+
+def _condition(op: Op, node: Node) -> Call | None:
+    """What a result is where it is not a number: `where(index(M) >= index(N), …, 0)`."""
+    while isinstance(node, Ref):
+        node = op.value(node.name).node
+    if not isinstance(node, Call) or node.function != "where" or not isinstance(node.args[2], Constant | Scalar):
+        return None
+    condition = node.args[0]
+    return condition if isinstance(condition, Call) and condition.function in _SIGNS else None
+
+
+def _slopes(node: Node) -> dict[str, int] | None:
+    """How much a sum of positions and numbers changes with each axis; None for any other math."""
+    match node:
+        case Constant() | Scalar():
+            return {}
+        case Index(axis=axis):
+            return {axis: 1}
+        case Call(function="add" | "sub" as function, args=(left, right)):
+            first, second = _slopes(left), _slopes(right)
+            if first is None or second is None:
+                return None
+            sign = 1 if function == "add" else -1
+            return {axis: first.get(axis, 0) + sign * second.get(axis, 0) for axis in (*first, *second)}
+    return None

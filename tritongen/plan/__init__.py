@@ -1,0 +1,1 @@
+"""Gradients -> the programs that compute them."""

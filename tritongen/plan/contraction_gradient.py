@@ -1,0 +1,358 @@
+"""The gradient of an operator with matrix products: a pass over what follows them, and products again.
+
+What follows the products is an operator of its own, in which they are inputs: its gradient is one pass
+that gives those by the products (dz, in the dtype that is multiplied) and by its other inputs. Each
+gradient by what is multiplied is a product of those: `da = sum(dc * b, N)`. Where the gradient by a
+product is that of a result, or a number times that, there is no pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..autodiff.algebra import factors
+from ..autodiff.gradient import Gradient, derive, grouping
+from ..diagnostics.report import Mistakes
+from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from ..lang.promotion import promote
+from ..lang.unparse import spelled
+from ..lowering.tile import needed
+from ..passes.contractions import Contraction, Product, is_product
+from ..passes.structure import SAVES, Program, name_reductions, recognise, references
+from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
+from .backward import Backward, Part, Planner, restricted, unknown, unplanned
+
+
+def plan_product_backward(program: Program, grad: Grad) -> Backward:
+    """Raises `Mistakes` for a gradient that no family plans."""
+    assert program.contraction is not None
+    return _Planner(program, program.contraction, grad).backward()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Some parts, the gradients that they give, and their results that others of them go on from."""
+
+    parts: tuple[Part, ...]
+    texts: dict[str, str]
+    uses: dict[str, tuple[str, ...]]
+
+
+class _Planner:
+    def __init__(self, program: Program, contraction: Contraction, grad: Grad) -> None:
+        self.op, self.grad = program.op, grad
+        self.products = {name: [p for p in contraction.products if p.sum == name] for name in contraction.sums}
+        self.reduced = {product.name for product in contraction.products}
+        self.taken = self.op.names
+        self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
+        self.active = [name for name, inputs in self.inside.items() if set(inputs) & set(grad.wrt)]
+        self.sums = {name: self.sum_of(name) for name in self.products}
+        self.converted: dict[str, tuple[str, Dtype]] = {}
+
+    def fresh(self, name: str) -> str:
+        name = numbered(name, self.taken)
+        self.taken.add(name)
+        return name
+
+    # The sums of products, as what follows them sees them
+
+    def inputs_of(self, products: list[Product]) -> list[str]:
+        """The inputs that are multiplied."""
+        sides = [side for product in products for side in product.sides]
+        names = [name for side in sides for name in references(side)]
+        nodes = [*sides, *(value.node for value in needed(self.op.values, names))]
+        return list(dict.fromkeys(n.name for node in nodes for n in walk(node) if isinstance(n, Load)))
+
+    def dtype_of(self, name: str) -> Dtype:
+        """The dtype that is multiplied."""
+        product = self.products[name][0]
+        dtype = promote(product.left.dtype, product.right.dtype)
+        return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))
+
+    def shared(self, dtype: Dtype) -> Dtype:
+        """The dtype with one input for all that share a type."""
+        variables = {tensor.name: tensor.type.variable for tensor in self.op.inputs}
+        first = {variable: name for name, variable in reversed(variables.items()) if variable}
+        return replace(dtype, of=tuple(dict.fromkeys(first.get(variables.get(leaf, ""), leaf) for leaf in dtype.of)))
+
+    def sum_of(self, product: str) -> Input:
+        """A sum of products as an input: under its own name, unless that is a result's."""
+        node = self.op.value(product).node
+        results = [result for result in self.op.results if set(result.axes) == set(node.axes)]
+        axes = results[0].axes if results else node.axes
+        is_result = any(result.output.name == product for result in self.op.results)
+        name = self.fresh(f"{product}_sum") if is_result else product
+        return Input(name, self.type_of(self.saved_dtype(product), axes))
+
+    def saved_dtype(self, product: str) -> Dtype:
+        """A softmax would tell what half precision rounds; rows that a tile holds are short."""
+        rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
+        return Dtype("float", (), "compute") if rows else self.dtype_of(product)
+
+    def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
+        if dtype.rule == "compute":
+            return TensorType(("float32", "float64"), plain_shape(axes))
+        shared = [t.type for t in self.op.inputs if dtype.of == (t.name,) and t.type.variable]
+        if shared:
+            return replace(shared[0], shape=plain_shape(axes))
+        return TensorType(FLOATS if dtype.kind == "float" else dtype.of, plain_shape(axes))
+
+    # The gradient
+
+    def backward(self) -> Backward:
+        after = self.after()
+        found = self.gradient_after(after)
+        outgoing = {name: self.outgoing(found, name) for name in self.active}
+        between = {
+            self.sums[name].name: self.dtype_of(name)
+            for name, node in outgoing.items()
+            if isinstance(node, Load) and node.name == self.own(found, name) and node.name not in self.converted
+        }
+        gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
+        first, texts = self.pass_after(found, gradient, between)
+        second = self.through_products(gradient, outgoing)
+        texts |= second.texts
+        uses: dict[str, tuple[str, ...]] = {}
+        for name, node in outgoing.items():
+            for load in (part.name for part in walk(node) if isinstance(part, Load) and part.axes):
+                uses[load] = (*uses.get(load, ()), *self.users(name))
+        return Backward(
+            gradient,
+            self.forward(gradient, first),
+            (*first, *second.parts),
+            {name: texts[name] for name in self.grad.wrt},
+            uses | second.uses,
+            self.converted,
+        )
+
+    def users(self, product: str) -> tuple[str, ...]:
+        return tuple(name for name in self.inside[product] if name in self.grad.wrt)
+
+    # The pass
+
+    def after(self) -> Op:
+        """The operator of what follows the products."""
+        values = tuple(
+            Value(value.name, self.load(value.name), "") if value.name in self.products else self.after_sums(value)
+            for value in self.op.values
+        )
+        found = tuple(needed(values, [result.output.name for result in self.op.results]))
+        results = tuple(replace(result, node=self.with_sums(result.node)) for result in self.op.results)
+        return replace(self.op, inputs=(*self.op.inputs, *self.sums.values()), values=found, results=results)
+
+    def load(self, product: str) -> Load:
+        node = self.op.value(product).node
+        return Load(self.sums[product].name, node.axes, node.dtype)
+
+    def after_sums(self, value: Value) -> Value:
+        node = self.with_sums(value.node)
+        return value if node == value.node else Value(value.name, node, value.source and spelled(node))
+
+    def with_sums(self, node: Node) -> Node:
+        """The node with products as inputs, but for those that are results."""
+        if isinstance(node, Ref) and node.name in self.products:
+            return self.load(node.name) if self.sums[node.name].name == node.name else node
+        return rebuild(node, tuple(map(self.with_sums, children(node))))
+
+    def gradient_after(self, after: Op) -> Gradient:
+        """The gradient of what follows the products, by them and by its other inputs."""
+        read = {n.name for value in after.values for n in walk(value.node) if isinstance(n, Load)}
+        beside = tuple(name for name in self.grad.wrt if name in read)
+        both = [name for name in beside if any(name in inputs for inputs in self.inside.values())]
+        if both:
+            what = "is that of a factor and of what follows the product, which no kernel adds up"
+            raise Mistakes(*(unplanned(self.grad.wrt, name, what) for name in both))
+        lines = {value.name for value in after.values}
+        by = tuple(self.sums[name].name for name in self.active)
+        return derive(after, Grad((*by, *beside), tuple(name for name in self.grad.save if name in lines)))
+
+    def own(self, found: Gradient, product: str) -> str:
+        """What the gradient by a product is called."""
+        return found.op.results[found.wrt.index(self.sums[product].name)].output.name
+
+    def outgoing(self, found: Gradient, product: str) -> Node:
+        """The gradient by a product: that of a result as it came, or else a tensor of ours."""
+        own = self.own(found, product)
+        node = found.op.value(own).node
+        sums = {self.own(found, name) for name in self.active}
+        while isinstance(node, Ref) and node.name in sums:
+            own, node = node.name, found.op.value(node.name).node
+        mine = Load(own, self.op.value(product).node.axes, Dtype("float", (own,)))
+        seed = self.seed_of(found, product, node)
+        if seed is None:
+            return mine
+        result = next(r for r in self.op.results if (r.output.name, seed.name) in found.seeds)
+        dtype = self.dtype_of(product)
+        if self.shared(result.dtype) == dtype:
+            return node
+        self.converted[own] = (seed.name, dtype)
+        return _replaced(node, seed, mine)
+
+    def seed_of(self, found: Gradient, product: str, node: Node) -> Load | None:
+        """The gradient of a result that a gradient is, or is a number times."""
+        seeds = {seed: result for result, seed in found.seeds}
+        wide = [(factor, power) for factor, power in factors(node).factors.items() if factor.axes]
+        if len(wide) != 1 or any(isinstance(part, Ref) for part in walk(node)):
+            return None
+        ((factor, power),) = wide
+        if not isinstance(factor, Load) or factor.name not in seeds or power != 1 or factor.at:
+            return None
+        return factor if set(factor.axes) == set(self.op.value(product).node.axes) else None
+
+    def alike(self, found: Gradient, between: dict[str, Dtype]) -> tuple[tuple[str, str], ...]:
+        """Inputs of the forward, each with a gradient by a product that has its dtype."""
+        products = {self.sums[name].name: name for name in self.active}
+        leaves = {self.own(found, products[name]): dtype.of for name, dtype in between.items()}
+        leaves |= {own: dtype.of for own, (_, dtype) in self.converted.items()}
+        return tuple((of[0], own) for own, of in leaves.items() if len(of) == 1)
+
+    def pass_after(
+        self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
+    ) -> tuple[tuple[Part, ...], dict[str, str]]:
+        """The parts that give the gradients by the products and beside them, and those as the host spells them."""
+        sums = {tensor.name for tensor in self.sums.values()}
+        wanted = [name not in sums or name in between for name in found.wrt]
+        wrt = tuple(name for name, one in zip(found.wrt, wanted, strict=True) if one)
+        results = tuple(result for result, one in zip(found.op.results, wanted, strict=True) if one)
+        own = replace(gradient, wrt=wrt, op=replace(found.op, results=results))
+        try:
+            return Planner(own, (), between).plan()
+        except Mistakes as refused:
+            told = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
+            factors_of = {self.sums[name].name: self.users(name)[0] for name in self.active}
+            whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in told.items()}
+            raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
+
+    # The products of the gradient
+
+    def through_products(self, gradient: Gradient, outgoing: dict[str, Node]) -> _Parts:
+        """The parts that give the gradients by what is multiplied."""
+        wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.inside.values()))
+        if not wrt:
+            return _Parts((), {}, {})
+        found = derive(self.multiplied(gradient, outgoing), Grad(wrt), outgoing).op
+        results = dict(zip(wrt, found.results, strict=True))
+        parts, refused = dict[str, Part](), dict[str, Mistakes]()
+        twins = {
+            name: node.name
+            for name, result in results.items()
+            if isinstance(node := found.value(result.output.name).node, Ref) and self.has_twin(name, node, results)
+        }
+        for name, result in results.items():
+            if name in twins:
+                continue
+            try:
+                parts[name] = self.part(gradient, restricted(found, (result,), f"_{result.output.name}"))
+            except Mistakes as mistakes:
+                refused[name] = mistakes
+        apart = self.apart(gradient, found, results, refused) if refused else _Parts((), {}, {})
+        parts = {name: part for name, part in parts.items() if name not in apart.texts}
+        texts = {name: results[name].output.name for name in parts}
+        return _Parts((*parts.values(), *apart.parts), texts | twins | apart.texts, apart.uses)
+
+    def has_twin(self, name: str, node: Ref, results: dict[str, Result]) -> bool:
+        """Whether a gradient is that by another input of the same dtype."""
+        types = {result.output.name: self.op.input(other).type for other, result in results.items()}
+        mine = self.op.input(name).type
+        return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
+
+    def part(self, gradient: Gradient, op: Op) -> Part:
+        program = recognise(op)
+        return Part(program, *unknown(gradient, op), by_gemm=self.is_gemm(program))
+
+    def is_gemm(self, program: Program) -> bool:
+        """Whether it is a matmul of two matrices of one dtype and nothing else."""
+        op, contraction = program.op, program.contraction
+        if contraction is None or not contraction.is_plain or len(op.values) > 1 or len(op.inputs) != 2:
+            return False
+        dtype = op.results[0].dtype
+        types = [tensor.type for tensor in op.inputs] + [self.op.input(name).type for name in dtype.of]
+        return bool(types[0].variable) and len({one.variable for one in types}) == 1
+
+    def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> _Parts:
+        """Gradients that are more than a kernel of a product computes: the product, and a pass over it."""
+        op = name_reductions(found)
+        behind = {
+            name: {value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node)}
+            for name, result in results.items()
+        }
+        sums = sorted(set().union(*(behind[name] for name in refused)))
+        wrt = tuple(name for name in results if behind[name] & set(sums))
+        try:
+            parts = [self.part(gradient, self.alone(op, name)) for name in sums]
+            given = {part.op.results[0].output.name: part.op.results[0] for part in parts}
+            passed = replace(gradient, wrt=wrt, op=self.beyond(op, given, tuple(results[name] for name in wrt)))
+            after, texts = Planner(passed, ()).plan()
+        except Mistakes:
+            wrong = ((name, mistakes.mistakes[0].message.partition(" ")[2]) for name, mistakes in refused.items())
+            raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in wrong)) from None
+        uses = {name: tuple(other for other in wrt if name in behind[other]) for name in sums}
+        return _Parts((*parts, *after), texts, uses)
+
+    def alone(self, op: Op, name: str) -> Op:
+        """The operator of a product alone, in the dtype that the forward multiplies."""
+        node = op.value(name).node
+        if not op.value(name).source:
+            named = (replace(v, source=spelled(node)) if v.name == name else v for v in op.values)
+            op = replace(op, values=tuple(named))
+        dtype = self.dtype_of(self.active[0])
+        axes = tuple(axis for axis in op.axes if axis in node.axes)
+        result = Result(Output(name, "auto", plain_shape(axes)), Ref(name, node.axes, node.dtype), axes, dtype)
+        return restricted(op, (result,), f"_{name}")
+
+    def beyond(self, op: Op, given: dict[str, Result], results: tuple[Result, ...]) -> Op:
+        """What follows some products, which are inputs."""
+
+        def read(node: Node) -> Node:
+            if isinstance(node, Ref) and node.name in given:
+                return Load(node.name, node.axes, node.dtype)
+            return rebuild(node, tuple(map(read, children(node))))
+
+        inputs = tuple(Input(name, self.type_of(result.dtype, result.axes)) for name, result in given.items())
+        values = tuple(replace(value, node=read(value.node)) for value in op.values if value.name not in given)
+        return replace(op, name=f"{op.name}_inputs", inputs=(*inputs, *op.inputs), values=values, results=results)
+
+    def multiplied(self, gradient: Gradient, outgoing: dict[str, Node]) -> Op:
+        """The products alone, with the gradients by them among the inputs."""
+        inputs = dict[str, Input]()
+        results = []
+        seeds = {seed: name for name, seed in gradient.seeds}
+        for name, node in outgoing.items():
+            sum_node = self.op.value(name).node
+            for load in (part for part in walk(node) if isinstance(part, Load) and part.axes):
+                own = self.type_of(self.dtype_of(name), self.sums[name].type.axes)
+                seed, _ = self.converted.get(load.name, (load.name, None))
+                if seed in seeds:
+                    result = next(r for r in self.op.results if r.output.name == seeds[seed])
+                    own = replace(own, shape=grouping(self.op, result))
+                inputs.setdefault(load.name, Input(load.name, own))
+            ref = Ref(name, sum_node.axes, sum_node.dtype)
+            results.append(Result(Output(name), ref, sum_node.axes, sum_node.dtype))
+        values = tuple(needed(self.op.values, outgoing))
+        return replace(self.op, inputs=(*inputs.values(), *self.op.inputs), values=values, results=tuple(results))
+
+    # The forward
+
+    def forward(self, gradient: Gradient, parts: tuple[Part, ...]) -> Program:
+        """The forward with what the pass reads of it among its results."""
+        op = self.op
+        read = {tensor.name for part in parts for tensor in part.op.inputs}
+        saved = {own: (name, Dtype("float", (), "compute")) for own, name in gradient.saved}
+        saved |= {tensor.name: (name, self.saved_dtype(name)) for name, tensor in self.sums.items()}
+        values, results = op.values, op.results
+        for own, (name, dtype) in saved.items():
+            if own not in read:
+                continue
+            node = op.value(name).node
+            if own != name:
+                values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
+            axes = next(t.type.axes for part in parts for t in part.op.inputs if t.name == own)
+            output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
+            results = (*results, Result(output, ref, axes, dtype, when=SAVES))
+        return recognise(replace(op, values=values, results=results))
+
+
+def _replaced(node: Node, part: Node, other: Node) -> Node:
+    if node == part:
+        return other
+    return rebuild(node, tuple(_replaced(child, part, other) for child in children(node)))

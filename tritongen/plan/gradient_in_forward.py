@@ -1,0 +1,211 @@
+"""A gradient that the forward writes: for a gradient of 1 of the result, by which the backward multiplies it.
+
+The forward is then an operator with one more result for each gradient, and nothing else is kept for
+the backward: neither the inputs nor numbers of rows. That fits losses, with one number for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..autodiff.gradient import Gradient, derive_ahead, grouping
+from ..diagnostics.report import Mistake, Mistakes, listed
+from ..emit.host import Host
+from ..families.scaled.kernels import ScaledProgram
+from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from ..lang.names import shown
+from ..lowering.space import row_space
+from ..passes.structure import Program, recognise
+from ..spec.types import FLOATS, Grad, Input, Output, TensorType
+from .backward import Backward, Part, apart, unplanned
+
+IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inputs
+
+
+def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) -> Backward:
+    """How a gradient that is written ahead comes about. Raises `Mistakes` where it cannot be."""
+    if mistakes := list(_refused(gradient, program, grad, register)):
+        raise Mistakes(*mistakes)
+    in_place = grad.write == IN_PLACE
+    ((result, seed),) = gradient.seeds
+    joint = derive_ahead(program.op, grad, result)
+    if in_place:
+        joint = _taken_before(joint, grad.wrt, program.over)
+    several = len(grad.wrt) > 1
+    count = len(program.op.results)
+    gradients = tuple(
+        replace(one, when=f"needs_{name}" if several else "", over=name if in_place else "")
+        for name, one in zip(grad.wrt, joint.results[count:], strict=True)
+    )
+    joint = replace(joint, name=f"{joint.name}_with_gradient", results=(*joint.results[:count], *gradients))
+    names = listed(one.output.name for one in gradients).replace(" or ", " and ")
+    says = f"The forward, with {names} where {seed} is 1."
+    try:
+        parts = [Part(recognise(joint), (), (), flags=(IN_PLACE,) if in_place else (), says=says)]
+    except Mistakes:
+        raise Mistakes(*(unplanned(grad.wrt, name, apart(joint, program.op)) for name in grad.wrt[:1])) from None
+    parts += [
+        Part(one, (), (), says=f"Multiplies {one.op.inputs[1].name} by {seed}, in place.")
+        for one in _scaled(program, gradient, gradients)
+    ]
+    spelled = {name: one.output.name for name, one in zip(grad.wrt, gradients, strict=True)}
+    return Backward(gradient, program, tuple(parts), spelled, write=grad.write)
+
+
+def _refused(gradient: Gradient, program: Program, grad: Grad, register: str) -> Iterator[Mistake]:
+    if register != "none":
+        message = "a registered operator returns what it keeps, so that every call would compute the gradient"
+        yield _mistake(grad, message, "leave [torch] register out")
+    if grad.save:
+        message = "nothing is kept beside a gradient that is written ahead"
+        yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
+    if unfit := _unfit(gradient, program):
+        message = f"{unfit}, and a gradient is written ahead of one result with one number for each row"
+        yield _mistake(grad, message, "leave it out: the backward writes gradients of any kind")
+    else:
+        yield from _unfit_inputs(program, grad)
+
+
+def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
+    return Mistake("TG608", message, ("grad", "write"), 0, len(grad.write), hint)
+
+
+def _unfit(gradient: Gradient, program: Program) -> str:
+    """Why the results are not what a gradient is written ahead of; "" where they are."""
+    if program.contraction:
+        return "this operator multiplies matrices"
+    if not program.over:
+        return "this operator reduces no rows"
+    seeds = dict(gradient.seeds)
+    smooth = [result for result in program.op.results if result.output.name in seeds]
+    if len(smooth) > 1:
+        names = listed(result.output.name for result in smooth).replace(" or ", " and ")
+        return f"{names} have gradients"
+    name, axes = smooth[0].output.name, smooth[0].axes
+    along = [axis for axis in axes if axis in program.over]
+    # A single program would walk along all of the inputs.
+    return f"{name} has the axis {', '.join(along)}" if along else "" if axes else f"{name} is one number for all"
+
+
+def _unfit_inputs(program: Program, grad: Grad) -> Iterator[Mistake]:
+    op, over = program.op, program.over
+    rows = row_space(op, over, tuple(value.node for value in op.values)).row_axes
+    for place, name in enumerate(grad.wrt):
+        tensor = op.input(name)
+        key = ("grad", "wrt", str(place))
+        lacks = [axis for axis in (*rows, *over) if axis not in tensor.type.axes]
+        if tensor.default is not None:
+            message = f"{name} is optional, and what is written ahead is there whenever it is asked for"
+            yield Mistake("TG608", message, key, 0, len(shown(name)), "leave it out, or let the backward write")
+        elif lacks:
+            message = f"{name} lacks {', '.join(lacks)}, along which its gradient sums up those of the result"
+            yield Mistake("TG608", message, key, 0, len(shown(name)), "leave it out, or let the backward write")
+        elif grad.write == IN_PLACE and (line := _crossing(op, name, over)):
+            message = f"{line} takes {name} from other columns, which may be overwritten by then"
+            yield Mistake("TG608", message, ("compute", line), hint='write = "forward" takes memory of its own')
+
+
+def _crossing(op: Op, name: str, over: tuple[str, ...]) -> str:
+    """The line that takes elements of an input by positions that vary along the columns; "" if none does."""
+    lines = [value.name for value in op.values]
+    for value in op.values:
+        for node in walk(value.node):
+            if isinstance(node, Load) and node.name == name and node.at and set(node.axes) & set(over):
+                after = op.values[lines.index(value.name) :]
+                return next((one.name for one in after if one.source), value.name)
+    return ""
+
+
+def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
+    """The operator with what is taken from a row by lines of its columns in lines of their own, which come first."""
+    values: list[Value] = []
+    taken = op.names
+    known: dict[Node, Ref] = {}
+
+    def hoist(node: Node, line: str) -> Node:
+        node = rebuild(node, tuple(hoist(child, line) for child in children(node)))
+        if not isinstance(node, Load) or node.name not in names or not node.at:
+            return node
+        if node not in known:
+            name = numbered(f"{line}_taken", taken)
+            taken.add(name)
+            values.append(Value(name, node, ""))
+            known[node] = Ref(name, node.axes, node.dtype)
+        return known[node]
+
+    for value in op.values:
+        along = isinstance(value.node, Reduce) or set(value.node.axes) & set(over)
+        values.append(replace(value, node=hoist(value.node, value.name)) if along else value)
+    return replace(op, values=tuple(values))
+
+
+def _scaled(program: Program, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[ScaledProgram]:
+    """What multiplies gradients by that of the result: one function for all of one shape."""
+    op = program.op
+    ((name, seed),) = gradient.seeds
+    result = next(one for one in op.results if one.output.name == name)
+    factor = Load(seed, result.axes, Dtype("float", (seed,)))
+    shapes: list[object] = []
+    for one in gradients:
+        own, tensor = one.output.name, op.input(one.over or one.dtype.of[0])
+        if tensor.type.shape in shapes:
+            continue
+        shapes.append(tensor.type.shape)
+        dtype = Dtype("float", (own,))
+        node = Call("mul", (factor, Load(own, one.axes, dtype)), one.axes, dtype)
+        yield ScaledProgram(
+            replace(
+                op,
+                name=f"{op.name}_backward" + (f"_{own}" if len(shapes) > 1 else ""),
+                inputs=(
+                    Input(seed, TensorType(FLOATS, grouping(op, result))),
+                    Input(own, TensorType(tensor.type.dtypes, tensor.type.shape)),
+                ),
+                params=(),
+                values=(Value(own, node, f"{own} * {seed}"),),
+                results=(Result(Output(own, own, tensor.type.shape), node, one.axes, dtype),),
+            ),
+            program.over,
+        )
+
+
+def scaling_of(backward: Backward, name: str) -> Part:
+    """The part that multiplies the gradient by an input."""
+    shape = backward.forward.op.input(name).type.shape
+    return next(
+        part
+        for part in backward.parts
+        if isinstance(part.program, ScaledProgram) and part.op.inputs[1].type.shape == shape
+    )
+
+
+@dataclass(frozen=True)
+class AheadHost(Host):
+    """Writes the function of the forward with its gradient, which checks what the operator does."""
+
+    checked: Op | None = None
+
+    @property
+    def plain(self) -> Host:
+        assert self.checked is not None
+        return Host(self.checked, self.space, self.compute, self.function, self.extra)
+
+    def checks(self) -> list[str]:
+        return self.plain.checks()
+
+    def shapes(self) -> list[str]:
+        return self.plain.shapes()
+
+    def empty_errors(self) -> list[tuple[str, str]]:
+        return self.plain.empty_errors()
+
+    def empty(self, result: Result) -> str:
+        text = super().empty(result)
+        if not result.over:
+            return text
+        assert self.checked is not None
+        others = [t.name for t in self.op.inputs if t.name != result.over and set(t.type.dtypes) & set(FLOATS)]
+        shown = f'"{self.checked.name}: {result.over}"'
+        text = f"autograd.take_over({', '.join([shown, result.over, *others])}) if {IN_PLACE} else {text}"
+        return f"({text})" if result.when else text

@@ -1,0 +1,1 @@
+"""Settings, the generated tree, build and check."""

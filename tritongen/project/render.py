@@ -1,0 +1,135 @@
+"""Specs -> the text of their files, on all cores. Nothing is written here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..diagnostics.locate import locate
+from ..diagnostics.report import Diagnostic, Mistakes
+from ..emit.format import check_black, format_python
+from ..resources import digest, read_text, templates_digest
+from ..spec.read import BadToml, read_spec, syntax_error
+from ..spec.types import Spec
+from .settings import Source, stamp_of
+from .tree import with_header
+
+Generate = Callable[[Spec, str], Mapping[str, str]]  # of a spec, and where the runtime is
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A spec's files as they should be, or what is wrong with the spec, or with us."""
+
+    source: Source
+    op: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    crash: str = ""
+
+
+class Bug(Exception):
+    """Ours, with the traceback that a report needs."""
+
+
+def generate_modules(spec: Spec, runtime: str) -> Mapping[str, str]:
+    from ..operator.compile import generate
+
+    return generate(spec, runtime)
+
+
+def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Rendered]:
+    """Renders every source, in no particular order."""
+    check_black()
+    lengths = {source.settings.line_length for source in sources}
+    digests = {length: templates_digest(length) for length in lengths}
+    jobs = [(source, digests[source.settings.line_length], generate) for source in sources]
+    workers = min(_cores(), len(jobs))
+    results = map(_work, jobs) if workers < 2 else _in_processes(jobs, workers)
+    for result in results:
+        if result.crash:
+            raise Bug(f"while working on {result.source.shown}:\n{result.crash}")
+        yield result
+
+
+def render(source: Source, templates: str, generate: Generate) -> Rendered:
+    try:
+        source = replace(source, stamp=stamp_of(os.stat(source.path)))
+        text = read_text(source.path)
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        return Rendered(source, diagnostics=(Diagnostic(source.shown, 0, 0, "TG100", message),))
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 text: {error.reason} at byte {error.start}"
+        return Rendered(source, diagnostics=(Diagnostic(source.shown, 0, 0, "TG102", message),))
+    try:
+        spec = read_spec(source.name, text)
+        modules = generate(spec, "." if source.settings.runtime == "folder" else "..")
+    except BadToml:
+        return Rendered(source, diagnostics=(syntax_error(source.shown, text, "TG101"),))
+    except Mistakes as mistakes:
+        return Rendered(source, diagnostics=locate(source.shown, text, mistakes.mistakes))
+    length, spec_digest = source.settings.line_length, digest(text)
+    files = {
+        name: with_header(source.name, spec_digest, templates, len(modules), format_python(module, length))
+        for name, module in sorted(modules.items())
+    }
+    return Rendered(source, spec.name, files)
+
+
+Job = tuple[Source, str, Generate]
+
+
+def _work(job: Job) -> Rendered:
+    try:
+        return render(*job)
+    except Exception:
+        return Rendered(job[0], crash=traceback.format_exc())
+
+
+def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Rendered]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    if jobs[0][2] is generate_modules:
+        from ..operator import compile  # noqa: F401
+
+    # A fork has black and the templates loaded; other systems cannot fork safely.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    try:
+        futures = [pool.submit(_work, job) for job in jobs]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker() -> None:
+    """Leaves Ctrl-C to the parent, and does not outlive it: it inherits the lock."""
+    import gc
+    import multiprocessing
+    import signal
+    import threading
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    # black's trees are garbage a file at a time; looking for it oftener takes a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(200_000)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,53 @@
+"""What the operators of a folder share: the runtime, the same in every project, and the package that exports them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from string import Template
+
+from ..emit.imports import RUNTIME_FOLDER
+from ..resources import digest, read_text, templates_dir
+from .tree import Change, compare, with_header
+
+SOURCE = "its runtime"  # what headers name in the place of a spec
+_SPEC = "0" * 16
+_MEND = "`tritongen build` writes it beside the operators"
+_LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
+_SOURCES = "runtime"  # the folder of templates/ that is emitted as it is
+
+
+RUNTIME_FOLDERS = (RUNTIME_FOLDER, os.path.join(RUNTIME_FOLDER, "testing"))
+
+
+@functools.cache
+def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:
+    """The files of the runtime, or of a folder in it, as they are written, by name."""
+    home = os.path.join(templates_dir(), _SOURCES, os.path.relpath(folder, RUNTIME_FOLDER))
+    names = sorted(name for name in os.listdir(home) if name.endswith(".py"))
+    texts = {name: read_text(os.path.join(home, name)) for name in names}
+    templates = digest(*texts, *texts.values())
+    return {name: with_header(SOURCE, _SPEC, templates, len(texts), text, _MEND) for name, text in texts.items()}
+
+
+def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
+    """How the runtime in a folder differs from what it should be; where none is needed, from nothing."""
+    for folder in RUNTIME_FOLDERS:
+        yield from compare(os.path.join(home, folder), runtime_files(folder) if is_needed else {}, SOURCE)
+
+
+def package_files(ops: Iterable[str]) -> Mapping[str, str]:
+    """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
+    template = read_text(os.path.join(templates_dir(), "package.py.template"))
+    names = sorted(ops)
+    text = Template(template).substitute(
+        imports="\n".join(map(_exported, names)), names="\n".join(f'    "{name}",' for name in names)
+    )
+    return {"__init__.py": with_header(SOURCE, _SPEC, digest(template), 1, text, _MEND)}
+
+
+def _exported(op: str) -> str:
+    """An import as black has it."""
+    line = f"    from .{op} import {op} as {op}"
+    return line if len(line) <= _LENGTH else f"    from .{op} import (\n        {op} as {op},\n    )"

@@ -1,0 +1,214 @@
+"""`tritongen.toml` or `[tool.tritongen]`, found upward from a spec; the specs that paths name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..diagnostics.report import Diagnostic, Mistake, Rejected
+
+FILE = "tritongen.toml"
+PYPROJECT = "pyproject.toml"
+_ENCODING = re.compile(r"coding[:=]")  # what Python takes for the encoding of a file, in its first lines
+Stamp = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    root: str  # the folder of the settings, or the current one; all paths are relative to it
+    specs: tuple[str, ...] = ("specs",)
+    out: str = "generated"
+    line_length: int = 88
+    runtime: str = "shared"  # or "folder": every operator has a copy of its own
+
+    @property
+    def out_dir(self) -> str:
+        return os.path.normpath(os.path.join(self.root, self.out))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A spec file: where it is, what headers call it, and what messages call it."""
+
+    path: str
+    name: str
+    shown: str
+    stamp: Stamp = field(compare=False)
+    settings: Settings
+
+
+@dataclass(slots=True)
+class Project:
+    """The specs that share settings, and so a folder of results.
+
+    `roots` are the folders that were asked for: a generated folder whose spec is gone from under
+    one of them has no owner any more.
+    """
+
+    settings: Settings
+    sources: list[Source] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
+
+    def covers(self, name: str) -> bool:
+        path = os.path.normpath(os.path.join(self.settings.root, name))
+        return any(path.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """What changes whenever a file's content does."""
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def shown_path(path: str) -> str:
+    """A path as messages give it: from here, where that is not a detour."""
+    relative = os.path.relpath(path)
+    return (path if relative.startswith("..") else relative).replace(os.sep, "/")
+
+
+def find_settings(folder: str) -> Settings:
+    """The settings that hold in a folder."""
+    return _Finder().settings(os.path.abspath(folder))
+
+
+def find_projects(paths: tuple[str, ...] = ()) -> list[Project]:
+    """The specs under `paths`, or those of the settings that hold here, grouped by settings."""
+    return _Finder().projects(paths)
+
+
+class _Finder:
+    def __init__(self) -> None:
+        self._known: dict[str, Settings | None] = {}
+        self._projects: dict[Settings, Project] = {}
+        self._seen: set[str] = set()
+        self._wrong: list[Diagnostic] = []
+
+    def settings(self, folder: str) -> Settings:
+        return self._upward(folder) or Settings(os.getcwd())
+
+    def projects(self, paths: tuple[str, ...]) -> list[Project]:
+        here = self.settings(os.getcwd())
+        if not paths:
+            self._project(here).roots.append(here.root)
+            paths = tuple(os.path.join(here.root, path) for path in here.specs)
+        for path in paths:
+            self._add(os.path.abspath(path))
+        if self._wrong:
+            raise Rejected(self._wrong)
+        for project in self._projects.values():
+            project.sources.sort(key=lambda source: source.name)
+        return sorted(self._projects.values(), key=lambda project: project.settings.root)
+
+    def _add(self, path: str) -> None:
+        if os.path.isdir(path):
+            self._project(self.settings(path)).roots.append(path)
+            for folder, entries in _specs_under(path):
+                self._add_files(folder, entries)
+        elif os.path.isfile(path):
+            name = os.path.basename(path)
+            self._add_files(os.path.dirname(path), [(name, stamp_of(os.stat(path)))])
+        else:
+            hint = "'tritongen init' starts a project, 'tritongen new NAME' a spec"
+            shown = shown_path(path)
+            self._wrong.append(Diagnostic(shown, 0, 0, "TG803", f"there is no {shown}", hint))
+
+    def _add_files(self, folder: str, entries: list[tuple[str, Stamp]]) -> None:
+        if not entries:
+            return
+        settings = self.settings(folder)
+        project = self._project(settings)
+        inside = os.path.relpath(folder, settings.root).replace(os.sep, "/")
+        prefix = "" if inside == "." else inside + "/"
+        shown = shown_path(folder)
+        shown = "" if shown == "." else shown.rstrip("/") + "/"
+        for name, stamp in entries:
+            path = os.path.join(folder, name)
+            if path in self._seen:
+                continue
+            self._seen.add(path)
+            if not (prefix + name).isprintable() or _ENCODING.search(prefix + name):
+                message = f"the path {prefix + name!r} cannot be written into a header"
+                self._wrong.append(Diagnostic(ascii(shown + name), 0, 0, "TG109", message))
+                continue
+            project.sources.append(Source(path, prefix + name, shown + name, stamp, settings))
+
+    def _project(self, settings: Settings) -> Project:
+        return self._projects.setdefault(settings, Project(settings))
+
+    def _upward(self, folder: str) -> Settings | None:
+        if folder not in self._known:
+            found = self._read(folder)
+            parent = os.path.dirname(folder)
+            if found is None and parent != folder:
+                found = self._upward(parent)
+            self._known[folder] = found
+        return self._known[folder]
+
+    def _read(self, folder: str) -> Settings | None:
+        path = os.path.join(folder, FILE)
+        if os.path.isfile(path):
+            return _parse(folder, path, ())
+        path = os.path.join(folder, PYPROJECT)
+        return _parse(folder, path, ("tool", "tritongen")) if os.path.isfile(path) else None
+
+
+def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
+    """The settings in a file, None where it does not speak of tritongen."""
+    import tomllib
+
+    from ..resources import read_text
+
+    shown = shown_path(path)
+    try:
+        text = read_text(path)
+        values = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise Rejected([Diagnostic(shown, 0, 0, "TG801", f"not valid TOML: {error}")]) from None
+    except tomllib.TOMLDecodeError:
+        from ..spec.read import syntax_error
+
+        raise Rejected([syntax_error(shown, text, "TG801")]) from None
+    for key in table:
+        inner = values.get(key)
+        if not isinstance(inner, dict):
+            return None
+        values = inner
+    mistakes = tuple(_mistakes(values, table))
+    if mistakes:
+        from ..diagnostics.locate import locate
+
+        raise Rejected(locate(shown, text, mistakes))
+    return Settings(
+        folder,
+        tuple(values.get("specs", ("specs",))),
+        values.get("out", "generated"),
+        values.get("line-length", 88),
+        values.get("runtime", "shared"),
+    )
+
+
+def _mistakes(values: dict[str, object], table: tuple[str, ...]) -> Iterator[Mistake]:
+    if not values:
+        return
+    from ..spec.nodes import examine
+    from ..spec.tables import SETTINGS
+
+    for one in examine(SETTINGS, values, table):
+        yield Mistake("TG802", one.message, one.key, one.start, one.length, one.hint)
+
+
+def _specs_under(folder: str) -> Iterator[tuple[str, list[tuple[str, Stamp]]]]:
+    """The TOML files of a folder and of those in it, hidden ones and settings left out."""
+    files, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif entry.name.endswith(".toml") and entry.name not in (FILE, PYPROJECT) and entry.is_file():
+                files.append((entry.name, stamp_of(entry.stat())))
+    yield folder, files
+    for inner in sorted(folders):
+        yield from _specs_under(inner)

@@ -1,0 +1,75 @@
+"""What the last build left, by size, time and inode: a build of unchanged specs reads no more.
+
+The stamps lie in `.tritongen/` beside the settings, which keeps itself out of git. Losing them
+costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+from ..resources import digest, program_digest, templates_digest
+from .settings import Project, Settings, Source, Stamp
+from .tree import listing, write
+
+FOLDER = ".tritongen"
+
+
+class Stamps:
+    """Of each spec: its own stamp, the op that it makes, and the stamps of that op's folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = os.path.join(settings.root, FOLDER)
+        self._path = os.path.join(self._folder, "stamps.json")
+        self._out = settings.out_dir
+        self.templates = templates_digest(settings.line_length)
+        self._made_by = digest(program_digest(), self.templates, settings.out, settings.runtime)
+        self._entries = self._load()
+        self._changed = False
+
+    def op_if_fresh(self, source: Source) -> str:
+        """The op of a spec of which nothing has changed since it was built, else ""."""
+        stamp, op, files = self._entries.get(source.name, (None, "", None))
+        fresh = stamp == source.stamp and files == listing(os.path.join(self._out, op))
+        return op if fresh else ""
+
+    def record(self, source: Source, op: str, files: dict[str, Stamp]) -> None:
+        """`source` and `files` must have been stamped before their content was found right."""
+        self._entries[source.name] = [source.stamp, op, files]
+        self._changed = True
+
+    def save(self, project: Project) -> None:
+        built = {source.name for source in project.sources}
+        gone = [name for name in self._entries if name not in built and project.covers(name)]
+        for name in gone:
+            del self._entries[name]
+        if not (self._changed or gone):
+            return
+        with contextlib.suppress(OSError):  # a read-only checkout builds all the same
+            write(self._path, json.dumps({"made_by": self._made_by, "specs": self._entries}))
+            ignore = os.path.join(self._folder, ".gitignore")
+            if not os.path.exists(ignore):
+                write(ignore, "*\n")
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            if not os.path.isfile(self._path):
+                return {}
+            with open(self._path, encoding="utf-8") as file:
+                stored = json.load(file)
+            entries = stored["specs"] if stored["made_by"] == self._made_by else {}
+            return {name: entry for name, entry in entries.items() if _is_entry(entry)}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether something that was read is what `record` writes: it may be anybody's."""
+    match entry:
+        case [list(), str(op), dict()]:
+            return op.isidentifier()
+        case _:
+            return False

@@ -1,0 +1,1 @@
+"""TOML -> Spec: what a file may hold, read and checked."""

@@ -1,0 +1,230 @@
+"""What TOML may hold: one description that `read` validates with and `schema` tells to editors."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..diagnostics.report import Mistake, did_you_mean, listed
+
+Key = tuple[str, ...]
+NAME_PATTERN = "^[A-Za-z][A-Za-z0-9_]*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    says: str
+    choices: tuple[str, ...] = ()
+    pattern: str = ""  # for editors; the reader parses, and tells more
+
+    noun = "a string"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    says: str
+
+    noun = "a boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    says: str
+
+    noun = "a number"
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    says: str
+    minimum: int
+    maximum: int
+    power_of_two: bool = False
+
+    noun = "an integer"
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """An array of distinct values, not empty."""
+
+    says: str
+    item: Text | Integer
+
+    @property
+    def noun(self) -> str:
+        return f"an array of {self.item.noun.split()[-1]}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    says: str
+    options: tuple[Text | Flag | Number | Integer | Many | Fields, ...]
+    otherwise: str = ""  # the hint for a value of another type
+
+    @property
+    def noun(self) -> str:
+        return listed(option.noun for option in self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A table whose keys are the user's names."""
+
+    says: str
+    value: Node
+    needed: bool = False
+
+    noun = "a table"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A table whose keys are ours."""
+
+    says: str
+    fields: Mapping[str, Node]
+    required: tuple[str, ...] = ()
+    is_root: bool = field(default=False)
+
+    noun = "a table"
+
+
+Node = Text | Flag | Number | Integer | Many | Either | Entries | Fields
+
+
+def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
+    """Every way in which `value` is not what `node` describes."""
+    if not _fits(node, value):
+        message = f"{_named(key)} must be {node.noun}, not {noun_of(value)}"
+        hint = node.otherwise if isinstance(node, Either) else ""
+        yield Mistake("TG105", message, key, 0, 1, hint)
+        return
+    match node, value:
+        case Either(options=options), _:
+            yield from examine(next(one for one in options if _fits(one, value)), value, key)
+        case Text(), str(word):
+            yield from _examine_text(node, word, key)
+        case Number(), int(number) if abs(number) >= 1 << 63:
+            yield Mistake("TG108", f"{_named(key)} does not fit in 64 bits", key, 0)
+        case Integer(), int(number):
+            yield from _examine_integer(node, number, key)
+        case Many(), list(items):
+            yield from _examine_items(node, items, key)
+        case Entries(), dict(table):
+            if node.needed and not table:
+                yield Mistake("TG107", f"{_named(key)} is empty", key)
+            for name, inner in table.items():
+                yield from examine(node.value, inner, (*key, name))
+        case Fields(), dict(table):
+            yield from _examine_fields(node, table, key)
+
+
+def noun_of(value: object) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a float"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "a table"
+        case _:
+            return "a date or time"
+
+
+def _fits(node: Node, value: object) -> bool:
+    """Whether `value` is of the TOML type that `node` describes."""
+    match node:
+        case Text():
+            return isinstance(value, str)
+        case Flag():
+            return isinstance(value, bool)
+        case Number():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case Integer():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case Many():
+            return isinstance(value, list)
+        case Either():
+            return any(_fits(option, value) for option in node.options)
+        case _:
+            return isinstance(value, dict)
+
+
+def _named(key: Key) -> str:
+    if len(key) == 1:
+        return f"[{key[0]}]"
+    return f"'{key[-2]}[{key[-1]}]'" if key[-1].isdigit() else f"'{key[-1]}'"
+
+
+def _examine_text(node: Text, word: str, key: Key) -> Iterator[Mistake]:
+    unseen = next((at for at, sign in enumerate(word) if _is_unseen(sign)), -1)
+    if unseen >= 0:
+        message = f"{_named(key)} has the invisible character {ascii(word[unseen])[1:-1]}"
+        yield Mistake("TG116", message, key, unseen, 1, "generated text must read as it is")
+    elif node.choices and word not in node.choices:
+        hint = did_you_mean(word, node.choices, f"write {listed(map(repr, node.choices))}")
+        message = f"{_named(key)} cannot be {word!r}"
+        yield Mistake("TG106", message, key, 0, max(1, len(word)), hint)
+    elif not word.strip():
+        yield Mistake("TG107", f"{_named(key)} is empty", key, 0, 1, f"write {node.says}")
+
+
+def _is_unseen(sign: str) -> bool:
+    """Whether a character shows nothing, or changes how others show: controls of direction among them."""
+    return unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp") and sign not in "\t\n\r"
+
+
+def _examine_integer(node: Integer, number: int, key: Key) -> Iterator[Mistake]:
+    if not node.minimum <= number <= node.maximum:
+        message = f"{_named(key)} is {number}, but must be from {node.minimum} to {node.maximum}"
+        yield Mistake("TG502", message, key, 0)
+    elif node.power_of_two and number & (number - 1):
+        below = 1 << (number.bit_length() - 1)
+        near = [size for size in (below, 2 * below) if size <= node.maximum]
+        message = f"{_named(key)} is {number}, which is not a power of two"
+        yield Mistake("TG501", message, key, 0, 1, f"write {listed(map(str, near))}")
+
+
+def _examine_items(node: Many, items: list[object], key: Key) -> Iterator[Mistake]:
+    if not items:
+        yield Mistake("TG107", f"{_named(key)} is empty", key, 0, 1, "leave it out, or fill it")
+    for position, item in enumerate(items):
+        at = (*key, str(position))
+        yield from examine(node.item, item, at)
+        if item in items[:position]:
+            yield Mistake("TG115", f"{item!r} is listed twice", at, 0)
+
+
+def _examine_fields(node: Fields, table: dict[str, object], key: Key) -> Iterator[Mistake]:
+    where = f" in {_named(key)}" if key else ""
+    what = "table" if node.is_root else "key"
+    for name, inner in table.items():
+        if name in node.fields:
+            yield from examine(node.fields[name], inner, (*key, name))
+            continue
+        otherwise = f"known are {', '.join(node.fields)}"
+        if home := _home_of(node, name):
+            otherwise = f"'{name}' belongs to [{home}]"
+        hint = did_you_mean(name, node.fields, otherwise)
+        yield Mistake("TG103", f"unknown {what} '{name}'{where}", (*key, name), hint=hint)
+    for name in node.required:
+        if name not in table:
+            missing = f"[{name}]" if node.is_root else f"'{name}'"
+            hint = f"it holds {node.fields[name].says}"
+            yield Mistake("TG104", f"{missing} is missing{where}", (*key, name), hint=hint)
+
+
+def _home_of(root: Fields, name: str) -> str:
+    """The table that a key at the top of a file was meant for."""
+    for table, node in root.fields.items():
+        if root.is_root and isinstance(node, Fields) and name in node.fields:
+            return table
+    return ""

@@ -1,0 +1,469 @@
+"""TOML text -> Spec. Tells every mistake of structure at once; the math is left to `typecheck`."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..diagnostics.report import Diagnostic, Mistake, Mistakes, did_you_mean
+from .grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
+from .nodes import NAME_PATTERN, examine
+from .tables import SPEC
+from .types import (
+    BATCH,
+    DTYPE_CLASSES,
+    AxisTerm,
+    Grad,
+    Input,
+    Output,
+    Param,
+    ParamValue,
+    Range,
+    Schedule,
+    Spec,
+    Statement,
+)
+
+# What the modules of an operator need at their top, where its function stands too, and what is beside them.
+MODULES = frozenset(
+    "torch triton tl math functools configs kernels op autograd dtypes gemm heuristics launch library tensors tma"
+    " Any Callable".split()
+)
+BUILTINS = frozenset(
+    "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
+    " len list map object open print property range reversed set setattr slice sorted str super"
+    " tuple type vars zip".split()
+)
+# What torch.ops has already, or keeps for its own operators.
+TORCH_NAMESPACES = frozenset(
+    "_c10d_functional _caffe2 _dir _dtensor _native _quantized _test aten at c10d debugprims export higher_order"
+    " image import_module inductor load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn prim prims"
+    " profiler py quantized rngprims sparse symm_mem torch torchaudio torchvision xnnpack".split()
+)
+BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
+
+Table = dict[str, Any]
+# What lies behind the parser's messages, by how they begin.
+_HINTS = {
+    "Invalid value": "a string stands in quotes",
+    "Illegal character '\\n'": "a string in single or double quotes ends on its line",
+    "Cannot overwrite a value": "this key is given twice",
+    "Cannot declare": "a table is written once",
+}
+_PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
+_SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+@dataclass(eq=False)
+class BadToml(Exception):
+    """Not TOML at all, and where."""
+
+    message: str
+    line: int
+    column: int
+    hint: str = ""
+
+
+def parse_toml(text: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _SYNTAX.fullmatch(str(error))
+        message, line, column = found.groups() if found else (str(error), "1", "1")
+        if line is None:
+            lines = text.rstrip("\n").split("\n")
+            line, column = len(lines), len(lines[-1]) + 1
+        hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
+        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
+            written = text.split("\n")[int(line) - 1]
+            column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
+        message = message[:1].lower() + message[1:]
+        raise BadToml(message, int(line), int(column), hint) from None
+    except RecursionError:
+        raise BadToml("nested too deep", 1, 1) from None
+
+
+def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
+    """What is wrong with text that is not TOML."""
+    try:
+        parse_toml(text)
+    except BadToml as error:
+        lines = text.split("\n")
+        line = lines[error.line - 1] if error.line <= len(lines) else ""
+        hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
+        return Diagnostic(shown, error.line, error.column, code, f"not valid TOML: {error.message}", hint, line)
+    raise AssertionError("this text is TOML")
+
+
+def read_spec(path: str, text: str) -> Spec:
+    """The spec in `text`; `path` is what generated files will call it.
+
+    Raises `BadToml`, or `Mistakes` with all that is wrong with the structure.
+    """
+    document = parse_toml(text)
+    reader = _Reader(document, list(examine(SPEC, document)))
+    spec = reader.spec(path)
+    if reader.found:
+        raise Mistakes(*reader.found)
+    return spec
+
+
+@dataclass
+class _Reader:
+    """Goes on after a mistake: what `examine` complained of is skipped or replaced by nothing."""
+
+    document: Table
+    found: list[Mistake]
+    taken: dict[str, str] = field(default_factory=dict)  # name -> what it is the name of
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)  # axis -> length, and by whom
+
+    def __post_init__(self) -> None:
+        self.wrong = {mistake.key[:2] for mistake in self.found}
+
+    def spec(self, path: str) -> Spec:
+        op = self._table("op")
+        name = op.get("name")
+        if isinstance(name, str) and name.strip():
+            self._check_identifier(name, ("op", "name"), start=0)
+        inputs = tuple(self._inputs())
+        params = tuple(self._params())
+        compute = tuple(self._compute())
+        self._check_axes(inputs)
+        if isinstance(name, str) and name in MODULES | BUILTINS:
+            message = f"'{name}' cannot be the name of an operator: its modules use it themselves"
+            self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
+        elif isinstance(name, str) and name in self.taken:
+            message = f"'{name}' is already the name of {self.taken[name]}"
+            self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
+        register = _text(self._table("torch").get("register")) or "none"
+        return Spec(
+            path=path,
+            name=_text(name),
+            summary=_text(op.get("summary")),
+            inputs=inputs,
+            params=params,
+            compute=compute,
+            outputs=tuple(self._outputs()),
+            grad=self._grad(),
+            reference=_text(self._table("reference").get("torch")),
+            register=register,
+            namespace=self._namespace(register),
+            schedule=self._schedule(),
+            precision=_text(op.get("precision")) or "ieee",
+            ranges=tuple(self._ranges(inputs)),
+            smallest=tuple(self._smallest(inputs)),
+        )
+
+    def _table(self, name: str) -> Table:
+        table = self.document.get(name)
+        return table if isinstance(table, dict) else {}
+
+    def _note(
+        self,
+        code: str,
+        message: str,
+        key: tuple[str, ...],
+        start: int | None = None,
+        length: int = 1,
+        hint: str = "",
+    ) -> None:
+        self.found.append(Mistake(code, message, key, start, length, hint))
+
+    # Names
+
+    def _check_identifier(self, name: str, key: tuple[str, ...], start: int | None = None) -> bool:
+        if not re.fullmatch(NAME_PATTERN, name):
+            hint = "a name is letters, digits and underscores, and begins with a letter"
+            self._note("TG110", f"'{name}' cannot be a name", key, start, len(name), hint)
+        elif keyword.iskeyword(name):
+            message = f"'{name}' cannot be a name: it is a keyword of Python"
+            self._note("TG111", message, key, start, len(name), f"try '{name}_'")
+        else:
+            return True
+        return False
+
+    def _name(self, name: str, what: str, table: str) -> None:
+        """Takes note of a name that expressions can use."""
+        key = (table, name)
+        if not self._check_identifier(name, key):
+            return
+        if name in READ_DTYPES:
+            self._note("TG113", f"'{name}' is already the name of a dtype", key, hint=f"try '{name}_'")
+        elif name in self.taken:
+            message = f"'{name}' is already the name of {self.taken[name]}"
+            self._note("TG113", message, key, hint="every name means one thing")
+        self.taken.setdefault(name, what)
+
+    def _names(self, table: str, key: str, known: Iterable[str], what: str) -> tuple[str, ...]:
+        """A list of names that must be known."""
+        listed = self._table(table).get(key)
+        names = listed if isinstance(listed, list) else []
+        known = tuple(known)
+        for position, name in enumerate(names):
+            if isinstance(name, str) and name.strip() and name not in known:
+                hint = did_you_mean(name, known, f"known are {', '.join(known)}" if known else "")
+                at = (table, key, str(position))
+                self._note("TG114", f"'{name}' is not {what}", at, 0, len(name), hint)
+        return tuple(name for name in names if isinstance(name, str))
+
+    # Tensors
+
+    def _inputs(self) -> Iterator[Input]:
+        variables = self._variables()
+        for name, text in self._table("inputs").items():
+            self._name(name, "an input", "inputs")
+            if not isinstance(text, str) or not text.strip():
+                continue
+            try:
+                kind, default = parse_input(text, ("inputs", name), variables)
+            except Mistakes as mistakes:
+                self.found += mistakes.mistakes
+            else:
+                yield Input(name, kind, default)
+
+    def _variables(self) -> dict[str, tuple[str, ...]]:
+        """The shared types; one that is itself wrong admits no dtype, and is told once."""
+        variables: dict[str, tuple[str, ...]] = {}
+        for name, text in self._table("types").items():
+            key = ("types", name)
+            if self._check_identifier(name, key) and name in (*DTYPE_CLASSES, *READ_DTYPES):
+                self._note("TG113", f"'{name}' is already the name of a dtype", key)
+            variables[name] = ()
+            if isinstance(text, str) and text.strip():
+                try:
+                    variables[name] = parse_dtypes(text, key)
+                except Mistakes as mistakes:
+                    self.found += mistakes.mistakes
+        return variables
+
+    def _check_axes(self, inputs: Iterable[Input]) -> None:
+        for one in inputs:
+            for term in one.type.shape:
+                self._check_term(one.name, term)
+
+    def _check_term(self, owner: str, term: AxisTerm) -> None:
+        for axis, size in zip(term.names, term.sizes, strict=True):
+            key = ("inputs", owner)
+            start = self._offset_of(axis, owner)
+            named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
+            if named:
+                message = f"axis {axis} has the name of {named}"
+                hint = "every name means one thing"
+                self._note("TG129", message, key, start, len(axis), hint)
+            if size is None or axis == BATCH:
+                continue
+            known, by = self.sizes.setdefault(axis, (size, owner))
+            if size != known:
+                message = f"axis {axis} has length {size} here and {known} in '{by}'"
+                self._note("TG127", message, key, start, len(axis))
+
+    def _offset_of(self, axis: str, owner: str) -> int:
+        text = self._table("inputs")[owner]
+        found = re.search(rf"\b{axis}\b", text[text.find("[") :]) if axis != BATCH else None
+        return text.find("[") + found.start() if found else 0
+
+    def _outputs(self) -> Iterator[Output]:
+        computed = tuple(self._table("compute"))
+        inputs = tuple(self._table("inputs"))
+        for name, text in self._table("outputs").items():
+            key = ("outputs", name)
+            if name not in computed:
+                hint = did_you_mean(name, computed, "an output is a name of [compute]")
+                self._note("TG114", f"'{name}' is not computed", key, hint=hint)
+            if not isinstance(text, str) or not text.strip():
+                continue
+            try:
+                yield Output(name, *parse_output(text, key, inputs))
+            except Mistakes as mistakes:
+                self.found += mistakes.mistakes
+
+    # Scalars
+
+    def _params(self) -> Iterator[Param]:
+        for name, value in self._table("params").items():
+            self._name(name, "a param", "params")
+            if ("params", name) in self.wrong:
+                continue
+            if isinstance(value, dict):
+                if (param := self._param(name, value)) is not None:
+                    yield param
+            elif isinstance(value, bool | int | float):
+                yield Param(name, _kind(value), value)
+
+    def _param(self, name: str, table: Table) -> Param | None:
+        key = ("params", name)
+        default, choices, kind = (table.get(field) for field in ("default", "choices", "type"))
+        if choices is not None:
+            return self._choice(name, table)
+        if isinstance(default, str):
+            hint = f"list what it may be: choices = [{default!r}, ...]".replace("'", '"')
+            message = f"the default of '{name}' is a word, but it has no choices"
+            self._note("TG133", message, (*key, "default"), 0, len(default), hint)
+            return None
+        if kind is None and default is None:
+            hint = 'write a default, or type = "float", "int" or "bool"'
+            self._note("TG130", f"'{name}' has neither a default nor a type", key, hint=hint)
+            return None
+        found = kind or _kind(default)
+        if found == "float" and default is not None and _kind(default) == "int":
+            default = float(default)
+        if default is not None and found != _kind(default):
+            message = f"the default of '{name}' is {_kind(default)}, but its type is {found}"
+            self._note("TG133", message, (*key, "default"), 0)
+            return None
+        self._check_range(name, table, found)
+        return Param(name, found, default, (), table.get("min"), table.get("max"))
+
+    def _choice(self, name: str, table: Table) -> Param | None:
+        key = ("params", name)
+        default, choices = table.get("default"), table["choices"]
+        for other in ("type", "min", "max"):
+            if other in table:
+                message = f"'{name}' has choices, so it cannot have '{other}'"
+                self._note("TG133", message, (*key, other))
+        if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+            return None
+        if default is not None and default not in choices:
+            length = len(default) if isinstance(default, str) else 1
+            hint = did_you_mean(str(default), choices, f"the choices are {', '.join(choices)}")
+            message = f"the default of '{name}' is not among its choices"
+            self._note("TG132", message, (*key, "default"), 0, length, hint)
+        return Param(name, "enum", default, tuple(choices))
+
+    def _check_range(self, name: str, table: Table, kind: str) -> None:
+        key = ("params", name)
+        low, high, default = (_number(table.get(field)) for field in ("min", "max", "default"))
+        for bound in ("min", "max"):
+            value = _number(table.get(bound))
+            if value is not None and kind == "bool":
+                message = f"'{name}' is a flag, so it cannot have '{bound}'"
+                self._note("TG133", message, (*key, bound))
+            elif value is not None and (value != value or (kind == "int" and value % 1)):
+                self._note("TG133", f"'{bound}' of '{name}' cannot be {value}", (*key, bound), 0)
+        if low is not None and high is not None and low > high:
+            message = f"'min' of '{name}' is {low}, more than 'max', which is {high}"
+            self._note("TG131", message, (*key, "min"), 0)
+        elif default is not None and low is not None and default < low:
+            message = f"the default of '{name}' is {default}, less than 'min', which is {low}"
+            self._note("TG131", message, (*key, "default"), 0)
+        elif default is not None and high is not None and default > high:
+            message = f"the default of '{name}' is {default}, more than 'max', which is {high}"
+            self._note("TG131", message, (*key, "default"), 0)
+
+    # The rest
+
+    def _compute(self) -> Iterator[Statement]:
+        for name, expression in self._table("compute").items():
+            self._name(name, "a line of [compute]", "compute")
+            if isinstance(expression, str):
+                yield Statement(name, expression)
+
+    def _grad(self) -> Grad | None:
+        if "grad" not in self.document:
+            return None
+        wrt = self._names("grad", "wrt", self._table("inputs"), "an input")
+        save = self._names("grad", "save", self._table("compute"), "a line of [compute]")
+        return Grad(wrt, save, _text(self._table("grad").get("write")) or "backward")
+
+    def _namespace(self, register: str) -> str:
+        """The namespace of a registration, where torch has nothing of its own."""
+        table = self._table("torch")
+        found = _text(table.get("namespace"))
+        key = ("torch", "namespace")
+        if "namespace" in table and key not in self.wrong and found.strip():
+            if register == "none" and ("torch", "register") not in self.wrong:
+                hint = 'add register = "custom_op" or "triton_op"'
+                self._note("TG140", "a namespace is for an operator that is registered", key, hint=hint)
+            elif not found.isidentifier() or not found.isascii() or keyword.iskeyword(found):
+                message = f"{found!r} is not a namespace: torch.ops takes the names that Python takes"
+                self._note("TG140", message, key, 0, len(found), "write letters, digits and underscores")
+            elif found in TORCH_NAMESPACES or found.startswith("__"):
+                message = f"the namespace '{found}' is torch's own"
+                self._note("TG140", message, key, 0, len(found), "write a name of your project's")
+        name = _text(self._table("op").get("name"))
+        if register != "none" and name in ("name", "NoneType"):
+            message = f"an operator called '{name}' cannot be registered: torch.ops has that name for itself"
+            self._note("TG140", message, ("op", "name"), 0, len(name), f"try '{name}_'")
+        for table_name in ("inputs", "params") if register != "none" else ():
+            if "NoneType" in self._table(table_name):
+                message = "'NoneType' cannot be an argument of a registered operator: torch's schemas have no such name"
+                self._note("TG140", message, (table_name, "NoneType"), hint="give it another name")
+        return found or "tritongen"
+
+    def _schedule(self) -> Schedule:
+        table = self._table("schedule")
+        lists = {name: _integers(table.get(name)) for name in ("block_m", "block_n", "num_warps", "num_stages")}
+        rows, columns = max(lists["block_m"], default=1), max(lists["block_n"], default=1)
+        if max(rows, columns) <= BLOCK_LIMIT < rows * columns:
+            message = (
+                f"a tile of {rows} x {columns} has {rows * columns} elements, more than Triton's limit of {BLOCK_LIMIT}"
+            )
+            self._note("TG503", message, ("schedule", "block_m"), 0)
+        return Schedule(**lists, autotune=table.get("autotune") is True)
+
+    def _ranges(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
+        axes = _named_axes(inputs)
+        for name, table in self._table("test").items():
+            key = ("test", name)
+            if isinstance(table, int):
+                continue
+            if name not in self._table("inputs"):
+                hint = did_you_mean(name, self._table("inputs"))
+                self._note("TG114", f"'{name}' is not an input", key, hint=hint)
+            if key in self.wrong:
+                continue
+            low, high = table["low"], table["high"]
+            for bound, value in (("low", low), ("high", high)):
+                if isinstance(value, str) and value.strip() and value not in axes:
+                    hint = did_you_mean(value, axes, "a bound is a number or the name of an axis")
+                    message = f"'{value}' is not an axis of an input"
+                    self._note("TG114", message, (*key, bound), 0, len(value), hint)
+            least, most = _number(low), _number(high)
+            if least is not None and most is not None and not least < most:
+                message = f"'low' of '{name}' is {least}, which is not less than 'high'"
+                self._note("TG141", message, (*key, "low"), 0)
+            yield name, Range(low, high)
+
+    def _smallest(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, int]]:
+        """The smallest lengths of axes that [test] has."""
+        fixed = {
+            n
+            for one in inputs
+            for term in one.type.shape
+            for n, size in zip(term.names, term.sizes, strict=True)
+            if size
+        }
+        axes = tuple(axis for axis in _named_axes(inputs) if axis not in fixed)
+        for name, length in self._table("test").items():
+            if not isinstance(length, int) or ("test", name) in self.wrong:
+                continue
+            if name in axes:
+                yield name, length
+            else:
+                hint = did_you_mean(name, axes, "write { low = ..., high = ... } for the values of an input")
+                self._note("TG114", f"'{name}' is not an axis whose length varies", ("test", name), hint=hint)
+
+
+def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _kind(value: ParamValue | None) -> str:
+    return type(value).__name__
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _integers(value: object) -> tuple[int, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(one for one in values if isinstance(one, int) and not isinstance(one, bool))

@@ -1,0 +1,138 @@
+"""The tables and keys of a spec, and of the settings. `read` and `schema` both follow this."""
+
+from __future__ import annotations
+
+from .nodes import Either, Entries, Fields, Flag, Integer, Many, Number, Text
+from .types import PRECISIONS, WRITES
+
+_MOST = 2**63 - 1
+
+
+def _sizes(says: str, most: int, power_of_two: bool = True) -> Either:
+    one = Integer(says, 1, most, power_of_two)
+    return Either(says, (one, Many(says, one)))
+
+
+_TENSOR = Text(
+    "a dtype and axes, such as \"float[..., N]\"; '= NUMBER' makes the input optional",
+    pattern=r"^[A-Za-z0-9_| ]+\[.*\]\s*(=.*)?$",
+)
+_PARAM = Either(
+    "a default value, or a table of default, type, choices, min and max",
+    (
+        Flag("a flag and its default"),
+        Number("a number and its default"),
+        Fields(
+            "a param at length; without a default the caller must say it",
+            {
+                "default": Either(
+                    "the value that it has where the caller says none",
+                    (Flag("a flag"), Number("a number"), Text("one of the choices")),
+                ),
+                "type": Text("its type, where no default tells it", ("float", "int", "bool")),
+                "choices": Many("the words that it may be", Text("a word")),
+                "min": Number("the least that it may be"),
+                "max": Number("the most that it may be"),
+            },
+        ),
+    ),
+    'one of a few words: { choices = ["none", "tanh"], default = "none" }',
+)
+_BOUND = Either("a number, or an axis for its length", (Number("a number"), Text("an axis")))
+
+SPEC = Fields(
+    "an operator's math over named axes",
+    {
+        "op": Fields(
+            "the operator's name and summary",
+            {
+                "name": Text("the name of the function and of its folder"),
+                "summary": Text("one line for the docstring"),
+                "precision": Text("how matrix products of float32 are multiplied", choices=PRECISIONS),
+            },
+            required=("name",),
+        ),
+        "types": Entries(
+            'dtypes that several inputs share, such as T = "float"',
+            Text('a dtype class or dtypes, such as "float16|bfloat16"'),
+        ),
+        "inputs": Entries("tensors and their types", _TENSOR, needed=True),
+        "params": Entries("scalars, which become keyword arguments", _PARAM),
+        "compute": Entries(
+            "the math, in order: one name and its expression a line",
+            Text("an expression over inputs, params and earlier lines"),
+            needed=True,
+        ),
+        "outputs": Entries(
+            "the results, each with its dtype",
+            Text(
+                "'auto' for torch's promotion, an input for its dtype, or a dtype;"
+                ' the order of axes may follow, as in "x[M, K]"'
+            ),
+            needed=True,
+        ),
+        "grad": Fields(
+            "the derived gradient",
+            {
+                "wrt": Many("the inputs to differentiate by", Text("an input")),
+                "save": Many(
+                    "what the forward keeps for the backward; the rest is recomputed",
+                    Text("a name of [compute]"),
+                ),
+                "write": Text("where it is written: by the backward, or ahead by the forward", WRITES),
+            },
+            required=("wrt",),
+        ),
+        "reference": Fields(
+            "an independent oracle for the emitted tests",
+            {"torch": Text("a torch expression over the inputs and params")},
+            required=("torch",),
+        ),
+        "schedule": Fields(
+            "tiles and warps; they never change what is computed",
+            {
+                "block_m": _sizes("rows of a tile", 1 << 20),
+                "block_n": _sizes("columns of a tile", 1 << 20),
+                "num_warps": _sizes("warps of a program", 32),
+                "num_stages": _sizes("stages of a software pipeline", 32, power_of_two=False),
+                "autotune": Flag("whether to search at run time, with @triton.autotune"),
+            },
+        ),
+        "torch": Fields(
+            "how torch knows the operator",
+            {
+                "register": Text(
+                    "the kind of registration with torch.library",
+                    ("none", "triton_op", "custom_op"),
+                ),
+                "namespace": Text(
+                    "what torch.ops has the registered operator under, 'tritongen' if left out",
+                    pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+                ),
+            },
+        ),
+        "test": Entries(
+            "where the values of inputs lie in the emitted tests, and how short axes are there",
+            Either(
+                "the range of an input's values, or the smallest length of an axis",
+                (
+                    Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high")),
+                    Integer("the smallest length of an axis", 1, 1 << 20),
+                ),
+                "x = { low = 0.5, high = 2 } for an input, N = 2 for an axis",
+            ),
+        ),
+    },
+    required=("op", "inputs", "compute", "outputs"),
+    is_root=True,
+)
+
+SETTINGS = Fields(
+    "the settings of tritongen",
+    {
+        "specs": Many("the folders and files of specs", Text("a path beside the settings")),
+        "out": Text("the folder that generated folders go into"),
+        "line-length": Integer("the longest line that black leaves", 40, 320),
+        "runtime": Text("where generated operators have what they share", ("shared", "folder")),
+    },
+)

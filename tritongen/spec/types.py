@@ -1,0 +1,182 @@
+"""What a spec file says, after its structure was checked and before its math is understood.
+
+These dataclasses are the one model of a spec: `tritongen.spec.read` fills them from TOML and
+`tritongen.spec.schema` describes them to editors. Nothing here knows where a thing stands in the
+file: a `Mistake` names the key and the offset, and `tritongen.diagnostics.report` finds the line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+# Only read: they are computed in float32, and give way to any other float.
+FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
+INTS = ("uint8", "int8", "int16", "int32", "int64")
+BOOLS = ("bool",)
+
+# A dtype class of the language and the dtypes it admits, in the order in which tests run them.
+DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
+    "float": FLOATS,
+    "int": INTS,
+    "bool": BOOLS,
+    "number": FLOATS + INTS,
+    "any": FLOATS + INTS + BOOLS,
+    "float8": FLOAT8S,
+}
+
+# How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+
+# Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
+WRITES = ("backward", "forward", "in_place")
+
+# The pseudo-axis of any number of leading axes.
+BATCH = "..."
+
+ParamValue = float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTerm:
+    """One dimension of a tensor: an axis `N`, one of fixed size `C=3`, or a group `(H=2 D)`.
+
+    A group is one dimension of the tensor whose length is the product of its axes, the last of
+    which steps fastest (einops' rule).
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """`float[..., N]`: which dtypes a tensor may have, and its axes.
+
+    `variable` is the name of a shared type (`T`) that all tensors of that type must agree in.
+    """
+
+    dtypes: tuple[str, ...]
+    shape: tuple[AxisTerm, ...]
+    variable: str = ""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(name for term in self.shape for name in term.names)
+
+
+def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
+    """One dimension for each axis."""
+    return tuple(AxisTerm((axis,), (None,)) for axis in axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor argument. With a `default` it is optional: None stands for that number everywhere."""
+
+    name: str
+    type: TensorType
+    default: float | int | bool | None = None
+
+
+def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
+    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one.
+
+    Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
+    """
+    terms = [term for tensor in inputs for term in tensor.type.shape]
+    known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
+    left = [tensor for tensor in inputs if tensor.default is None]
+    order: list[Input] = []
+    while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
+        order.append(told[0])
+        left.remove(told[0])
+        known |= set(told[0].type.axes)
+    return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
+
+
+def untold(inputs: tuple[Input, ...]) -> set[str]:
+    """The axes of groups that no shape of a required input tells apart."""
+    known = {axis for tensor in told_in_order(inputs) if tensor.default is None for axis in tensor.type.axes}
+    groups = [term for tensor in inputs for term in tensor.type.shape if len(term.names) > 1]
+    left = [{n for n, size in zip(term.names, term.sizes, strict=True) if size is None} - known for term in groups]
+    return set().union(*(names for names in left if len(names) > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A keyword argument that is a number, a flag or one of a few words."""
+
+    name: str
+    kind: str  # "float", "int", "bool" or "enum"
+    default: ParamValue | None = None  # None: the caller must say
+    choices: tuple[str, ...] = ()
+    minimum: float | int | None = None
+    maximum: float | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One line of `[compute]`: `name = "expression"`."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result. `dtype` is "auto" (torch's promotion), the name of an input, or a dtype.
+
+    `shape` is None where the order of the axes follows the inputs.
+    """
+
+    name: str
+    dtype: str = "auto"
+    shape: tuple[AxisTerm, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grad:
+    wrt: tuple[str, ...] = ()
+    save: tuple[str, ...] = ()
+    write: str = "backward"  # one of WRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Tiles and warps. Empty tuples leave the choice to the family's measured defaults."""
+
+    block_m: tuple[int, ...] = ()
+    block_n: tuple[int, ...] = ()
+    num_warps: tuple[int, ...] = ()
+    num_stages: tuple[int, ...] = ()
+    autotune: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where the emitted tests draw an input from; a bound may be an axis, meaning its length."""
+
+    low: float | int | str
+    high: float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole spec. `path` is as the user named it, with forward slashes."""
+
+    path: str
+    name: str
+    inputs: tuple[Input, ...]
+    compute: tuple[Statement, ...]
+    outputs: tuple[Output, ...]
+    summary: str = ""
+    params: tuple[Param, ...] = ()
+    grad: Grad | None = None
+    reference: str = ""  # a torch expression, or "" where the math itself is the oracle
+    register: str = "none"  # how torch.library knows it: "none", "triton_op" or "custom_op"
+    namespace: str = "tritongen"  # torch.ops.<namespace>.<name>
+    schedule: Schedule = Schedule()
+    precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
+    ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
+    smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there

@@ -1,0 +1,1 @@
+"""Emitted tests and benchmarks."""

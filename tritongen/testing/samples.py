@@ -1,0 +1,345 @@
+"""What emitted tests and benchmarks feed an operator: shapes, dtypes, ranges and params."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..lang.integers import Integers
+from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, walk
+from ..lang.syntax import Text
+from ..passes.structure import Program
+from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
+
+# Functions and operators that integers have no value of everywhere.
+_PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
+_PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
+# Reductions that have no value over no elements.
+_VALUELESS = frozenset("max min amax amin argmax argmin".split())
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Shapes to test with: the lengths of all axes that are not of a fixed size, in one tuple."""
+
+    spec: Spec
+    program: Program
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        sizes = dict(self.program.op.sizes)
+        return tuple(axis for axis in self.program.op.axes if axis not in sizes)
+
+    @property
+    def batch(self) -> bool:
+        return BATCH in self.axes
+
+    @property
+    def named(self) -> int:
+        return len(self.axes) - self.batch
+
+    @property
+    def long(self) -> str:
+        """The axis along which a kernel works: the last that is reduced, else the last."""
+        reduced = [axis for axis in self.axes if axis in self.program.over]
+        return (reduced or ["", *self.axes])[-1]
+
+    def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
+        """Leading axes, where there may be any, the axis to work along, and one or more besides."""
+        lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), others)
+        lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
+        if self.long in lengths:
+            lengths[self.long] = long
+        elif self.batch:
+            batch = (*batch, long)
+        lengths = {axis: self.beside_fixed(axis, length) for axis, length in lengths.items()}
+        return (*(batch if self.batch else ()), *self.fitting(lengths).values())
+
+    def beside_fixed(self, axis: str, length: int) -> int:
+        """How long an axis is where axes of fixed sizes make a side of a matrix product with it: two, if any."""
+        contraction = self.program.contraction
+        sides = [contraction.rows, contraction.cols, contraction.inner] if contraction else []
+        sizes = dict(self.program.op.sizes)
+        fixed = math.prod(sizes.get(beside, 1) for side in sides if axis in side for beside in side)
+        return max(min(2, length), -(-length // fixed))
+
+    def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
+        """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them."""
+        smallest = dict(self.spec.smallest)
+        lengths = {axis: max(length, smallest.get(axis, 0)) for axis, length in lengths.items()}
+        for axis, position in self._positions:
+            op = replace(self.program.op, sizes=tuple((dict(self.program.op.sizes) | lengths).items()))
+            reaches = Integers(op).bounds(position)
+            if axis in lengths and reaches:
+                lengths[axis] = max(lengths[axis], reaches[1] + 1)
+        return lengths
+
+    @cached_property
+    def _positions(self) -> list[tuple[str, Node]]:
+        """What `take` reads at, along which axis, where that is computed of positions alone."""
+        nodes = [node for value in self.program.op.values for node in walk(value.node)]
+        taken = [at for node in nodes if isinstance(node, Load) for at in node.at]
+        return [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
+
+    @property
+    def ragged(self) -> tuple[int, ...]:
+        return self.of((3,), 5, 37)
+
+    @property
+    def ragged_batch(self) -> tuple[int, ...]:
+        return self.ragged[: len(self.ragged) - self.named]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How long each named axis is in the ragged shape."""
+        named = (axis for axis in self.axes if axis != BATCH)
+        ragged = self.ragged[len(self.ragged_batch) :]
+        return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
+
+    def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
+        """A matrix product of such sides, a few in a batch; several axes make a side about so long."""
+        contraction = self.program.contraction
+        assert contraction is not None
+        lengths = dict.fromkeys(contraction.batch, 3)
+        for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
+            free = [axis for axis in side if axis in self.axes]
+            lengths |= dict.fromkeys(free[1:], 2)
+            lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
+        return tuple(self.fitting(lengths)[axis] for axis in self.axes)
+
+    def small(self) -> list[tuple[int, ...]]:
+        cases = [
+            self.ragged,
+            self.of((2, 3), 4, 64),
+            self.of((1,), 1, 1),
+            self.of((4,), 6, 1),
+            self.of((1,), 1, 17),
+            self.of((), 7, 130),
+        ]
+        if self.batch:
+            cases.append(self.of((2, 1, 3, 2), 2, 5))
+        if not self.named:
+            cases += [(), (1030,)]
+        return list(dict.fromkeys(cases))
+
+    def large(self) -> list[tuple[int, ...]]:
+        """For a GPU: every kernel of the module by its own rule, full tiles and ragged ones."""
+        if self.program.contraction:
+            return [self.sides(*sides) for sides in ((512, 768, 640), (300, 515, 1029), (1, 1000, 4096), (300, 3, 70))]
+        if len(self.axes) == 1 and not self.program.over:
+            return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
+        shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
+        return [*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes
+
+    def empty(self) -> list[tuple[int, ...]]:
+        """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""
+        valueless = set(self.valueless())
+        fits = {axis for axis in self.axes if self.spec.reference or not self._is_valueless(axis)}
+        return [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
+
+    def valueless(self) -> list[tuple[int, ...]]:
+        """Shapes that an operator refuses; it does not where the results are as empty."""
+        results = self.program.op.results
+        refused = {axis for axis in self.axes if any(axis not in result.axes for result in results)}
+        return [shape for axis, shape in self._empty() if axis in refused and self._is_valueless(axis)]
+
+    def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Axes, and shapes in which they have no length; one that bounds values or splits a group must have some."""
+        inputs = self.program.op.inputs
+        ranges = (range_of(tensor, self.spec) for tensor in inputs)
+        needed = {bound for found in ranges if found for bound in (found.low, found.high)}
+        terms = (set(term.names) & set(self.axes) for tensor in inputs for term in tensor.type.shape)
+        needed |= {axis for names in terms if len(names) > 1 for axis in names}
+        needed |= {axis for axis, _ in self._positions} | {axis for axis, _ in self.spec.smallest}
+        for position, axis in enumerate(self.axes):
+            if axis not in needed:
+                shape = list(self.ragged)
+                shape[0 if axis == BATCH else position - len(self.axes)] = 0
+                yield axis, tuple(shape)
+        if self.batch:
+            yield BATCH, (0, *self.deep()[1:])
+
+    def _is_valueless(self, axis: str) -> bool:
+        """Whether something would have no value if this axis were empty; a sum of no products is 0."""
+        if self.program.contraction:
+            return False
+        trees = (parse(statement.expression) for statement in self.spec.compute)
+        calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+        return axis in self.program.over and any(map(_has_no_identity, calls))
+
+    def deep(self) -> tuple[int, ...]:
+        """Five dimensions and more, where there may be any number."""
+        return self.of((2, 3, 4, 2), 2, 5) if self.batch else self.ragged
+
+    def wide(self) -> tuple[int, ...]:
+        """Enough for several steps of a loop and several programs, with a tail.
+
+        Rows are few, for the interpreter is slow, and short where only axes of fixed size are reduced.
+        """
+        fixed = self.program.over and self.long not in self.program.over
+        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 100, others=2)
+
+    def tiled(self) -> list[tuple[int, ...]]:
+        """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
+        return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
+
+    def shared(self) -> tuple[int, ...]:
+        """Eleven small tiles of a matrix product, of which programs share several in either of two ways."""
+        return self.sides(165, 21, 101)
+
+    def tiny(self) -> tuple[int, ...]:
+        """For finite differences."""
+        return self.of((2,), 2, 3)
+
+    def special(self) -> tuple[int, ...]:
+        return self.of((24,), 3, 21)
+
+
+def _has_no_identity(call: ast.Call) -> bool:
+    """Whether a call is of a reduction that has no value over no elements."""
+    p = next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "p"), "")
+    name = ast.unparse(call.func)
+    return name in _VALUELESS or (name == "norm" and p in ("inf", "-inf"))
+
+
+def parse(expression: str) -> ast.expr:
+    return Text(expression).parse()
+
+
+# Values
+
+
+def range_of(tensor: Input, spec: Spec) -> Range | None:
+    """Where the values of an input must lie: as [test] says, else as far as the math tells."""
+    said = dict(spec.ranges).get(tensor.name)
+    return said or _range_by_math(tensor, spec)
+
+
+def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
+    ints = bool(set(tensor.type.dtypes) & set(INTS))
+    for statement in spec.compute:
+        for node in ast.walk(parse(statement.expression)):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "take" and tensor.name in _names(node.args[1]):  # type: ignore[attr-defined]
+                return Range(0, ast.unparse(node.args[2]))  # type: ignore[attr-defined]
+            divides = isinstance(node, ast.BinOp) and isinstance(node.op, _PARTIAL_OPERATORS)
+            if ints and (divides or called in _PARTIAL):
+                return Range(1, 5)
+    return None
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+# Dtypes
+
+
+def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
+    """The dtypes that a caller chooses, by shared type or input: what each may be."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for tensor in op.inputs:
+        if len(tensor.type.dtypes) > 1:
+            columns.setdefault(tensor.type.variable or tensor.name, tensor.type.dtypes)
+    return columns
+
+
+def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Each dtype on all inputs that have it, then mixtures of two of them."""
+    sets = list(columns.values())
+    every = dict.fromkeys(dtype for dtypes in sets for dtype in dtypes)
+    same = [
+        tuple(dtype if dtype in dtypes else dtypes[n % len(dtypes)] for dtypes in sets) for n, dtype in enumerate(every)
+    ]
+    mixed = [
+        tuple(dtypes[(n + shift % 2) % len(dtypes)] for shift, dtypes in enumerate(sets))
+        for n in range(max(map(len, sets), default=0))
+    ]
+    return list(dict.fromkeys(same + mixed))
+
+
+# Params
+
+
+def required_values(op: Op) -> dict[str, ParamValue]:
+    """A value for each param that has none: whole numbers, each larger than the one before."""
+    needed = [param for param in op.params if param.default is None]
+    return {param.name: _value(param, n + 1) for n, param in enumerate(needed)}
+
+
+def _value(param: Param, position: int) -> ParamValue:
+    if param.kind == "enum":
+        return param.choices[0]
+    return False if param.kind == "bool" else next(_admitted(param, (position, 0)))
+
+
+def other_values(op: Op) -> list[dict[str, ParamValue]]:
+    """Keyword arguments to try: every word and flag, and for numbers others than the default."""
+    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
+    return [{param.name: value} for param, value in found if value != param.default]
+
+
+def _candidates(param: Param, op: Op) -> list[ParamValue]:
+    if param.kind == "enum":
+        return list(param.choices)
+    if param.kind == "bool":
+        return [False, True]
+    calls = [node for value in op.values for node in walk(value.node) if isinstance(node, Call)]
+    partial = any(
+        part.name == param.name
+        for call in calls
+        if call.function in _PARTIAL
+        for part in walk(call)
+        if isinstance(part, Scalar)
+    )
+    wanted = (0.25,) if param.kind == "float" else (1, 2 if partial else -1)
+    return list(_admitted(param, wanted))[: len(wanted)]
+
+
+def _admitted(param: Param, wanted: tuple[float, ...]) -> Iterator[ParamValue]:
+    """Those of some values that a param admits, then what its bounds offer."""
+    low, high = param.minimum, param.maximum
+    if low is not None and high is not None:
+        wanted = (*wanted, (low + high) / 2)
+    for value in (*wanted, *(bound for bound in (low, high) if bound is not None)):
+        if (low is None or value >= low) and (high is None or value <= high):
+            yield float(value) if param.kind == "float" else int(value)
+
+
+def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
+    for param in op.params:
+        if param.kind == "enum":
+            words = ("no such choice" + "!" * count for count in itertools.count())
+            yield param.name, next(word for word in words if word not in param.choices)
+        elif param.minimum is not None:
+            yield param.name, param.minimum - 1
+        elif param.maximum is not None:
+            yield param.name, param.maximum + 1
+
+
+# Shapes that an operator refuses
+
+
+def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Inputs and a shape of theirs that does not fit the ragged one of the others."""
+    seen: set[str] = set()
+    for tensor in told_in_order(op.inputs):
+        terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
+        named = [math.prod(shapes.lengths[name] for name in term.names) for term in terms]
+        batched = BATCH in tensor.type.axes
+        batch = shapes.ragged_batch if batched else ()
+        if not batched:
+            yield tensor.name, (2, *named)
+        elif terms:
+            yield tensor.name, tuple(named[1:])
+        if batched and BATCH in seen:
+            yield tensor.name, (*(size + 1 for size in batch), *named)
+        for position, term in enumerate(terms):
+            if set(term.names) & seen or any(term.sizes):
+                wrong = [size + (n == position) for n, size in enumerate(named)]
+                yield tensor.name, (*batch, *wrong)
+        seen |= set(tensor.type.axes)

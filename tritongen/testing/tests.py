@@ -1,0 +1,305 @@
+"""Spec -> what the template of an operator's pytest file sees: which test classes it inherits, and what it declares."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..emit.host_checks import CLASS_NAMES
+from ..emit.module import Module
+from ..emit.registration import LOWER, autocast_rule
+from ..families.contraction.operands import operands_of
+from ..lang.ir import Op, Result
+from ..lang.literals import code_of, literal
+from ..lang.names import shown
+from ..lang.promotion import is_float8
+from ..passes.structure import Program
+from ..resources import templates_dir
+from ..spec.types import BATCH, FLOAT8S, FLOATS, AxisTerm, Input, Spec
+from .gradient_tests import GradientTests
+from .oracle import signature, torch_lines
+from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
+
+TEMPLATES = ("test.py.jinja", "test_class.jinja", "bench.py.jinja", "bench_products.py.jinja")
+_NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
+SPLITS = "(2, 3, 8)"  # how many programs share a row
+STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
+
+
+@cache
+def template_names() -> frozenset[str]:
+    """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
+    texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
+    found = (name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
+    return frozenset(found) | {"dtypes", "kernels", "testing"}
+
+
+def tests_view(spec: Spec, program: Program, kernel: Module, searches: bool, gradient: GradientTests) -> dict[str, Any]:
+    """What is emitted of an operator's tests. Of `declared` and `shapes`, the names are those of the harness."""
+    op = program.op
+    shapes = Shapes(spec, program)
+    registered = spec.register != "none"
+    family = "Matmul" if program.contraction else "Rowwise" if program.over else "Elementwise"
+    bases = [f"{family}Tests", *gradient.bases, *(["RegisteredTests"] if registered else [])]
+    declared = {
+        "searched": "kernels" if searches else "",
+        **inputs_view(spec, op, shapes),
+        "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
+        **params_view(op),
+        "own_range": "True" if in_own_dtype(spec) else "",
+        "splits": SPLITS if kernel.view.get("partial") else "",
+        "tolerances": tolerances(program),
+        **(products_view(program, kernel) if program.contraction else {}),
+        **gradient.declared,
+        **(registered_view(spec, program) if registered else {}),
+    }
+    return {
+        **oracle_view(spec, op),
+        "test_class": f"Test{''.join(part[:1].upper() + part[1:] for part in shown(op.name).split('_'))}",
+        "bases": [f"testing.{name}" for name in bases],
+        "axes": shapes.axes,
+        "declared": {name: text for name, text in declared.items() if text},
+        "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
+        "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
+        "results": [result.output.name for result in op.results],
+        "result_dtypes": tuple_text([result_dtype(op, result) for result in op.results]),
+    }
+
+
+def sibling_imports(op: Op, runtime: str) -> Mapping[str, str]:
+    """What provides the names of a test file besides the standard library and packages."""
+    name = local_name(op)
+    operator = f"from . import {op.name}" + ("" if name == op.name else f" as {name}")
+    own = {each: f"from {runtime} import {each}" for each in ("dtypes", "testing")}
+    return own | {each: f"from . import {each}" for each in ("configs", "kernels")} | {name: operator}
+
+
+# Declarations
+
+
+def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
+    return {
+        "inputs": tuple_text([declared_input(tensor, spec) for tensor in op.inputs]),
+        "axes": tuple_of(shapes.axes),
+        "sizes: ClassVar": text_of(dict(op.sizes)),
+    }
+
+
+def declared_input(tensor: Input, spec: Spec) -> str:
+    """The call that declares an input."""
+    axes = tuple_of(" * ".join(term.names) for term in tensor.type.shape)
+    found = range_of(tensor, spec)
+    options = {
+        "group": tensor.type.variable or None,
+        "low": found.low if found else None,
+        "high": found.high if found else None,
+        "default": tensor.default,
+    }
+    said = [f"{name}={literal(value)}" for name, value in options.items() if value is not None]
+    return f"testing.Input({', '.join([repr(tensor.name), axes or '()', dtypes_text(tensor.type.dtypes), *said])})"
+
+
+def dtypes_text(dtypes: tuple[str, ...]) -> str:
+    return CLASS_NAMES.get(dtypes) or tuple_text([f"torch.{dtype}" for dtype in dtypes])
+
+
+def params_view(op: Op) -> dict[str, str]:
+    return {
+        "params: ClassVar": text_of(required_values(op)),
+        "other_params": text_of(tuple(other_values(op))),
+        "strange_params": text_of(tuple({param.name: "1"} for param in op.params if param.kind != "enum")),
+        "bad_params": text_of(tuple({name: bad} for name, bad in refused_values(op))),
+    }
+
+
+def products_view(program: Program, kernel: Module) -> dict[str, str]:
+    """What tests of matrix products declare besides."""
+    assert program.contraction is not None
+    # Factors that are computed are rounded to what is multiplied; results of float8 are compared as exactly as others.
+    rounded = not program.contraction.is_plain and not gives_float8(program.op)
+    joined = operands_of(program.op, program.contraction).joined
+    return {
+        "rounds_factors": "True" if rounded else "",
+        "stream_k": STREAM_K if "shares" in kernel.traffic.kinds else "",
+        "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
+    }
+
+
+def registered_view(spec: Spec, program: Program) -> dict[str, str]:
+    """What tests of a registered operator declare besides."""
+    op = program.op
+    required = required_values(op)
+    rule = autocast_rule(program)
+    floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
+    halves = all(set(LOWER) <= set(dtypes) for dtypes in floats)
+    return {
+        "registered": f"torch.ops.{spec.namespace}.{op.name}",
+        "rest": text_of(tuple(required.get(param.name, param.default) for param in op.params)),
+        "is_traced": "True" if spec.register == "triton_op" else "",
+        "autocast": repr(rule) if rule == "lower" or (rule == "float32" and halves) else "",
+    }
+
+
+def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
+    """What the harness has of shapes, each a tuple of lengths or a tuple of such."""
+    batched = sum(BATCH in tensor.type.axes for tensor in op.inputs) > 1
+    found: dict[str, object] = {
+        "ragged": shapes.ragged,
+        "shapes": tuple(shapes.small()),
+        "large": tuple(shapes.large()),
+        "empty": tuple(shapes.empty()),
+        "valueless": tuple(shapes.valueless()),
+        "deep": shapes.deep(),
+        "two_batches": shapes.of((3, 4), 2, 5) if batched else (),
+        "wide": shapes.wide(),
+        "dense": shapes.of((64,), 4, 256) if not (shapes.program.over or shapes.program.contraction) else (),
+        "special": shapes.special(),
+        "tiled": tuple(shapes.tiled()),
+        "shared": shapes.shared() if shapes.program.contraction else (),
+        "wrong_shapes": tuple(refused_shapes(op, shapes)),
+        "far": far(op, shapes) or (),
+    }
+    return {name: text_of(value) for name, value in found.items()}
+
+
+def far(op: Op, shapes: Shapes) -> tuple[str, tuple[int, ...]] | None:
+    """The input that the test of wide offsets spreads out, the one with most axes, and the lengths of axes for it.
+
+    The step is one that int32 still holds, so that three of them show an offset that is not widened.
+    """
+    tensor = max(op.inputs, key=lambda tensor: len(tensor.type.axes))
+    outer, *_ = *tensor.type.shape, AxisTerm((), ())
+    if not outer.names:
+        return None
+    fixed = math.prod(size or 1 for size in outer.sizes)
+    lengths = {axis: 37 if axis == shapes.long else 3 for axis in shapes.axes}
+    free = [axis for axis in outer.names if axis in lengths]
+    lengths |= dict.fromkeys(free, 1) | dict.fromkeys(free[:1], -(-3 // fixed))
+    named = {axis: size for axis, size in lengths.items() if axis != BATCH}
+    return tensor.name, tuple((lengths | shapes.fitting(named)).values())
+
+
+def text_of(value: Any) -> str:
+    """How a declaration is spelled; nothing for an empty one."""
+    return literal(value) if value else ""
+
+
+def tuple_of(names: Iterable[str]) -> str:
+    found = [repr(name) for name in names]
+    return tuple_text(found) if found else ""
+
+
+# The oracle
+
+
+def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
+    required = required_values(op)
+    lines = torch_lines(spec, op)
+    return {
+        "name": op.name,
+        "call": local_name(op),
+        "oracle": "the spec's reference" if spec.reference else "the spec's own math in torch",
+        "signature": signature(op),
+        "lines": lines,
+        "required": literal(required) if required else "",
+        "star_params": ", **PARAMS" if required else "",
+        "several_results": len(op.results) > 1,
+    }
+
+
+def in_own_dtype(spec: Spec) -> bool:
+    """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
+    texts = [spec.reference, *(statement.expression for statement in spec.compute)]
+    return any("nan_to_num" in code_of(text) for text in texts)
+
+
+def imports(op: Op, *modules: str) -> str:
+    """The import of an operator and modules next to it, as isort has it."""
+    if local_name(op) == op.name:
+        return f"from . import {', '.join(sorted([*modules, op.name], key=shown))}"
+    lines = [f"from . import {op.name} as {local_name(op)}"]
+    lines += [f"from . import {', '.join(modules)}"] if modules else []
+    return "\n".join(sorted(lines, key=shown))
+
+
+def local_name(op: Op) -> str:
+    """What a test calls the operator: its name, unless that means something else there, or a test to pytest."""
+    name = shown(op.name)
+    if name.startswith("test"):
+        return f"op_{name}"
+    return f"{name}_op" if name in template_names() or hasattr(builtins, name) else op.name
+
+
+# Dtypes
+
+
+def gives_float8(op: Op) -> bool:
+    """Whether some result is of float8."""
+    return any(is_float8(op, result.dtype) for result in op.results)
+
+
+def result_dtype(op: Op, result: Result) -> str:
+    """The dtype of a result as torch would promote it, over the inputs' names."""
+    inputs = {tensor.name for tensor in op.inputs}
+    parts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
+    text, *others = parts or ["torch.get_default_dtype()"]
+    for other in others:
+        text = f"torch.promote_types({text}, {other})"
+    if result.dtype.rule == "int":
+        return f"(torch.int64 if {text} == torch.bool else {text})"
+    if result.dtype.rule:
+        otherwise = "torch.get_default_dtype()" if result.dtype.rule == "float" else "torch.int64"
+        return f"({text} if {text}.is_floating_point else {otherwise})"
+    return text
+
+
+def tolerances(program: Program) -> str:
+    """Where they are others than those of the class. A result that is spelled float64 may be of float32 numbers."""
+    single, usual = "1e-4" if program.over else "1e-5", "SUMS" if program.over else "TOLERANCES"
+    others = {}
+    bytes_ = [tensor for tensor in program.op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
+    if program.contraction and (program.op.precision == "tf32" or len(bytes_) > 1):
+        others["float32"] = single = "2e-3"  # Tensor cores add up products of float8 with 14 bits.
+    if any(result.dtype.of == ("float64",) for result in program.op.results):
+        others["float64"] = single
+    entries = ", ".join(f"torch.{dtype}: {tolerance}" for dtype, tolerance in others.items())
+    return f"testing.{usual} | {{{entries}}}" if others else ""
+
+
+def draw(tensor: Input, spec: Spec, op: Op) -> str:
+    """The call that draws the values of an input."""
+    sizes = dict(op.sizes)
+    found = range_of(tensor, spec)
+    bounds = [bound_text(bound, sizes) for bound in (found.low, found.high)] if found else []
+    return f"draw({', '.join([input_shape(tensor, op), input_dtype(tensor, op), *bounds])})"
+
+
+def bound_text(bound: float | str, lengths: Mapping[str, int | str]) -> str:
+    """A bound of the values that an input is drawn from: a number, or the length of an axis."""
+    return str(lengths.get(bound, bound)) if isinstance(bound, str) else literal(bound)
+
+
+def input_shape(tensor: Input, op: Op) -> str:
+    sizes = dict(op.sizes)
+    parts = [
+        " * ".join("*batch" if name == BATCH else str(sizes.get(name, name)) for name in term.names)
+        for term in tensor.type.shape
+    ]
+    return tuple_text(parts)
+
+
+def input_dtype(tensor: Input, op: Op) -> str:
+    columns = list(dtype_columns(op))
+    if len(tensor.type.dtypes) == 1:
+        return f"torch.{tensor.type.dtypes[0]}"
+    position = columns.index(tensor.type.variable or tensor.name)
+    return "dtype" if len(columns) == 1 else f"dtypes[{position}]"
+
+
+def tuple_text(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
