@@ -3,8 +3,7 @@
 From the type check on, every name of a spec is marked, so that nothing that is made of it or stands beside it can be
 the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. The marks are
 letters to Python, so that marked text is parsed, searched and split as any other. `tritongen.emit.hygiene` takes them
-out of
-finished modules.
+out of finished modules.
 """
 
 from __future__ import annotations
