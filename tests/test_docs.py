@@ -31,6 +31,11 @@ def test_the_tables_are_current(name: str) -> None:
     assert tables.current(PAGES[name]) == PAGES[name], "run `python docs/tables.py`"
 
 
+def test_the_plot_is_of_the_table() -> None:
+    plot = module_at(ROOT / "docs" / "plot.py")
+    assert (ROOT / "docs" / "gallery.svg").read_text(encoding="utf-8") == plot.drawn(), "run `python docs/plot.py`"
+
+
 def test_every_table_is_there() -> None:
     made = {"operators", "functions", "reductions", "codes", "commands"}
     assert set(re.findall(r"<!-- table: (\w+) -->", README + PAGE)) == made
