@@ -42,7 +42,7 @@ def compute_dtype(dtype: torch.dtype) -> tl.dtype:
 def widest(*tensors: torch.Tensor | None) -> tl.dtype:
     """What floats are computed in: float64 where a tensor is, else float32."""
     for tensor in tensors:
-        if tensor is not None and tensor.dtype == torch.float64:
+        if tensor is not None and tensor.dtype is torch.float64:
             return tl.float64
     return tl.float32
 
