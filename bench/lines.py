@@ -20,7 +20,15 @@ RUNTIME = "_runtime"
 CODE = ("kernel.py", "kernels.py", "op.py", "configs.py", "configs_backward.py")
 KINDS = ("code", "test", "bench", "other")
 # Of kernels, operator and configurations together; tests and benchmark together have one budget for all.
-BUDGETS = {"vector_add": 140, "softmax": 420, "rms_norm": 850, "matmul": 700}
+BUDGETS = {
+    "vector_add": 140,
+    "softmax": 420,
+    "rms_norm": 850,
+    "layer_norm": 950,
+    "cross_entropy": 550,
+    "matmul": 700,
+    "linear_silu_mul": 1300,
+}
 TESTS = 200
 
 
@@ -60,7 +68,8 @@ def count(home: Path) -> tuple[dict[str, Counter[str]], Counter[str]]:
 
 def table(home: Path) -> str:
     sizes, repeated = count(home)
-    runtime = sizes.pop(RUNTIME, Counter()).total()
+    sizes.pop(RUNTIME, None)
+    runtime = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (home / RUNTIME).rglob("*.py"))
     lines = ["| operator | kernels, op, configs | budget | test and bench | budget |", "|---|--:|--:|--:|--:|"]
     for name, size in sorted(sizes.items()):
         code, tests = size["code"], size["test"] + size["bench"]
