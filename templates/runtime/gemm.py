@@ -64,7 +64,7 @@ def gemm(
     Raises:
         ValueError: for matrices that do not fit together.
     """
-    call_key, replay = launch.lookup("gemm", (left, right), precision)
+    key, replay = launch.lookup("gemm", (left, right), precision)
     *batch, n_rows, n_inner = left.shape
     n_cols = right.shape[-2]
     if replay is None and (
@@ -84,9 +84,9 @@ def gemm(
         elif heuristics.use_tma(
             left.device, left.dtype, n_rows, n_cols, n_inner, math.prod(batch)
         ):
-            launch.remember(call_key, *_launch_tma(by_name, precision))
+            launch.remember(key, *_launch_tma(by_name, precision))
         else:
-            launch.remember(call_key, *_launch_strided(by_name, precision))
+            launch.remember(key, *_launch_strided(by_name, precision))
     return result
 
 

@@ -43,11 +43,11 @@ class Launches:
     known: ClassVar[dict[Key, Callable[..., None]]] = {}
 
     @classmethod
-    def add(cls, call_key: Key, launch: Callable[..., None]) -> None:
+    def add(cls, key: Key, launch: Callable[..., None]) -> None:
         """Know the launch of calls like one, of the latest thousands."""
         if len(cls.known) >= 8192:
             cls.known.clear()
-        cls.known[call_key] = launch
+        cls.known[key] = launch
 
 
 def lookup(
@@ -97,7 +97,7 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def run(
-    call_key: Key | None,
+    key: Key | None,
     kernel: Any,
     grid: Any,
     config: triton.Config | None,
@@ -115,7 +115,7 @@ def run(
     device = device_of(tensors)
     with on_device(device):
         compiled = kernel[grid](*tensors, *sizes, *params, **options)
-    if call_key is None or compiled is None or not is_replayed(device):
+    if key is None or compiled is None or not is_replayed(device):
         return  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
     constants = [options[name] for name in kernel.arg_names if name in options]
@@ -127,7 +127,7 @@ def run(
             with torch.cuda.device(device):
                 relaunch(*tensors, *sizes, *params, *constants)
 
-    Launches.add(call_key, replay)
+    Launches.add(key, replay)
 
 
 def is_replayed(device: torch.device) -> bool:
@@ -242,14 +242,14 @@ def run_named(
     return Replay(compiled[(*grid, 1, 1)[:3]], names, (*args, *constants), by_name)
 
 
-def remember(call_key: Key | None, *launches: Replay | None) -> None:
+def remember(key: Key | None, *launches: Replay | None) -> None:
     """Know the launches of a call for calls like it."""
     found = [launch for launch in launches if launch is not None]
-    if call_key is None or len(found) < len(launches):
+    if key is None or len(found) < len(launches):
         return
 
     def launch(by_name: dict[str, Any]) -> None:
         for each in found:
             each(by_name)
 
-    Launches.add(call_key, launch if len(found) > 1 else found[0])
+    Launches.add(key, launch if len(found) > 1 else found[0])

@@ -103,6 +103,7 @@ class Common:
             "device": f"{self.first()}.device",
             "index": self.index(),
             "compute": self.compute_text(),
+            "shares_constants": any(map(self.shares_constants, self.launched)),
             "tables": self.tables,
             "also_untyped": "",
             "is_fake": IS_FAKE in self.around.extra,
@@ -135,8 +136,18 @@ class Common:
     def specialised(self, kernel: Kernel) -> str:
         """The compile-time arguments of a launch, but for tiles."""
         values = {"COMPUTE": "compute", "VECTOR": "vector"}
-        parts = [f"{name}={values.get(name, name)}" for name in kernel.constexprs]
-        return ", ".join([*parts, "INDEX=index"])
+        rest = [name for name in kernel.constexprs if not (name == "COMPUTE" and self.shares_constants(kernel))]
+        last = "**constants" if self.shares_constants(kernel) else "INDEX=index"
+        return ", ".join([*(f"{name}={values.get(name, name)}" for name in rest), last])
+
+    def shares_constants(self, kernel: Kernel) -> bool:
+        """Whether a kernel is one of several that are compiled for the same dtype and index width."""
+        return "COMPUTE" in kernel.constexprs and sum("COMPUTE" in one.constexprs for one in self.launched) > 1
+
+    @property
+    def launched(self) -> list[Kernel]:
+        """The kernels that are launched, and not called by another."""
+        return self.kernels
 
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return view_of(kernel, self.space)
@@ -170,7 +181,7 @@ class Common:
         if not self.knows:
             return self.launch(kernel, grid)
         passed = self.passed(kernel, sizes)
-        launched = ["call_key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
+        launched = ["key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
         return [f"grid = {grid}", f"launch.run({', '.join(launched)})"]
 
     def fold_cols(self) -> list[str]:
@@ -212,7 +223,7 @@ class Common:
         settings = [text for param in self.op.params for text in _setting(param)]
         inputs = tuple_text([tensor.name for tensor in self.op.inputs])
         key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
-        return [f"call_key, replay = launch.lookup({key})"]
+        return [f"key, replay = launch.lookup({key})"]
 
     def launch_again(self, passed: str, result: str) -> list[str]:
         """The lines that launch what is known, and return."""

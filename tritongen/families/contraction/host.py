@@ -230,7 +230,7 @@ class Products(Common):
             f"    launches.append({every})" if self.knows else f"    {every}",
             "if n_long:",
             *(f"    {line}" for line in (*workspaces, *launched)),
-            *(["launch.remember(call_key, *launches)"] if self.knows else []),
+            *(["launch.remember(key, *launches)"] if self.knows else []),
         ]
 
     def specialised_loop(self) -> str:
@@ -420,7 +420,7 @@ class Products(Common):
 
     def launches(self, *launches: str) -> list[str]:
         """The lines that launch kernels, by which calls like this one launch the same at once."""
-        return [f"launch.remember(call_key, {', '.join(launches)})"] if self.knows else list(launches)
+        return [f"launch.remember(key, {', '.join(launches)})"] if self.knows else list(launches)
 
     def launch_of(self, kernel: Kernel, grid: str, tiles: str, **given: str) -> str:
         """The launch of a kernel on a grid of tiles, with what is given in place of lengths that have no name there."""

@@ -19,6 +19,10 @@ class MapModule(Common):
         kernels = [k for k in (self.plan.body, self.plan.flat, self.plan.strided) if k is not None]
         super().__init__(program, autotune, self.plan.space, self.plan.compute, kernels, around)
 
+    @property
+    def launched(self) -> list[Kernel]:
+        return [kernel for kernel in self.kernels if kernel is not self.plan.body]
+
     def module(self) -> Module:
         plan, host = self.plan, self.host
         strided = self.searched(plan.strided, "TILE")
