@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from importing import module_at
+from importing import module_at, runtime_of
 
-from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, by_kernel, tables_of
+from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, tables_of
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.operator.compile import program_of
@@ -61,13 +62,6 @@ def test_halves_of_float8_fit_in_registers() -> None:
     assert wide.pointers == narrow.pointers
 
 
-def test_kernels_with_the_same_tables_share_them() -> None:
-    two = Summing(2, (2, 2), described=True)
-    found = by_kernel({"dx": two, "dgate": ONE, "dup": ONE}, Schedule())
-    assert list(found) == ["dx", "dgate and dup"]
-    assert found["dgate and dup"] == tables_of(ONE, Schedule())
-
-
 def test_a_schedule_is_followed() -> None:
     """Whoever asks for tiles gets them, though they may not fit."""
     schedule = Schedule(block_m=(128,), block_n=(256,), num_stages=(5,))
@@ -75,44 +69,58 @@ def test_a_schedule_is_followed() -> None:
     assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
 
 
+CPU = torch.device("cpu")  # For which the rules choose as for an H100.
+
+
 @pytest.fixture
-def configs() -> ModuleType:
-    """The rules of a product, imported anew."""
-    return module_at(Path(__file__).parent.parent / "generated" / "matmul" / "configs.py")
+def matmul() -> ModuleType:
+    """The operator, imported anew with its runtime."""
+    return module_at(Path(__file__).parent.parent / "generated" / "matmul")
+
+
+@pytest.fixture
+def heuristics(matmul: ModuleType) -> ModuleType:
+    return runtime_of(matmul, "heuristics")
+
+
+@pytest.fixture
+def configs(matmul: ModuleType) -> ModuleType:
+    return importlib.import_module(f"{matmul.__name__}.configs")
 
 
 @pytest.mark.parametrize("memory", [99 * 1024, 163 * 1024, 227 * 1024])
 def test_further_stages_fit_into_shared_memory(
-    configs: ModuleType, memory: int, monkeypatch: pytest.MonkeyPatch
+    configs: ModuleType, heuristics: ModuleType, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configs, "shared_memory", lambda _: memory)
-    device = torch.device("cpu")
-    for config in configs.POINTERS:
+    monkeypatch.setattr(heuristics, "shared_memory", lambda _: memory)
+    for config in configs.STRIDED.half:
         block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
         stage = (block_m + block_n) * block_k * 2
-        alone = [configs.choose_stages(config, programs, stage, device) for programs in (1, 66, 132)]
+        alone = [heuristics.choose_stages(config, programs, stage, CPU) for programs in (1, 66, 132)]
         assert all(stages == config.num_stages or stages * stage < memory for stages in alone)
         assert alone == sorted(alone, reverse=True)
-        assert configs.choose_stages(config, 133, stage, device) == config.num_stages
+        assert heuristics.choose_stages(config, 133, stage, CPU) == config.num_stages
 
 
-def test_sums_are_shared_by_three_programs_or_more(configs: ModuleType) -> None:
-    assert [configs.choose_parts(tiles, 8192) for tiles in (1, 16, 44, 45, 66, 132, 0)] == [32, 8, 3, 1, 1, 1, 32]
-    assert configs.choose_parts(1, 512) == 1
+def test_sums_are_split_among_three_programs_or_more(heuristics: ModuleType) -> None:
+    counts = {1: 32, 16: 8, 44: 3, 45: 1, 66: 1, 132: 1, 0: 32}
+    assert {tiles: heuristics.choose_split_k(tiles, 8192, CPU) for tiles in counts} == counts
+    assert heuristics.choose_split_k(1, 512, CPU) == 1
 
 
-def test_tiles_are_shared_where_that_saves_enough(configs: ModuleType) -> None:
+def test_the_tail_wave_is_split_where_that_saves_enough(heuristics: ModuleType) -> None:
     """What is left of whole rounds, in parts that are one round or two, of 8 steps or more."""
-    assert configs.choose_shares(18, 1024, 132) == (18, 7, 0, 0)
-    assert configs.choose_shares(72, 512, 132) == (66, 2, 6, 22)
-    assert configs.choose_shares(2048, 128, 132) == (66, 2, 2, 16)
-    assert configs.choose_shares(4096, 64, 132) == (4, 8, 0, 0)
-    assert configs.choose_shares(2048, 64, 132) == (0, 0, 0, 0)  # As long as the round that it would save.
-    assert [configs.choose_shares(tiles, 128, 132)[0] for tiles in (0, 110, 132, 264, 300, 390)] == [0, 0, 0, 0, 36, 0]
-    assert configs.choose_shares(72, 0, 132) == (0, 0, 0, 0)
+    assert heuristics.choose_stream_k(18, 1024, 132) == (18, 7, 0, 0)
+    assert heuristics.choose_stream_k(72, 512, 132) == (66, 2, 6, 22)
+    assert heuristics.choose_stream_k(2048, 128, 132) == (66, 2, 2, 16)
+    assert heuristics.choose_stream_k(4096, 64, 132) == (4, 8, 0, 0)
+    assert heuristics.choose_stream_k(2048, 64, 132) == (0, 0, 0, 0)  # As long as the round that it would save.
+    split = {0: 0, 110: 0, 132: 0, 264: 0, 300: 36, 390: 0}
+    assert {tiles: heuristics.choose_stream_k(tiles, 128, 132)[0] for tiles in split} == split
+    assert heuristics.choose_stream_k(72, 0, 132) == (0, 0, 0, 0)
 
 
-def test_tiles_are_chosen_by_the_rounds_that_they_take(configs: ModuleType) -> None:
+def test_tiles_are_chosen_by_the_waves_that_they_take(configs: ModuleType) -> None:
     """The best of three tiles, for the first three shapes as measured; in the last two programs share no sums."""
     chosen = [
         ((4096, 4096, 4096), 256),
@@ -123,9 +131,9 @@ def test_tiles_are_chosen_by_the_rounds_that_they_take(configs: ModuleType) -> N
         ((2048, 4104, 0), 128),
         ((768, 768, 0), 128),
     ]
-    found = [configs.choose_descriptors(*shape).kwargs["BLOCK_N"] for shape, _ in chosen]
+    found = [configs.TMA.choose(*shape, CPU).kwargs["BLOCK_N"] for shape, _ in chosen]
     assert found == [columns for _, columns in chosen]
-    assert configs.choose_descriptors(768, 768, 0).kwargs["BLOCK_M"] == 64
+    assert configs.TMA.choose(768, 768, 0, CPU).kwargs["BLOCK_M"] == 64
 
 
 PAIR = """
@@ -254,7 +262,7 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
     """So that the right matrix is read once; its columns in pieces of 128 bytes, where that leaves tiles enough."""
 
     def tile(n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool) -> tuple[int, int]:
-        config = configs.choose_pointers(n_rows, n_cols, dtype, cols_last)
+        config = configs.STRIDED.choose(n_rows, n_cols, dtype, cols_last, CPU)
         return config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
 
     for n_rows in (1, 16, 17, 32, 33, 64):

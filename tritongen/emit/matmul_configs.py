@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ..diagnostics.report import listed
 from ..spec.types import Schedule
 
 
@@ -86,14 +84,6 @@ def tables_of(summing: Summing, schedule: Schedule) -> Tables:
         _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
         _fitting(POINTERS_WIDE, summing, schedule, _Memory(8, ADA, False)),
     )
-
-
-def by_kernel(kernels: Mapping[str, Summing], schedule: Schedule) -> dict[str, Tables]:
-    """The tables of some kernels, each under the names of all that have it."""
-    alike: dict[Tables, list[str]] = {}
-    for name, summing in kernels.items():
-        alike.setdefault(tables_of(summing, schedule), []).append(name)
-    return {listed(names).replace(" or ", " and "): tables for tables, names in alike.items()}
 
 
 @dataclass(frozen=True, slots=True)
