@@ -31,7 +31,7 @@ class Program:
     @property
     def maps_back(self) -> bool:
         """Whether an output varies along the reduced axes."""
-        return any(set(result.node.axes) & set(self.over) for result in self.op.results)
+        return any(set(result.axes) & set(self.over) for result in self.op.results)
 
 
 def recognise(op: Op) -> Program:
