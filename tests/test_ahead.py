@@ -171,7 +171,9 @@ def test_what_is_written_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("write", ["forward", "in_place"])
-@pytest.mark.parametrize("formula", ["sum(x, N) + beta", "beta * mean(x, N)", "where(beta > 1, 0, sum(x, N) / size(N))"])
+@pytest.mark.parametrize(
+    "formula", ["sum(x, N) + beta", "beta * mean(x, N)", "where(beta > 1, 0, sum(x, N) / size(N))"]
+)
 def test_gradients_that_are_one_number_for_each_row(tmp_path: Path, formula: str, write: str) -> None:
     """They are stored along the row nevertheless, of rows in registers and of rows that are walked along."""
     text = f"""
