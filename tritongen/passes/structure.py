@@ -116,7 +116,7 @@ def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
     found = []
     for result in op.results:
         name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
-        if missing and result.when == SAVES:
+        if missing and result.saved:
             line = line_of(op, _origin(op, op.value(name)))
             message = (
                 f"the gradient reads what {line} computes without {', '.join(missing)}, which no kernel keeps for it"

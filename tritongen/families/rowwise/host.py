@@ -8,7 +8,7 @@ from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
-from ...passes.structure import SAVES, Program
+from ...passes.structure import Program
 from .kernels import RowKernels, plan_rows
 
 
@@ -22,7 +22,7 @@ class RowsModule(Common):
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
-        own = [r for r in self.op.results if r.when != SAVES]  # What is kept for the backward, no caller sees.
+        own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         extra: dict[str, Any] = {
             "macros": "rows.jinja",
