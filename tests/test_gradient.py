@@ -356,3 +356,10 @@ def test_inputs_that_may_be_absent_are_not_read_ahead(default: str) -> None:
     """
     kernels = generate(read_spec("spec.toml", text))["kernels.py"]
     assert ("def shifted_norm_backward_shared_kernel(" in kernels) == (default == "")
+
+
+def test_formulas_are_in_the_language_of_specs() -> None:
+    """What a flag leaves out is told by `not`, as a spec would have it."""
+    text = generate(spec_of(ROOT / "tests" / "specs" / "choice_of_many.toml"))["op.py"]
+    assert "dcentre = dy * (1 if not weighted else y_min)" in text
+    assert "logical_not" not in text
