@@ -1,4 +1,4 @@
-"""Rates of the gallery's operators on a GPU, next to torch and torch.compile: docs/gallery.md.
+"""Rates of the gallery's operators on a GPU, next to torch and torch.compile: docs/performance.md.
 
     python bench/gallery.py [--ops softmax,gelu] [--numel 268435456] [--markdown FILE] [--json FILE]
 

@@ -170,6 +170,33 @@ def test_what_is_written_can_be_said() -> None:
     assert "Under autograd this writes dx and dother, as for a gradient of 1 of loss, into new" in plain
 
 
+@pytest.mark.parametrize("write", ["forward", "in_place"])
+@pytest.mark.parametrize(
+    "formula", ["sum(x, N) + beta", "beta * mean(x, N)", "where(beta > 1, 0, sum(x, N) / size(N))"]
+)
+def test_gradients_that_are_one_number_for_each_row(tmp_path: Path, formula: str, write: str) -> None:
+    """They are stored along the row nevertheless, of rows in registers and of rows that are walked along."""
+    text = f"""
+        op = {{ name = "row_total", summary = "A number for each row." }}
+        inputs = {{ x = "float[M, N]" }}
+        params = {{ beta = 0.5 }}
+        compute = {{ y = "{formula}" }}
+        outputs = {{ y = "x" }}
+        grad = {{ wrt = ["x"], write = "{write}" }}
+        reference = {{ torch = "x.sum(-1) * beta" }}
+    """
+    total = imported(read_spec("row_total.toml", text), tmp_path)
+    for count in (40, 20_000):
+        leaf = torch.randn(3, count, dtype=torch.float64, device=DEVICE, requires_grad=True)
+        seed = torch.tensor([1.0, -2.0, 0.25], dtype=torch.float64, device=DEVICE)
+        factor = {"sum(x, N) + beta": 1.0, "beta * mean(x, N)": 0.5 / count}.get(formula, 1 / count)
+        want = leaf.detach().sum(1) * factor + (0.5 if factor == 1 else 0)
+        y = total(leaf * 1)
+        torch.testing.assert_close(y.detach(), want)
+        (got,) = torch.autograd.grad(y, leaf, seed)
+        torch.testing.assert_close(got, (seed * factor)[:, None].expand(3, count))
+
+
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), 0.0])
 def test_rows_that_do_not_count(tmp_path: Path, number: float) -> None:
     """They have no gradient, whatever comes in, as where the backward writes."""

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ if DEVICE == "cpu" and "NO_INTERPRETER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton  # noqa: E402
-from importing import module_at  # noqa: E402
+from importing import built, module_at  # noqa: E402
 
 from tritongen.operator.compile import generate  # noqa: E402
 from tritongen.project.runtime import runtime_files  # noqa: E402
@@ -139,6 +140,21 @@ def test_empty_rows_raise_for_what_is_chosen(kind: str, says: str, modules: dict
         return
     wanted = torch.full((3,), {"norm": torch.nan, "sum": 0.0}[kind], device=DEVICE)
     torch.testing.assert_close(function(x, w, kind=kind, weighted=False), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["norm", "sum"])
+def test_empty_rows_of_a_registered_operator(kind: str, tmp_path: Path) -> None:
+    """It saves for the backward whatever is chosen, of which nothing needs a maximum of no elements."""
+    spec = read_spec("spec.toml", (SPECS / "choice_of_many.toml").read_text(encoding="utf-8"))
+    spec = replace(spec, register="custom_op", namespace=f"tritongen_choices_{kind}")
+    function = built(spec, tmp_path).choice_of_many
+    x, w = torch.empty(3, 0, device=DEVICE, requires_grad=True), torch.empty(0, device=DEVICE)
+    y = function(x, w, kind=kind, weighted=False)
+    wanted = torch.full((3,), {"norm": torch.nan, "sum": 0.0}[kind], device=DEVICE)
+    torch.testing.assert_close(y, wanted, equal_nan=True)
+    assert torch.autograd.grad(y.sum(), x)[0].shape == (3, 0)
+    with pytest.raises(ValueError, match="max has no value over an empty axis"):
+        function(x, w, kind="max", weighted=False)
 
 
 def test_nothing_is_saved_for_what_is_not_chosen(modules: dict[str, Any]) -> None:

@@ -388,6 +388,26 @@ def test_maximum_that_only_shifts(name: str, lines: str, tmp_path: Path) -> None
     assert x.grad.shape == (3, 0)
 
 
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_maximum_beside_empty_results(needs_grad: bool, tmp_path: Path) -> None:
+    """A result without elements needs no maximum, whether that is kept for the backward or not."""
+    text = """
+        op = { name = "by_peak", summary = "Matrices by their peaks." }
+        inputs = { x = "float[K, M, N]" }
+        compute = { y = "x / max(abs(x), M, N)" }
+        outputs = { y = "x" }
+        grad = { wrt = ["x"] }
+        reference = { torch = "x / x.abs().amax((-2, -1), keepdim=True)" }
+    """
+    by_peak = built(read_spec("spec.toml", text), tmp_path).by_peak
+    for shape in ((3, 0, 4), (3, 4, 0), (0, 3, 4)):
+        x = torch.empty(shape, device=DEVICE, requires_grad=needs_grad)
+        y = by_peak(x)
+        assert y.shape == shape
+        if needs_grad:
+            assert torch.autograd.grad(y.sum(), x)[0].shape == shape
+
+
 LOSSES = [HERE.parent / path for path in ("specs/cross_entropy.toml", "specs/cross_entropy_in_place.toml")]
 LOSSES.append(HERE.parent / "examples" / "specs" / "token_loss.toml")
 

@@ -21,7 +21,7 @@ from importing import built, runtime_of  # noqa: E402
 
 from tritongen.autodiff.gradient import derive  # noqa: E402
 from tritongen.lang.typecheck import typecheck  # noqa: E402
-from tritongen.operator.compile import backward_of, program_of  # noqa: E402
+from tritongen.operator.compile import backward_of, generate, program_of  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Grad, Spec  # noqa: E402
 
@@ -341,3 +341,25 @@ def test_sums_over_everything_keep_their_digits(
         scale = torch.ones((), device=DEVICE, requires_grad=True)
         function(x, scale).sum().backward()
         torch.testing.assert_close(scale.grad, x.double().sum().float(), rtol=2e-7, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("default", ["", " = 0", " = 1"])
+def test_inputs_that_may_be_absent_are_not_read_ahead(default: str) -> None:
+    """By the kernel whose CTAs share rows, which reads each of its inputs without asking whether it is there."""
+    text = f"""
+        op = {{ name = "shifted_norm", summary = "Shifted rows by their root mean square." }}
+        inputs = {{ x = "float[M, N]", weight = "float[N]", shift = "float[M, N]{default}" }}
+        compute = {{ h = "x + shift", y = "h * rsqrt(mean(h * h, N) + 1e-6) * weight" }}
+        outputs = {{ y = "x" }}
+        grad = {{ wrt = ["x", "weight"] }}
+        reference = {{ torch = "torch.nn.functional.rms_norm(x + shift, (x.shape[-1],), weight, 1e-6)" }}
+    """
+    kernels = generate(read_spec("spec.toml", text))["kernels.py"]
+    assert ("def shifted_norm_backward_shared_kernel(" in kernels) == (default == "")
+
+
+def test_formulas_are_in_the_language_of_specs() -> None:
+    """What a flag leaves out is told by `not`, as a spec would have it."""
+    text = generate(spec_of(ROOT / "tests" / "specs" / "choice_of_many.toml"))["op.py"]
+    assert "dcentre = dy * (1 if not weighted else y_min)" in text
+    assert "logical_not" not in text

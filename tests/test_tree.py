@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -355,6 +356,32 @@ def test_nothing_is_written_through_a_link(project: Project) -> None:
     assert not list(elsewhere.iterdir())
 
 
+@pytest.mark.parametrize("folder", RUNTIME_FOLDERS)
+@pytest.mark.parametrize("runtime", ["shared", "folder"])
+def test_no_runtime_is_written_through_a_link(project: Project, runtime: str, folder: str) -> None:
+    """Nor is what it leads to swept, or removed where the runtime moves elsewhere."""
+    (project.root / "tritongen.toml").write_text(f'runtime = "{runtime}"\n')
+    project.spec("one")
+    elsewhere = project.root / "elsewhere"
+    elsewhere.mkdir()
+    kept = {"math.py": runtime_files()["math.py"], ".tritongen-1.tmp": ""}
+    for name, text in kept.items():
+        (elsewhere / name).write_text(text)
+    home = "generated/one" if runtime == "folder" else "generated"
+    link = project.root / home / folder
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    says = f"{home}/{folder}: error TG708: this is a symbolic link, so its files would be another folder's"
+    for force in (False, True):
+        with pytest.raises(Rejected, match=re.escape(says)):
+            project.build(force=force)
+    assert not (project.out / "one" / "kernels.py").exists()
+    (project.root / "tritongen.toml").write_text(f'runtime = "{"shared" if runtime == "folder" else "folder"}"\n')
+    if folder == "_runtime":
+        project.build()
+    assert {path.name: path.read_text() for path in elsewhere.iterdir()} == kept
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_in_the_place_of_a_file(project: Project) -> None:
     """It is somebody else's, and not waited for."""
@@ -614,6 +641,28 @@ def test_an_edited_runtime_is_kept(project: Project) -> None:
     assert "x * 2" in (project.out / "one" / "kernels.py").read_text()
     assert "generated/_runtime/launch.py" in project.build(force=True).written
     assert project.kinds() == []
+
+
+def test_what_is_said_of_shared_files(project: Project) -> None:
+    """No spec makes them, so that the words are others than of a spec's files."""
+    project.spec("one")
+    project.build()
+    (project.out / "_runtime" / "math.py").unlink()
+    (project.out / "_runtime" / "old.py").write_text(runtime_files()["math.py"])
+    old = with_header("its runtime", "0", "0", 1, "OLD = 1\n")
+    (project.out / "_runtime" / "launch.py").write_text(old)
+    (project.out / "_runtime" / "tma.py").write_text(old + "MINE = 1\n")
+    (project.out / "_runtime" / "gemm.py").write_text("MINE = 1\n")
+    (project.out / "__init__.py").write_text(with_header("its operators", "0", "0", 1, "OLD = 1\n"))
+    said = {Path(one.path).name: (one.code, one.message) for one in check((), fake).findings}
+    assert said == {
+        "__init__.py": ("TG701", "stale: it should export the operators in another way now"),
+        "gemm.py": ("TG705", "not generated, but where tritongen puts a part of its runtime"),
+        "launch.py": ("TG701", "stale: this version of tritongen writes another runtime"),
+        "math.py": ("TG702", "missing: operators import this part of the runtime"),
+        "old.py": ("TG703", "extra: no operator imports this part of a runtime any more"),
+        "tma.py": ("TG704", "edited by hand since tritongen wrote it"),
+    }
 
 
 def test_somebody_elses_runtime(project: Project) -> None:

@@ -399,7 +399,8 @@ _TREE = (
         "TG701",
         "a stale file",
         """
-        The spec, the settings or tritongen itself changed since the file was generated.
+        The spec, the settings or tritongen itself changed since the file was generated. A runtime is
+        stale where another version of tritongen wrote it: build all of its operators with one version.
         Run `tritongen build`.
         """,
     ),
@@ -407,7 +408,8 @@ _TREE = (
         "TG702",
         "a missing file",
         """
-        The spec makes this file, and it is not there. Run `tritongen build`.
+        The spec makes this file, or operators import it from the runtime, and it is not there. Run
+        `tritongen build`.
         """,
     ),
     row(
@@ -455,10 +457,11 @@ _TREE = (
     ),
     row(
         "TG708",
-        "a link where an operator's folder goes",
+        "a link where a generated folder goes",
         """
         Files are not written through a symbolic link, since what it leads to may be anybody's.
-        Put a folder in its place, or set `out` to where the generated folders are to be.
+        That holds for the folder of an operator and for that of the runtime. Put a folder in its
+        place, or set `out` to where the generated folders are to be.
         """,
     ),
 )

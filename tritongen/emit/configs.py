@@ -39,7 +39,7 @@ class Traffic:
     summing: Summing | None = None  # of matrix products
 
 
-# Measured: see docs/performance.md.
+# Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=256))
 TILE = (
     Config(4, block_m=64, block_n=64),

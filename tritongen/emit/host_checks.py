@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..lang.ir import Op, Reduce, walk
 from ..lang.literals import literal, message, word
@@ -266,12 +266,15 @@ class Checks:
         return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
 
     def empty_errors(self) -> list[tuple[str, str]]:
-        """Refusals of reductions that have no value over no elements, each with the condition that it stands under."""
+        """Refusals of reductions that have no value over no elements, each with the condition that it stands under.
+
+        What results are made of has to have one; what is saved besides is of no use over no elements.
+        """
         kinds = ("max", "min", "argmax", "argmin")
-        choices = Choices(self.op)
+        choices = Choices(replace(self.op, results=tuple(r for r in self.op.results if not r.saved)))
         found: dict[str, str] = {}
         for value in self.op.values:
-            for node in walk(value.node):
+            for node in walk(value.node) if choices.paths[value.name] else ():
                 if isinstance(node, Reduce) and node.kind in kinds and not is_hidden(self.op, value):
                     path = choices.of(value.name)
                     condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"

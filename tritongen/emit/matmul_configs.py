@@ -19,7 +19,7 @@ class Tiles:
     stages: int
 
 
-# Measured: see docs/performance.md. Of matrices in half precision, through descriptors.
+# Measured: see docs/design/contraction.md. Of matrices in half precision, by TMA.
 DESCRIPTORS = (
     Tiles(8, 128, 256, 64, 3),
     Tiles(8, 128, 128, 64, 4),

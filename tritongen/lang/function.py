@@ -2,8 +2,8 @@
 
 A row says what torch calls it, what it takes and gives, how Triton and torch spell it, and its
 derivative. Tensors reach the `triton` expression in the dtype they were promoted to, half
-precision already widened: float32 or float64, an integer's own dtype, or `tl.int1`. A name there
-that starts with an underscore is a device function of `templates/functions.py` or `special.py`.
+precision already widened: float32 or float64, an integer's own dtype, or `tl.int1`. What it
+calls by a name alone is a device function of `templates/runtime/math.py` or `special.py`.
 """
 
 from __future__ import annotations

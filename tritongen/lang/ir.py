@@ -169,7 +169,8 @@ class Result:
     """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
 
     With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where
-    none of them is taken. It may be written `over` an input of its shape, element by element.
+    none of them is taken. It may be written `over` an input of its shape, element by element. What is `saved` is for
+    the backward alone.
     """
 
     output: Output
@@ -179,6 +180,7 @@ class Result:
     when: str = ""
     over: str = ""
     paths: tuple[Path, ...] = ALWAYS
+    saved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ def _call(function: str, trees: tuple[ast.expr, ...], args: tuple[Node, ...]) ->
         return ast.UnaryOp(kind(), trees[0])
     if function in ("logical_and", "logical_or"):
         return ast.BoolOp(ast.And() if function == "logical_and" else ast.Or(), list(trees))
+    if function == "logical_not":
+        return ast.UnaryOp(ast.Not(), trees[0])
     row = FUNCTIONS[function]
     given = list(trees)
     while given and row.args[len(given) - 1].default == getattr(args[len(given) - 1], "value", ...):

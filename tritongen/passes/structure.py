@@ -31,7 +31,7 @@ class Program:
     @property
     def maps_back(self) -> bool:
         """Whether an output varies along the reduced axes."""
-        return any(set(result.node.axes) & set(self.over) for result in self.op.results)
+        return any(set(result.axes) & set(self.over) for result in self.op.results)
 
 
 def recognise(op: Op) -> Program:
@@ -116,7 +116,7 @@ def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
     found = []
     for result in op.results:
         name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
-        if missing and result.when == SAVES:
+        if missing and result.saved:
             line = line_of(op, _origin(op, op.value(name)))
             message = (
                 f"the gradient reads what {line} computes without {', '.join(missing)}, which no kernel keeps for it"

@@ -239,7 +239,7 @@ class Planner:
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
             dtype, paths = Dtype("float", (), "compute"), self.paths.get(own, ALWAYS)
-            results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths))
+            results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
         return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))

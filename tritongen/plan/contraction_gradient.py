@@ -348,7 +348,7 @@ class _Planner:
                 values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
             axes = next(t.type.axes for part in parts for t in part.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
-            results = (*results, Result(output, ref, axes, dtype, when=SAVES))
+            results = (*results, Result(output, ref, axes, dtype, when=SAVES, saved=True))
         return recognise(replace(op, values=values, results=results))
 
 

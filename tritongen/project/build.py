@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Diagnostic, Mistake, Rejected, in_order
 from ..resources import digest, in_checkout, read_text
-from .runtime import SOURCE, compare_runtime, package_files
+from .runtime import PACKAGE, SOURCE, compare_runtime, linked_folders, package_files
 from .settings import Project, Settings, Source, find_projects, shown_path, stamp_of
 from .stamps import Stamps
 from .tree import (
@@ -49,7 +49,25 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "edited": ("TG704", "edited by hand since it was generated from {source}"),
     "foreign": ("TG705", "not generated, but where {source} puts a file"),
 }
+# Of files that no spec makes: those of the runtime, and the package that exports the operators.
+_SHARED: dict[str, dict[Kind, str]] = {
+    SOURCE: {
+        "missing": "missing: operators import this part of the runtime",
+        "stale": "stale: this version of tritongen writes another runtime",
+        "extra": "extra: no operator imports this part of a runtime any more",
+        "edited": "edited by hand since tritongen wrote it",
+        "foreign": "not generated, but where tritongen puts a part of its runtime",
+    },
+    PACKAGE: {
+        "missing": "missing: it exports the operators",
+        "stale": "stale: it should export the operators in another way now",
+        "extra": "extra: there are no operators any more that it could export",
+        "edited": "edited by hand since tritongen wrote it",
+    },
+}
+_LINKED = "is a symbolic link, so its files would be another folder's"
 _FORCE_HINT = "move the change into the spec or the file elsewhere, or build with --force"
+_SHARED_HINT = "move the file elsewhere, or build with --force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +116,7 @@ class _Work:
         ops = {*owners, *op_folders(out, owners)} - gone
         yield from _of_runtime(self.project.settings, ops)
         if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
-            yield from compare(out, package_files(ops) if ops else {}, SOURCE)
+            yield from compare(out, package_files(ops) if ops else {}, PACKAGE)
 
     def folder(self, one: Rendered) -> str:
         return os.path.join(self.project.settings.out_dir, one.op)
@@ -162,9 +180,15 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
 
 
 def _of_runtime(settings: Settings, ops: Collection[str]) -> Iterator[Change]:
-    """What must change of the runtime of some operators, be it one beside them or one in each."""
+    """What must change of the runtime of some operators, be it one beside them or one in each.
+
+    Raises `Rejected` where a folder of it is a symbolic link.
+    """
     out = settings.out_dir
     homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
+    if linked := [path for home in sorted(homes) for path in linked_folders(home)]:
+        hint = "put a folder in its place: `tritongen build` fills it"
+        raise Rejected(Diagnostic(path, 0, 0, "TG708", f"this {_LINKED}", hint) for path in map(shown_path, linked))
     for home in sorted(homes | runtime_homes(out)):
         yield from compare_runtime(home, home in homes)
 
@@ -267,7 +291,7 @@ def _conflicts(work: _Work) -> Iterator[Diagnostic]:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
         if os.path.islink(work.folder(one)):
-            message = f"{shown_path(work.folder(one))} is a symbolic link, so its files would be another folder's"
+            message = f"{shown_path(work.folder(one))} {_LINKED}"
             yield _conflict(one, "TG708", message, "put a folder in its place, or give the operator another name")
             continue
         folders = [work.folder(one), *folders_of_others(settings.out_dir, one.op)]
@@ -311,14 +335,11 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
 
 
 def _told(changes: Sequence[Change]) -> tuple[Diagnostic, ...]:
-    return in_order(
-        Diagnostic(
-            shown_path(change.path),
-            0,
-            0,
-            _FINDINGS[change.kind][0],
-            _FINDINGS[change.kind][1].format(source=change.source),
-            _FORCE_HINT if change.refused else "",
-        )
-        for change in changes
-    )
+    return in_order(map(_finding, changes))
+
+
+def _finding(change: Change) -> Diagnostic:
+    code, message = _FINDINGS[change.kind]
+    message = _SHARED.get(change.source, {}).get(change.kind, message.format(source=change.source))
+    hint = _SHARED_HINT if change.source in _SHARED else _FORCE_HINT
+    return Diagnostic(shown_path(change.path), 0, 0, code, message, hint if change.refused else "")

@@ -12,6 +12,7 @@ from ..resources import digest, read_text, templates_dir
 from .tree import Change, compare, with_header
 
 SOURCE = "its runtime"  # what headers name in the place of a spec
+PACKAGE = "its operators"  # and that of the package that exports them
 _SPEC = "0" * 16
 _MEND = "`tritongen build` writes it beside the operators"
 _LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
@@ -37,6 +38,11 @@ def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
         yield from compare(os.path.join(home, folder), runtime_files(folder) if is_needed else {}, SOURCE)
 
 
+def linked_folders(home: str) -> list[str]:
+    """The folders of a runtime that are symbolic links, through which nothing is written."""
+    return [path for folder in RUNTIME_FOLDERS if os.path.islink(path := os.path.join(home, folder))]
+
+
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
     template = read_text(os.path.join(templates_dir(), "package.py.template"))
@@ -44,7 +50,7 @@ def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     text = Template(template).substitute(
         imports="\n".join(map(_exported, names)), names="\n".join(f'    "{name}",' for name in names)
     )
-    return {"__init__.py": with_header(SOURCE, _SPEC, digest(template), 1, text, _MEND)}
+    return {"__init__.py": with_header(PACKAGE, _SPEC, digest(template), 1, text, _MEND)}
 
 
 def _exported(op: str) -> str:

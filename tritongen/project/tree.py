@@ -120,9 +120,9 @@ def op_folders(out: str, known: Container[str]) -> dict[str, str]:
 
 
 def runtime_homes(out: str) -> set[str]:
-    """The folders that have a runtime in them."""
+    """The folders that have a runtime in them, and not a link to one."""
     homes = {out, *(os.path.join(out, name) for name in _folders_in(out))}
-    return {home for home in homes if os.path.isdir(os.path.join(home, RUNTIME_FOLDER))}
+    return {home for home in homes if RUNTIME_FOLDER in _folders_in(home)}
 
 
 def is_ours_or_missing(path: str) -> bool:

@@ -316,7 +316,11 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     values, names = list(parts.op.values), {value.name for value in reductions}
     first = needed(parts.op.values, names)
     whole = parts.read(first, True, True)
-    if len(parts.builder.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default for t in whole):
+    if (
+        len(parts.builder.passes()) > 1
+        or not all(map(_is_sum, reductions))
+        or any(t.default is not None for t in whole)
+    ):
         return None
     rest = [value for value in values if value.name not in names]
     before = [

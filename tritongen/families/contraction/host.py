@@ -243,7 +243,7 @@ class Products(Common):
         return several and self.contraction.is_plain
 
     def overlap(self) -> dict[str, str]:
-        """How a program copies one tile while it computes another: as measured, see docs/performance.md."""
+        """How a program copies one tile while it computes another: as measured, see docs/design/contraction.md."""
         if self.specialises:
             return {
                 "overlap": "Some warps copy while others compute; else, the next tile is copied while one is stored.",

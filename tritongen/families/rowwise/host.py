@@ -22,15 +22,16 @@ class RowsModule(Common):
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
-        maps_all = all(set(r.axes) & set(cols) for r in self.op.results)
+        own = [r for r in self.op.results if not r.saved]
+        is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         extra: dict[str, Any] = {
             "macros": "rows.jinja",
             "registers": None,
             "partial": None,
             "n_rows": length_text(rows),
             "n_cols": length_text(cols),
-            "also_empty": " or n_cols == 0" if maps_all else "",
-            "empty_errors": [] if maps_all else host.empty_errors(),
+            "also_empty": " or n_cols == 0" if is_empty else "",
+            "empty_errors": [] if own_empty else host.empty_errors(),
             "fold": [*host.fold("rows", self.space.rows), *self.fold_cols()],
             "contiguous_cols": self.contiguous_cols(),
         }

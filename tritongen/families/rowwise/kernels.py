@@ -204,7 +204,7 @@ class _Builder:
         before = self.before(passes[0], known, lowering)
         walks = self.walks(passes, known, lowering)
         stores: list[Line] = []
-        row_results = [r for r in self.op.results if not set(r.node.axes) & set(self.program.over)]
+        row_results = [r for r in self.op.results if not set(r.axes) & set(self.program.over)]
         tile_results = [r for r in self.op.results if r not in row_results]
         row_values = needed(self.op.values, [r.output.name for r in row_results])
         if self.barrier():
@@ -262,7 +262,7 @@ class _Builder:
             known |= {value.name for value in reductions}
             later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
             if self.program.maps_back:
-                tile_results = [r.output.name for r in self.op.results if set(r.node.axes) & set(self.program.over)]
+                tile_results = [r.output.name for r in self.op.results if set(r.axes) & set(self.program.over)]
                 later += needed(self.op.values, tile_results)
             if later:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
