@@ -135,7 +135,9 @@ def _bounds(function: Function) -> Iterator[Mutation]:
                     yield function.swapped("bound", "two counts swapped", left, right)
 
 
-_MERGES = re.compile(r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add|arg(max|min)$|lead_)\w*")
+_MERGES = re.compile(
+    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add|arg(max|min)|lead_)\w*"
+)
 
 
 def _is_reduced(function: Function, load: ast.Call) -> bool:
