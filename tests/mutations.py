@@ -77,8 +77,8 @@ def _strides(function: Function) -> Iterator[Mutation]:
                 yield function.between("stride", "// as %", node.left, node.right, "//", "%")
             if isinstance(node.op, ast.Mod) and function.is_kernel:
                 yield function.between("stride", "% as //", node.left, node.right, "%", "//")
-        if isinstance(node, ast.Call) and not function.is_kernel and function.text(node.func).endswith(".stride"):
-            for arg in node.args[:1]:
+        if isinstance(node, ast.Call) and not function.is_kernel and re.search(r"\bstride$", function.text(node.func)):
+            for arg in node.args[-1:]:  # Of a method, or of a helper that takes the tensor too.
                 axis = {"0": "1", "1": "0", "-1": "-2", "-2": "-1"}.get(function.text(arg))
                 if axis is not None:
                     yield function.edit("stride", "of another axis", arg, axis, node)
@@ -116,7 +116,7 @@ def _bounds(function: Function) -> Iterator[Mutation]:
                 yield function.edit(
                     "bound", "from the second block", args[0], f"{function.text(args[0])} + {step}", node
                 )
-    for call in function.calls("tl.cdiv", "triton.cdiv", "_cdiv", "cdiv"):
+    for call in function.calls("tl.cdiv", "triton.cdiv", "tensors.cdiv", "cdiv"):
         # Steps rounded down give more parts.
         if not _in_grid(function, call) and not _is_made_good(function, call):
             count, size = map(function.text, call.args)
@@ -135,7 +135,9 @@ def _bounds(function: Function) -> Iterator[Mutation]:
                     yield function.swapped("bound", "two counts swapped", left, right)
 
 
-_MERGES = re.compile(r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|\b_(online|welford|merge)\w*")
+_MERGES = re.compile(
+    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add|arg(max|min)|lead_)\w*"
+)
 
 
 def _is_reduced(function: Function, load: ast.Call) -> bool:
@@ -191,7 +193,7 @@ def _constants(function: Function) -> Iterator[Mutation]:
                 and target in re.findall(r"\w+", function.text(one.targets[0]))
                 and target in [function.text(arg) for arg in one.value.args]
                 # The first number replaces the mean that it meets.
-                and not (function.text(one.value.func) == "_welford" and target == function.text(one.value.args[0]))
+                and not (function.text(one.value.func) == "welford" and target == function.text(one.value.args[0]))
             )
             for one in function.nodes
         )
@@ -348,9 +350,9 @@ def _gradients(function: Function) -> Iterator[Mutation]:
         args: list[ast.expr] = []
         if isinstance(node, ast.Call):
             callee = function.text(node.func)
-            if callee.endswith("save_for_backward") or (in_backward and "backward" in callee):
+            if callee.endswith("save_for_backward"):
                 args = node.args
-            if in_backward and callee.endswith("Once.apply"):
+            if in_backward and callee == "call":  # What launches, then what it is given.
                 args = node.args[1:]
         if isinstance(node, ast.Assign) and "saved_tensors" in function.text(node.value):
             args = getattr(node.targets[0], "elts", [])

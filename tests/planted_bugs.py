@@ -116,9 +116,7 @@ class Tree:
     def modules(self, op: str) -> list[Path]:
         """What has kernels and host code of an operator, and the runtime that operators share."""
         own = [path for path in (self.generated / op).rglob("*.py") if not path.name.startswith(("test_", "bench_"))]
-        shared = [
-            path for path in (self.generated / "_runtime").rglob("*.py") if path.stem not in ("testing", "benchmarking")
-        ]
+        shared = [path for path in (self.generated / "_runtime").glob("*.py") if path.stem != "benchmarking"]
         return sorted(path for path in (*own, *shared) if not path.stem.startswith(("configs", "__")))
 
     def run(
@@ -187,11 +185,12 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
         for test, lines in executed.items():
             for line in (line for name, line in lines if name == where):
                 tests_of[line].add(test)
-        beside = "".join(other for one, other in texts.items() if one != path and own)
+        launches = own or "launch.run" in text
+        beside = "".join(other for one, other in texts.items() if one != path and launches)
 
-        # Of the host code only what is of the operator: helpers have tests of their own.
-        def is_own(name: str, own: bool = own) -> bool:
-            return own and op.replace("_", "") in name.replace("_", "").lower()
+        # Of the host code only what launches kernels: other helpers have tests of their own.
+        def is_own(name: str, own: bool = own, launches: bool = launches) -> bool:
+            return launches and (not own or op.replace("_", "") in name.replace("_", "").lower())
 
         for mutation in mutations(text, beside, is_own):
             first, last = mutation.lines
@@ -202,7 +201,7 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
 
 
 # Host code that the interpreter never enters: calls alike launch what was compiled, on the tensors' device.
-_ON_GPU = ("launch is not None", "launch is None", "torch.cuda", "compiled")
+_ON_GPU = ("replay is not None", "torch.cuda", "compiled")
 
 
 def needs_gpu(mutant: Mutant) -> str:

@@ -119,16 +119,14 @@ def test_nothing_equivalent() -> None:
     assert not mutations(f"{kernel}    y = tl.zeros([BLOCK], tl.float32)\n    y = x_ptr\n")
     # A running mean begins at the first number, whatever it was, and a sum of squares does not.
     sums = "".join(f"    {name} = tl.zeros([BLOCK], COMPUTE)\n" for name in ("mean", "squares"))
-    begun = mutations(f"{kernel}{sums}    mean, squares = _welford(mean, squares, n)\n")
+    begun = mutations(f"{kernel}{sums}    mean, squares = welford(mean, squares, n)\n")
     assert [one.lines for one in begun if one.what == "begins at 1"] == [(4, 4)]
     # In place of an infinity that is subtracted any number serves.
     assert "1 for 0" not in whats(f'{kernel}    shift = tl.where(n == float("inf"), 0.0, n)\n')
     # What no reduction reads may be anything outside of the mask, and what is rounded once may be so in any dtype.
     once = KERNEL.replace("        total += 0.5 * x\n", "").replace("tl.sum(total, axis=0)", "x")
     assert not whats(once.replace("total = tl.zeros([BLOCK_N], COMPUTE)", "pass")) & {"a cast", "another other"}
-    masked = KERNEL.replace("total += 0.5 * x", "total = _merge(total, x, a_mask)").replace(
-        "tl.sum(total, axis=0)", "0"
-    )
+    masked = KERNEL.replace("total += 0.5 * x", "total = merge(total, x, a_mask)").replace("tl.sum(total, axis=0)", "0")
     assert "another other" not in whats(masked)
     assert "another other" in whats(masked.replace("x, a_mask)", "x)"))
     # Two numbers that are cast promote one another, and one by itself is not promoted.

@@ -30,7 +30,9 @@ def test_loops_run_along_few_long_rows(path: Path) -> None:
     columns = math.prod(lengths[axis] for axis in program.over)
     rows = math.prod(lengths[axis] for axis in program.op.axes if axis not in program.over)
     assert rows <= 16
-    assert columns >= 100 or set(program.over) <= dict(program.op.sizes).keys()
+    # Three programs of blocks of 32 columns have three parts to combine, which is no power of two.
+    split = math.ceil(columns / 3 / 32) * 32
+    assert math.ceil(columns / split) == 3 or set(program.over) <= dict(program.op.sizes).keys()
 
 
 def test_no_shape_is_shorter_than_the_smallest() -> None:

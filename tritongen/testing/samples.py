@@ -176,16 +176,20 @@ class Shapes:
         return self.of((2, 3, 4, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
-        """Enough for several steps of a loop and several programs, with a tail.
+        """Enough for several steps of a loop and several programs, with a tail, and three parts of blocks of 32.
 
         Rows are few, for the interpreter is slow, and short where only axes of fixed size are reduced.
         """
         fixed = self.program.over and self.long not in self.program.over
-        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 100, others=2)
+        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 90, others=2)
 
     def tiled(self) -> list[tuple[int, ...]]:
         """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
         return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
+
+    def broad(self) -> tuple[int, ...]:
+        """Several small tiles of a matrix product along rows and columns, unless a tile holds whole rows."""
+        return self.sides(37, 149, 101)
 
     def shared(self) -> tuple[int, ...]:
         """Eleven small tiles of a matrix product, of which programs share several in either of two ways."""

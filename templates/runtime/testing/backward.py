@@ -1,6 +1,6 @@
 """How gradients are compared, and tests of the configurations that their kernels are launched with."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -168,6 +168,29 @@ class BackwardTests(Tiles):
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check_gradients(*map(scattered, self.make(shape)), arranged=scattered)
 
+    @each("params", lambda cls: cls.other_params if cls.loops(True) else ())
+    @each("n_splits", lambda cls: (1, *cls.backward_splits))
+    def test_backward_params_of_loops(
+        self,
+        n_splits: int,
+        params: Mapping[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.not_whole(monkeypatch)
+        self.force_loop(monkeypatch, n_splits)
+        for kind in (heuristics.Loop, heuristics.Tile):
+            self.force_all(monkeypatch, kind, SMALL_TILE)
+        self.check_gradients(*self.make(self.wide), **params)
+
+    @each("shift", lambda cls: cls.shifts)
+    def test_backward_of_shifted_values(
+        self, shift: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.check_gradients(*self.shifted(shift))
+        self.not_whole(monkeypatch)
+        self.force_loop(monkeypatch)
+        self.check_gradients(*self.shifted(shift))
+
     @each("n_splits", lambda cls: cls.backward_splits)
     def test_backward_splits(
         self, n_splits: int, monkeypatch: pytest.MonkeyPatch
@@ -258,7 +281,8 @@ class BackwardTests(Tiles):
         """A sum shared by several programs."""
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, n_parts)
-        self.check_gradients(*self.make(self.tiled[1], self.half()))
+        for shape in (self.tiled[1], self.broad):
+            self.check_gradients(*self.make(shape, self.half()))
 
     @described
     @each(

@@ -5,12 +5,13 @@ import torch
 import triton
 
 from .. import heuristics
-from .harness import Dtypes, each, results
+from .harness import Dtypes, each, only, results
 from .inputs import DEVICE, scattered
 from .operator import OperatorTests
 
 SMALL_BLOCK = triton.Config({"BLOCK": 16})
 SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
+TALL_TILE = triton.Config({"BLOCK_M": 16, "BLOCK_N": 8})
 
 
 # A few roundings of each dtype, beside 1 and the result: what a GPU has of its own is less exact.
@@ -36,6 +37,12 @@ class MapTests(OperatorTests):
     ) -> None:
         self.force(monkeypatch, table, config)
         self.check(*map(scattered, self.make(self.wide)))
+
+    @only(lambda cls: cls.tables_of(heuristics.Tile))
+    def test_tall_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Several both along rows and columns."""
+        self.force_all(monkeypatch, heuristics.Tile, TALL_TILE)
+        self.check(*map(scattered, self.make(self.special, ends=False)))
 
 
 class ElementwiseTests(MapTests):

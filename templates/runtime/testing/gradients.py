@@ -83,7 +83,10 @@ class GradientTests(BackwardTests, VmapTests):
 
     @each("params", lambda cls: cls.other_params)
     def test_gradients_of_params(self, params: Mapping[str, Any]) -> None:
-        self.check_gradients(*self.make(self.ragged), **params)
+        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
+            self.check_gradients(*self.make(self.ragged, dtypes), **params)
+        tensors = map(scattered, self.make(self.unfolded()))
+        self.check_gradients(*tensors, arranged=scattered, **params)
 
     @only(lambda cls: cls.tiny and not cls.ahead)
     def test_gradcheck(self) -> None:
@@ -130,6 +133,12 @@ class GradientTests(BackwardTests, VmapTests):
     def test_torch_func(self) -> None:
         tensors = self.make(self.ragged)
         self.compare_gradients(self.by_torch_func(*tensors), self.of_ones(*tensors))
+
+    @each("name", lambda cls: cls.wrt if len(cls.wrt) > 1 else ())
+    def test_torch_func_of_one_input(self, name: str) -> None:
+        tensors = self.make(self.ragged)
+        want = self.of_ones(*tensors)[self.wrt.index(name)]
+        self.compare_gradients(self.by_torch_func(*tensors, wrt=(name,)), [want])
 
     def test_vmap_of_gradients(self) -> None:
         """The gradients of each of a batch by themselves."""
@@ -216,15 +225,18 @@ class GradientTests(BackwardTests, VmapTests):
         return cls.of_ones_by(cls.call(*cls.handed(given)), given)
 
     @classmethod
-    def by_torch_func(cls, *tensors: Any) -> list[torch.Tensor]:
-        """`of_ones`, by torch.func.vjp."""
+    def by_torch_func(
+        cls, *tensors: Any, wrt: Sequence[str] = ()
+    ) -> list[torch.Tensor]:
+        """`of_ones`, by torch.func.vjp, of some inputs alone."""
+        places = cls.places(wrt)
 
         def call(*chosen: torch.Tensor) -> list[torch.Tensor]:
             given = list(tensors)
-            for place, tensor in zip(cls.places(), chosen, strict=True):
+            for place, tensor in zip(places, chosen, strict=True):
                 given[place] = tensor
             return smooth(cls.call(*given))
 
-        both: Any = torch.func.vjp(call, *(tensors[place] for place in cls.places()))
+        both: Any = torch.func.vjp(call, *(tensors[place] for place in places))
         found, pull = both
         return list(pull([torch.ones_like(one) for one in found]))

@@ -10,6 +10,7 @@ import triton
 from triton.runtime.autotuner import Autotuner
 
 from .. import heuristics, launch
+from .bounds import check_bounds
 from .inputs import (
     DEVICE,
     Input,
@@ -113,6 +114,7 @@ class Harness:
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
+    shifts: ClassVar[Sequence[float]] = ()  # of values whose exp has no room
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
 
     # How tests are made
@@ -138,6 +140,11 @@ class Harness:
     def forgotten_launches(self) -> None:
         """Tests choose configurations, which calls like those before them would not ask for."""
         launch.Launches.known.clear()
+
+    @pytest.fixture(autouse=True)
+    def within_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Kernels leave what is outside of their tensors alone."""
+        check_bounds(monkeypatch)
 
     # Inputs
 
@@ -219,6 +226,14 @@ class Harness:
             one.draw(lengths, by_group.get(one.group or one.name, one.dtypes[0]), ends)
             for one in cls.inputs
         )
+
+    @classmethod
+    def shifted(cls, shift: float) -> list[torch.Tensor]:
+        """Inputs of floats that may be any, with a number added."""
+        return [
+            tensor + shift if one.is_float and one.low is None else tensor
+            for one, tensor in zip(cls.inputs, cls.make(cls.wide), strict=True)
+        ]
 
     @classmethod
     def lengths(cls, shape: Shape) -> Mapping[str, Sequence[int]]:

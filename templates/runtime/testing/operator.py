@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from .harness import Dtypes, Harness, Shape, each, gpu, only, results
-from .inputs import DEVICE, Layout, backwards, misaligned
+from .inputs import DEVICE, Layout, backwards, misaligned, scattered
 
 
 class OperatorTests(Harness):
@@ -83,7 +83,10 @@ class OperatorTests(Harness):
 
     @each("params", lambda cls: cls.other_params)
     def test_params(self, params: Mapping[str, Any]) -> None:
-        self.check(*self.make(self.ragged), **params)
+        """In each kernel that is chosen by layout, and where constants show that are less exact than float64."""
+        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
+            self.check(*self.make(self.ragged, dtypes), **params)
+        self.check(*map(scattered, self.make(self.unfolded())), **params)
 
     def test_deterministic(self) -> None:
         tensors = self.make(self.wide)

@@ -1,13 +1,15 @@
 """Tests of operators that reduce rows."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import torch
 import triton
 
 from .. import heuristics
-from .elementwise import SMALL_TILE, MapTests
-from .harness import SUMS, Harness, Shape, each
+from .elementwise import SMALL_TILE, TALL_TILE, MapTests
+from .harness import SUMS, Harness, Shape, each, only
 from .inputs import scattered
 
 Row = tuple[int, ...]
@@ -73,6 +75,37 @@ class RowwiseTests(MapTests):
         self.force_loop(monkeypatch)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check(*map(scattered, self.make(shape)))
+
+    @only(lambda cls: cls.loops())
+    def test_loop_over_many_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In tiles that are higher than wide."""
+        self.force_loop(monkeypatch)
+        self.force_all(monkeypatch, heuristics.Loop, TALL_TILE)
+        self.check(*map(scattered, self.make(self.special, ends=False)))
+
+    @each("params", lambda cls: cls.other_params if cls.loops() else ())
+    @each("n_splits", lambda cls: (1, *cls.splits))
+    def test_params_of_loops(
+        self,
+        n_splits: int,
+        params: Mapping[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.force_loop(monkeypatch, n_splits)
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
+            self.check(*self.make(self.wide, dtypes), **params)
+
+    @each("shift", lambda cls: cls.shifts)
+    def test_shifted_values(
+        self, shift: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """So large that exp is finite only of the distance from the largest."""
+        self.check(*self.shifted(shift))
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        for n_splits in (1, *self.splits):
+            self.force_loop(monkeypatch, n_splits)
+            self.check(*self.shifted(shift))
 
     @each("n_splits", lambda cls: cls.splits)
     def test_splits(self, n_splits: int, monkeypatch: pytest.MonkeyPatch) -> None:

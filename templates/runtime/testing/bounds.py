@@ -1,0 +1,63 @@
+"""A check of what kernels access in Triton's interpreter: nothing outside of the tensors that a launch is given."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.runtime import interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses from the first element of a tensor to behind the last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in steps) if tensor.numel() else -1
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+
+
+def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
+    """Those of the tensors among some arguments, of which descriptors have one each."""
+    bases = (
+        one.base if isinstance(one, TensorDescriptor) else one for one in arguments
+    )
+    return [span(one) for one in bases if isinstance(one, torch.Tensor)]
+
+
+def check_bounds(patch: pytest.MonkeyPatch) -> None:
+    """Have the interpreter refuse accesses outside: masks guard memory, whatever the values that come of it."""
+    if not triton.knobs.runtime.interpret:
+        return
+    executor: Any = interpreter.GridExecutor
+    builder: Any = interpreter.InterpreterBuilder
+    begin = executor._init_args_hst
+    load, store = builder.create_masked_load, builder.create_masked_store
+    allowed: list[tuple[int, int]] = []
+
+    def begin_with(self: Any, args: Any, kwargs: Any) -> Any:
+        found = begin(self, args, kwargs)
+        allowed[:] = spans([*found[0], *found[1].values()])
+        return found
+
+    def check(pointers: Any, mask: Any) -> None:
+        outside = pointers.data[mask.data.astype(bool)]
+        for first, end in allowed:
+            outside = outside[(outside < first) | (outside >= end)]
+        assert not outside.size, "an access outside of the tensors"
+
+    def checked_load(
+        self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any
+    ) -> Any:
+        check(pointers, mask)
+        return load(self, pointers, mask, *rest, **named)
+
+    def checked_store(
+        self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any
+    ) -> Any:
+        check(pointers, mask)
+        return store(self, pointers, value, mask, *rest, **named)
+
+    patch.setattr(executor, "_init_args_hst", begin_with)
+    patch.setattr(builder, "create_masked_load", checked_load)
+    patch.setattr(builder, "create_masked_store", checked_store)
