@@ -1,4 +1,4 @@
-"""Matrix products in the math: sums of products whose two sides each have axes that the other lacks."""
+"""Contractions in the math: sums of products whose two sides each have axes that the other lacks."""
 
 from __future__ import annotations
 
