@@ -72,7 +72,7 @@ def test_scales_leave_float8_to_tensor_cores(tmp_path: Path) -> None:
     names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]
     gallery = [ROOT / "specs" / f"{name}.toml" for name in ("fp8_matmul_scaled", "fp8_matmul_blocks")]
     told = compile_all([*generated(names, tmp_path), *((spec, ROOT / "generated" / spec.stem) for spec in gallery)])
-    assert set(re.findall(r"\b(\w+)_descriptor_kernel multiplies (.+)", told)) == {
+    assert set(re.findall(r"\b(\w+)_tma_kernel multiplies (.+)", told)) == {
         ("fp8_matmul_scaled", "e4m3.e4m3"),
         ("fp8_matmul_blocks", "e4m3.e4m3"),
         ("product_float8", "e4m3.e4m3"),

@@ -261,7 +261,7 @@ class ByBytes(Benchmark):
 
 @dataclass(frozen=True)
 class ByOperations(Benchmark):
-    """In TFLOP/s of the matrix products: so many operations at a size, and twice as many backward, where each product
+    """In TFLOP/s of the matmuls: so many operations at a size, and twice as many backward, where each product
     has a gradient for either of its factors.
     """
 

@@ -277,15 +277,16 @@ DTYPES = (
 FAMILIES = (
     row(
         "TG601",
-        "a matrix product with something beside it",
+        "a contraction with something beside it",
         """
-        A sum of products whose sides each have an axis that the other lacks is a matrix product. One kernel
-        computes one or several of the same axes, any elementwise math of the inputs before and of the sums
-        after, and reductions of whole rows of a fixed length up to 256. Inputs of a product are floats or int8.
+        A sum of products whose sides each have an axis that the other lacks is a contraction (a matmul). One
+        kernel computes one or several of the same axes, with elementwise math of the inputs as prologue, and as
+        epilogue elementwise math of the sums and reductions of whole rows of a fixed length up to 256. Inputs of a
+        contraction are floats or int8.
 
             y = "gelu(sum(x * w, K) + bias)"         # x is [M, K], w is [N, K]
             p = "softmax(sum(x * w, K), E)"          # w is [E=64, K]
-            o = "sum(softmax(s, T) * v, T)"          # wrong: s is a product itself (attention)
+            o = "sum(softmax(s, T) * v, T)"          # wrong: s is a contraction itself (attention)
         """,
     ),
     row(
@@ -365,19 +366,20 @@ FAMILIES = (
     ),
     row(
         "TG607",
-        "a schedule that matrix products do not have",
+        "a schedule that these kernels do not have",
         """
-        Tiles of a matrix product have 16 rows and columns or more, and are not searched for at run time.
+        Tiles of a contraction have at least 16 rows and columns, and it is not autotuned. Only a contraction has a
+        pipelined loop, and so num_stages.
 
-            [schedule]
+            [schedule]                     # of y = "sum(x * w, K)"
             block_m = [64, 128]
             block_n = [128, 256]
-            num_stages = [3, 4]
+            num_stages = [3, 4]            # wrong for y = "gelu(x)"
         """,
     ),
     row(
         "TG608",
-        "a gradient that cannot be written ahead",
+        "a gradient that the forward cannot write",
         """
         With write = "forward" or "in_place" the forward writes the gradient as it is where that of the result is 1,
         and the backward multiplies each row by one number. So the operator reduces rows, and has one result with a

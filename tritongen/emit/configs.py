@@ -36,7 +36,7 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
-    summing: Summing | None = None  # of matrix products
+    summing: Summing | None = None  # of matmuls
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.

@@ -1,4 +1,4 @@
-"""The candidate launch configurations of matrix products: what fits the registers and the shared memory of each."""
+"""The candidate launch configurations of matmuls: what fits the registers and the shared memory of each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HOPPER, ADA = 227 * 1024, 99 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Summing:
-    """What a kernel of matrix products sums at once."""
+    """What a kernel of a contraction sums at once."""
 
     products: int
     sides: tuple[int, int]  # how many matrices it reads of the left, and of the right

@@ -188,7 +188,7 @@ class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
-    `precision` is that of matrix products of float32. `by_row` are tensors of ours that have one number
+    `precision` is that of matmuls in float32. `by_row` are tensors of ours that have one number
     a row, in the order of the rows. `chosen` are optional inputs that are there wherever what reads them is chosen.
     """
 

@@ -73,7 +73,7 @@ def _always_saving(program: Program) -> Program:
 
 
 def traffic_of(parts: tuple[Module, ...]) -> Traffic:
-    """What the launches of all parts have together, but for matrix products."""
+    """What the launches of all parts have together, but for matmuls."""
     traffic = [part.traffic for part in parts]
     rows = [one for one in traffic if "loop" in one.kinds]
     return Traffic(

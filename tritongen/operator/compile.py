@@ -63,26 +63,34 @@ def program_of(spec: Spec) -> Program:
         program = recognise(typecheck(spec))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
-    if program.contraction:
-        mistakes += schedule_mistakes(spec.schedule)
+    mistakes += contraction_schedule(spec.schedule) if program.contraction else other_schedule(spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
     return program
 
 
-def schedule_mistakes(schedule: Schedule) -> list[Mistake]:
-    """What a schedule asks for that kernels of matrix products do not do."""
+def contraction_schedule(schedule: Schedule) -> list[Mistake]:
+    """What a schedule asks for that kernels of contractions do not do."""
     found = []
     if schedule.autotune:
-        message = "kernels of matrix products are not searched for: descriptors are made for the tiles of one"
+        message = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
         hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
         found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
     for key in ("block_m", "block_n"):
         small = [size for size in getattr(schedule, key) if size < SMALLEST]
         if small:
-            message = f"{key} is {small[0]}, and tiles of a matrix product have {SMALLEST} rows and columns or more"
+            message = f"{key} is {small[0]}, and tiles of a contraction have at least {SMALLEST} rows and columns"
             found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
     return found
+
+
+def other_schedule(schedule: Schedule) -> list[Mistake]:
+    """What a schedule asks for that only kernels of contractions do."""
+    if not schedule.num_stages:
+        return []
+    message = "num_stages is for the pipelined loop of a contraction, which this operator has not"
+    hint = "leave it out, or list block_m, block_n or num_warps"
+    return [Mistake("TG607", message, ("schedule", "num_stages"), hint=hint)]
 
 
 def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:

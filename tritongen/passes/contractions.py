@@ -1,4 +1,4 @@
-"""Matrix products in the math: sums of products whose two sides each have axes that the other lacks."""
+"""Contractions in the math: sums of products whose two sides each have axes that the other lacks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         two = next(name for name, sides in found.items() if (sides.free, sides.over) != (first.free, first.over))
         over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
         what = f"sums products over {others_over} beside others over {over}"
-        raise _refused(op, two, what, "two products of one spec have the same axes; write a spec for each")
+        raise _refused(op, two, what, "two contractions of one spec are over the same axes; write a spec for each")
     _check(op, names, first, found)
     left, right = first.free
     turned = op.results[0].axes[-1] in left - right
@@ -249,7 +249,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         extra = [axis for axis in result.axes if axis not in known]
         if extra:
             name, more = result.output.name, ", ".join(extra)
-            raise _refused(op, name, f"has the axis {more} more than its matrix product", "write a spec for each step")
+            raise _refused(op, name, f"has the axis {more} more than its contraction", "write a spec for each step")
 
 
 def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
@@ -262,20 +262,20 @@ def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> No
     over = ", ".join(value.node.over)
     if not is_after:
         hint = "reduce in a spec of its own, whose result is an input here"
-        raise _refused(op, value.name, f"reduces an input over {over} beside a matrix product", hint)
+        raise _refused(op, value.name, f"reduces an input over {over} beside a contraction", hint)
     if set(value.node.over) != cols:
         columns = ", ".join(axis for axis in op.axes if axis in cols)
         hint = (
             f"reduce over {over} in a spec of its own: this one could reduce whole rows of the result, over {columns}"
         )
-        raise _refused(op, value.name, f"reduces a matrix product over {over}", hint)
+        raise _refused(op, value.name, f"reduces a contraction over {over}", hint)
     if width > WIDEST:
         long = next(axis for axis in op.axes if axis in cols and axis not in sizes) if cols - sizes.keys() else ""
         hint = "reduce in a spec of its own"
         hint += f", or fix the length, as in {long}=64: rows are of up to {WIDEST} elements" if long else ""
-        raise _refused(op, value.name, f"reduces a matrix product over {over}, more than may fit in a tile", hint)
+        raise _refused(op, value.name, f"reduces a contraction over {over}, more than may fit in a tile", hint)
     if value.node.kind == "var":
-        raise _refused(op, value.name, "takes the variance of a matrix product", "write a spec for each")
+        raise _refused(op, value.name, "takes the variance of a contraction", "write a spec for each")
 
 
 def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:

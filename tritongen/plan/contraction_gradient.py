@@ -1,4 +1,4 @@
-"""The gradient of an operator with matrix products: a pass over what follows them, and products again.
+"""The gradient of an operator with matmuls: a pass over what follows them, and products again.
 
 What follows the products is an operator of its own, in which they are inputs: its gradient is one pass
 that gives those by the products (dz, in the dtype that is multiplied) and by its other inputs. Each

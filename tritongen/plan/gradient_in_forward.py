@@ -55,13 +55,13 @@ def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) 
 
 def _refused(gradient: Gradient, program: Program, grad: Grad, register: str) -> Iterator[Mistake]:
     if register != "none":
-        message = "a registered operator returns what it keeps, so that every call would compute the gradient"
+        message = "a registered operator returns what it saves, so that every call would compute the gradient"
         yield _mistake(grad, message, "leave [torch] register out")
     if grad.save:
-        message = "nothing is kept beside a gradient that is written ahead"
+        message = "nothing is saved beside a gradient that the forward writes"
         yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
     if unfit := _unfit(gradient, program):
-        message = f"{unfit}, and a gradient is written ahead of one result with one number for each row"
+        message = f"{unfit}, and the forward writes a gradient of one result with one number for each row"
         yield _mistake(grad, message, "leave it out: the backward writes gradients of any kind")
     else:
         yield from _unfit_inputs(program, grad)
@@ -74,7 +74,7 @@ def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
 def _unfit(gradient: Gradient, program: Program) -> str:
     """Why the results are not what a gradient is written ahead of; "" where they are."""
     if program.contraction:
-        return "this operator multiplies matrices"
+        return "this operator is a contraction"
     if not program.over:
         return "this operator reduces no rows"
     seeds = dict(gradient.seeds)
@@ -96,7 +96,7 @@ def _unfit_inputs(program: Program, grad: Grad) -> Iterator[Mistake]:
         key = ("grad", "wrt", str(place))
         lacks = [axis for axis in (*rows, *over) if axis not in tensor.type.axes]
         if tensor.default is not None:
-            message = f"{name} is optional, and what is written ahead is there whenever it is asked for"
+            message = f"{name} is optional, and what the forward writes is there whenever it is asked for"
             yield Mistake("TG608", message, key, 0, len(shown(name)), "leave it out, or let the backward write")
         elif lacks:
             message = f"{name} lacks {', '.join(lacks)}, along which its gradient sums up those of the result"

@@ -48,7 +48,7 @@ SPEC = Fields(
             {
                 "name": Text("the name of the function and of its folder"),
                 "summary": Text("one line for the docstring"),
-                "precision": Text("how matrix products of float32 are multiplied", choices=PRECISIONS),
+                "precision": Text("how matmuls of float32 multiply", choices=PRECISIONS),
             },
             required=("name",),
         ),

@@ -25,7 +25,7 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "float8": FLOAT8S,
 }
 
-# How matrix products of float32 multiply: as they are, or rounded to tf32 once or in three parts.
+# How matmuls of float32 multiply: as they are, or rounded to tf32 once or in three parts.
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
 # Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
@@ -177,6 +177,6 @@ class Spec:
     register: str = "none"  # how torch.library knows it: "none", "triton_op" or "custom_op"
     namespace: str = "tritongen"  # torch.ops.<namespace>.<name>
     schedule: Schedule = Schedule()
-    precision: str = "ieee"  # of matrix products of float32, one of PRECISIONS
+    precision: str = "ieee"  # of matmuls of float32, one of PRECISIONS
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
     smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there

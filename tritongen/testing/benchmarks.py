@@ -91,7 +91,7 @@ class Lengths:
 
 
 class Sizes:
-    """How long the axes of a matrix product are: each side of so many elements, and 8 matrices in a batch.
+    """How long the axes of a matmul are: each side of so many elements, and 8 matrices in a batch.
 
     Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first.
     """

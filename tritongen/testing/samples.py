@@ -60,7 +60,7 @@ class Shapes:
         return (*(batch if self.batch else ()), *self.fitting(lengths).values())
 
     def beside_fixed(self, axis: str, length: int) -> int:
-        """How long an axis is where axes of fixed sizes make a side of a matrix product with it: two, if any."""
+        """How long an axis is where axes of fixed sizes make a side of a matmul with it: two, if any."""
         contraction = self.program.contraction
         sides = [contraction.rows, contraction.cols, contraction.inner] if contraction else []
         sizes = dict(self.program.op.sizes)
@@ -101,7 +101,7 @@ class Shapes:
         return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
 
     def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
-        """A matrix product of such sides, a few in a batch; several axes make a side about so long."""
+        """A matmul of such sides, a few in a batch; several axes make a side about so long."""
         contraction = self.program.contraction
         assert contraction is not None
         lengths = dict.fromkeys(contraction.batch, 3)
@@ -184,7 +184,7 @@ class Shapes:
         return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 90, others=2)
 
     def tiled(self) -> list[tuple[int, ...]]:
-        """Several tiles of a matrix product, with tails: such as descriptors can step through, and others."""
+        """Several tiles of a matmul, with tails: of such as TMA can copy, and of others."""
         return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
 
     def broad(self) -> tuple[int, ...]:
@@ -192,7 +192,7 @@ class Shapes:
         return self.sides(37, 149, 101)
 
     def shared(self) -> tuple[int, ...]:
-        """Eleven small tiles of a matrix product, of which programs share several in either of two ways."""
+        """Eleven small tiles of a matmul, of which split-K and stream-K divide several."""
         return self.sides(165, 21, 101)
 
     def tiny(self) -> tuple[int, ...]:

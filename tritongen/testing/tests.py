@@ -119,7 +119,7 @@ def params_view(op: Op) -> dict[str, str]:
 
 
 def products_view(program: Program, kernel: Module) -> dict[str, str]:
-    """What tests of matrix products declare besides."""
+    """What tests of matmuls declare besides."""
     assert program.contraction is not None
     # Factors that are computed are rounded to what is multiplied; results of float8 are compared as exactly as others.
     rounded = not program.contraction.is_plain and not gives_float8(program.op)

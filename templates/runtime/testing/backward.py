@@ -253,7 +253,7 @@ class BackwardTests(Tiles):
         monkeypatch.setattr(heuristics, "choose_programs", lambda *_: 3)
         self.check_gradients(*self.make(self.wide))
 
-    # Matrix products
+    # Matmuls
 
     @each("table, config", lambda cls: cls.strided("half", backward=True))
     def test_backward_strided_configs(

@@ -1,4 +1,4 @@
-"""Tests of matrix products."""
+"""Tests of matmuls."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ described = pytest.mark.skipif(
 
 
 class Tiles(Harness):
-    """How kernels of matrix products are chosen, those of a backward too."""
+    """How kernels of matmuls are chosen, those of a backward too."""
 
     tiled: ClassVar[Sequence[Shape]]  # several tiles with tails, TMA can copy the first
     broad: ClassVar[Shape]  # several small tiles along rows and columns

@@ -1,4 +1,4 @@
-"""Where the tensors of a matrix product are, in the block, the tile and the group that a kernel has in hand."""
+"""Where the tensors of a matmul are, in the block, the tile and the group that a kernel has in hand."""
 
 from __future__ import annotations
 

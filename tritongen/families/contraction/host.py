@@ -1,4 +1,4 @@
-"""Op -> the view of the generated module of a matrix product."""
+"""Op -> the view of the generated module of a matmul."""
 
 from __future__ import annotations
 

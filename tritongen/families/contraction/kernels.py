@@ -1,8 +1,8 @@
-"""Kernels of matrix products: tiles of rows by columns, summed over blocks of the inner axes.
+"""Kernels of contractions: tiles of rows by columns, summed over blocks of the inner axes.
 
-Five shapes of the same math: tiles by pointers, for any strides; tiles by descriptors, which the
-tensor memory accelerator of a GPU copies; parts of the last of those tiles; parts of a long sum,
-by pointers; and what adds parts up. Which of them run is decided on the host.
+Five kernels of the same math: a strided one for any layout; a persistent one whose tiles are copied by TMA;
+stream-K for the tail wave of that one; split-K for few tiles and a long sum; and the reduction of what the
+last two leave. Which of them run is decided on the host.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .addressing import COUNTS, Places, inner_of, stride
 from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
 
-# How many tiles programs share in long parts, in how many each, and the same of short parts.
+# Of stream-K: how many tiles are in long parts, in how many each, and the same of short parts.
 SHARED = ("n_long", "long_parts", "n_short", "short_parts")
 # What kernels take beside lengths.
 TAKEN = {
-    "descriptor_kernel": ("n_tiles",),
-    "share_kernel": ("first_tile", *SHARED, "tile_steps"),
-    "part_kernel": ("steps",),
-    "combine_kernel": ("first_tile", *SHARED),
+    "tma_kernel": ("n_tiles",),
+    "stream_k_kernel": ("first_tile", *SHARED, "tile_steps"),
+    "split_k_kernel": ("steps",),
+    "reduce_kernel": ("first_tile", *SHARED),
 }
-# What adds parts up takes so many rows of a tile at a time: few, so that many programs read.
+# The reduction of parts takes so many rows of a tile at a time: few, so that many CTAs read.
 COMBINED_ROWS = 4
 SLICERS = {2: "halves", 4: "quarters"}
 
@@ -58,7 +58,7 @@ class ContractionKernels:
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
-    shares: Kernel | None  # of the tiles that are too few for a round of all programs
+    shares: Kernel | None  # stream-K, of the tiles in the tail wave
     parts: Kernel
     combine: Kernel
 
@@ -296,7 +296,7 @@ class _Builder:
         return found[::-1]
 
     def full(self) -> list[str]:
-        """The results that have all rows and columns, which descriptors can write."""
+        """The results that have all rows and columns, which TMA can write."""
         return [r.output.name for r in self.op.results if {"rows", "cols"} <= set(self.contraction.roles(r.axes))]
 
     # Kernels
@@ -311,8 +311,8 @@ class _Builder:
         lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
         lines.end += self.kept_parts()
-        doc = "A part of each sum, for few tiles and a long inner axis."
-        return self.kernel("part_kernel", doc, lines)
+        doc = "Split-K: a part of each sum, for few tiles and a long inner axis."
+        return self.kernel("split_k_kernel", doc, lines)
 
     def kept_parts(self) -> list[Line]:
         return [Line(f"tl.store({name}_part_ptr + part, {name})") for name in self.contraction.sums]
@@ -322,21 +322,22 @@ class _Builder:
         lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
         lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + part)") for name in self.contraction.sums]
         self.after(lines, _stored)
-        return self.kernel("combine_kernel", "The sums of all parts, in their order, and what follows them.", lines)
+        doc = "The reduction of split-K and stream-K: the sums of all parts, in their order, and the epilogue."
+        return self.kernel("reduce_kernel", doc, lines)
 
     @property
     def may_share(self) -> bool:
-        """Whether programs may share tiles: all take the same time, and are summed as a whole."""
+        """Whether the tail wave may be split by stream-K: tiles all take the same time, and are summed as a whole."""
         return self.kept is None and not self.halved
 
     def shares(self) -> Kernel:
         lines = self.described()
         lines.end += self.kept_parts()
-        doc = "Parts of the tiles that are too few for a round of all programs."
-        return self.kernel("share_kernel", doc, lines, described=True)
+        doc = "Stream-K: parts of the tiles in the tail wave, which are too few for all SMs."
+        return self.kernel("stream_k_kernel", doc, lines, described=True)
 
     def described(self) -> _Lines:
-        """The sums of a tile whose blocks descriptors copy."""
+        """The sums of a tile whose blocks are copied by TMA."""
         lines = _Lines(setup=self.limit())
 
         def read(operand: Operand, half: str = "") -> list[Line]:
@@ -391,8 +392,8 @@ class _Builder:
             ]
 
         self.after(lines, store)
-        doc = "Tiles of rows by columns that descriptors copy; a program takes one tile after another."
-        return self.kernel("descriptor_kernel", doc, lines, described=True)
+        doc = "A persistent kernel whose tiles of rows by columns are copied by TMA."
+        return self.kernel("tma_kernel", doc, lines, described=True)
 
     @property
     def halved(self) -> bool:
@@ -416,9 +417,9 @@ class _Builder:
         body = [*lines.setup, *lines.loop, *lines.end]
         casts = param_casts(self.op, self.compute, self.lowering())
         casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
-        if self.contraction.groups and suffix != "combine_kernel":
+        if self.contraction.groups and suffix != "reduce_kernel":
             casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
-            casts += [] if suffix == "share_kernel" else [Line("n_steps = n_groups * group_blocks")]
+            casts += [] if suffix == "stream_k_kernel" else [Line("n_steps = n_groups * group_blocks")]
         every = [*casts, *body]
         arguments: list[Argument] = []
         made = [result.output.name for result in self.op.results]
@@ -431,10 +432,10 @@ class _Builder:
                 if mentions(every, f"{name}_{kind}")
             ]
         counts = ["n_rows", "n_cols"]
-        summing = suffix != "combine_kernel"
+        summing = suffix != "reduce_kernel"
         if summing:
             counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
-        bounds = mentions(every, "inner") or mentions(every, "inner_mask") or suffix != "share_kernel"
+        bounds = mentions(every, "inner") or mentions(every, "inner_mask") or suffix != "stream_k_kernel"
         if mentions(every, "n_inner") or (summing and bounds and not self.contraction.groups):
             counts.append("n_inner")
         counts += TAKEN.get(suffix, ())
@@ -461,7 +462,7 @@ class _Builder:
         constexprs += [joined.flag] if joined else []
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
-        sliced = suffix == "descriptor_kernel" and not self.reduces_rows() and not self.halved
+        sliced = suffix == "tma_kernel" and not self.reduces_rows() and not self.halved
         tiling = {"swizzle"} | ({SLICERS[self.slices]} if sliced else set())
         tiling |= {"halves"} if joined else set()
         return Kernel(
