@@ -161,7 +161,6 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "dense": shapes.of((64,), 4, 256) if not (shapes.program.over or shapes.program.contraction) else (),
         "special": shapes.special(),
         "tiled": tuple(shapes.tiled()),
-        "broad": shapes.broad() if shapes.program.contraction else (),
         "shared": shapes.shared() if shapes.program.contraction else (),
         "wrong_shapes": tuple(refused_shapes(op, shapes)),
         "far": far(op, shapes) or (),
