@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-untyped-decorators
 """That the harness of emitted tests notices accesses outside of tensors, which change no value."""
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module, searches: bool, gra
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
-        "shifts": "(500.0, -500.0)" if program.over and subtracts_largest(spec) else "",
+        "shifts": "(500.0, -500.0)" if program.over and compares_values(spec) else "",
         "splits": SPLITS if kernel.view.get("partial") else "",
         "tolerances": tolerances(program),
         **(products_view(program, kernel) if program.contraction else {}),
@@ -161,7 +161,6 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "dense": shapes.of((64,), 4, 256) if not (shapes.program.over or shapes.program.contraction) else (),
         "special": shapes.special(),
         "tiled": tuple(shapes.tiled()),
-        "broad": shapes.broad() if shapes.program.contraction else (),
         "shared": shapes.shared() if shapes.program.contraction else (),
         "wrong_shapes": tuple(refused_shapes(op, shapes)),
         "far": far(op, shapes) or (),
@@ -220,10 +219,10 @@ def in_own_dtype(spec: Spec) -> bool:
     return any("nan_to_num" in code_of(text) for text in texts)
 
 
-def subtracts_largest(spec: Spec) -> bool:
-    """Whether exponentials are taken of distances from the largest value, which has to be found whatever it is."""
+def compares_values(spec: Spec) -> bool:
+    """Whether the largest is looked for, or its distances have exponentials: it may be far above or below 0."""
     math = " ".join(code_of(statement.expression) for statement in spec.compute)
-    return bool(re.search(r"softmax\(|logsumexp\(|\bmax\(.*exp\(", math))
+    return bool(re.search(r"softmax\(|logsumexp\(|\barg(max|min)\(|\bmax\(.*exp\(", math))
 
 
 def imports(op: Op, *modules: str) -> str:

@@ -8,8 +8,8 @@ import torch
 import triton
 
 from .. import heuristics
-from .elementwise import SMALL_BLOCK, SMALL_TILE
-from .harness import Shape, each, results, wide
+from .elementwise import SMALL_BLOCK, SMALL_TILE, TALL_TILE
+from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .matmul import Tiles, described
 from .rowwise import Row, force_registers, rows_of
@@ -129,7 +129,7 @@ class BackwardTests(Tiles):
 
     @each(
         "table, config",
-        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, backward=True),
+        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE, backward=True),
     )
     def test_backward_tile_configs(
         self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
@@ -201,6 +201,7 @@ class BackwardTests(Tiles):
         for kind in (heuristics.Loop, heuristics.Tile):
             self.force_all(monkeypatch, kind, SMALL_TILE)
         self.check_gradients(*self.make(self.wide))
+        self.check_gradients(*map(scattered, self.make(self.unfolded())))
 
     # Sums over rows
 
@@ -216,11 +217,21 @@ class BackwardTests(Tiles):
         self, row: Row, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         elements, num_warps, stages = row
-        only = heuristics.Whole((2**20, elements, num_warps, stages))
+        chosen = heuristics.Whole((2**20, elements, num_warps, stages))
         for table in self.tables_of(heuristics.Whole):
             monkeypatch.setattr(table, "fits", lambda *_: True)
-            monkeypatch.setattr(table, "choose", only.choose)
+            monkeypatch.setattr(table, "choose", chosen.choose)
         monkeypatch.setattr(heuristics, "choose_whole_programs", lambda *_: 2)
+        self.check_gradients(*self.make(self.wide))
+
+    @only(lambda cls: cls.tables_of(heuristics.Whole))
+    def test_backward_whole_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One program, which adds up what it finds in each row."""
+        single = heuristics.Whole((2**20, 1, 4, 1))
+        for table in self.tables_of(heuristics.Whole):
+            monkeypatch.setattr(table, "fits", lambda *_: True)
+            monkeypatch.setattr(table, "choose", single.choose)
+        monkeypatch.setattr(heuristics, "choose_whole_programs", lambda *_: 1)
         self.check_gradients(*self.make(self.wide))
 
     @each("members", lambda cls: cls.ctas_per_row)
@@ -281,8 +292,7 @@ class BackwardTests(Tiles):
         """A sum shared by several programs."""
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, n_parts)
-        for shape in (self.tiled[1], self.broad):
-            self.check_gradients(*self.make(shape, self.half()))
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
 
     @described
     @each(

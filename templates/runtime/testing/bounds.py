@@ -10,19 +10,23 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
-def span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses from the first element of a tensor to behind the last."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * step for size, step in steps) if tensor.numel() else -1
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+def span(one: Any) -> tuple[int, int]:
+    """The addresses from the first element of a tensor, or of what a descriptor describes, to behind the last."""
+    described = isinstance(one, TensorDescriptor)
+    base = one.base if described else one
+    strides = one.strides if described else one.stride()
+    steps = zip(one.shape, strides, strict=True)
+    last = sum((size - 1) * step for size, step in steps) if 0 not in one.shape else -1
+    return base.data_ptr(), base.data_ptr() + (last + 1) * base.itemsize
 
 
 def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
-    """Those of the tensors among some arguments, of which descriptors have one each."""
-    bases = (
-        one.base if isinstance(one, TensorDescriptor) else one for one in arguments
-    )
-    return [span(one) for one in bases if isinstance(one, torch.Tensor)]
+    """Those of the tensors and descriptors among some arguments."""
+    return [
+        span(one)
+        for one in arguments
+        if isinstance(one, (torch.Tensor, TensorDescriptor))
+    ]
 
 
 def check_bounds(patch: pytest.MonkeyPatch) -> None:

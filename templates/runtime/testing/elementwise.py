@@ -11,7 +11,7 @@ from .operator import OperatorTests
 
 SMALL_BLOCK = triton.Config({"BLOCK": 16})
 SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
-TALL_TILE = triton.Config({"BLOCK_M": 16, "BLOCK_N": 8})
+TALL_TILE = triton.Config({"BLOCK_M": 4, "BLOCK_N": 2})
 
 
 # A few roundings of each dtype, beside 1 and the result: what a GPU has of its own is less exact.

@@ -22,7 +22,6 @@ class Tiles(Harness):
     """How kernels of matmuls are chosen, those of a backward too."""
 
     tiled: ClassVar[Sequence[Shape]]  # several tiles with tails, TMA can copy the first
-    broad: ClassVar[Shape]  # several small tiles along rows and columns
     shared: ClassVar[Shape]  # eleven small tiles
 
     @classmethod
@@ -160,7 +159,6 @@ class MatmulTests(Tiles, OperatorTests):
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, n_parts)
         self.check(*self.make(self.tiled[1]))
-        self.check(*self.make(self.broad))
 
     @gpu
     def test_split_k_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,14 @@ class RowwiseTests(MapTests):
         for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
             self.check(*self.make(self.wide, dtypes), **params)
 
+    @only(lambda cls: cls.loops() and cls.floats())
+    def test_special_values_in_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is NaN or infinite in one step stays so through those after it."""
+        self.force_all(monkeypatch, heuristics.Loop, TALL_TILE)
+        for n_splits in (1, *self.splits):
+            self.force_loop(monkeypatch, n_splits)
+            self.check_special_values(self.floats()[-1])
+
     @each("shift", lambda cls: cls.shifts)
     def test_shifted_values(
         self, shift: float, monkeypatch: pytest.MonkeyPatch
@@ -113,3 +121,4 @@ class RowwiseTests(MapTests):
         self.force_loop(monkeypatch, n_splits)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check(*self.make(self.wide))
+        self.check(*map(scattered, self.make(self.unfolded())))
