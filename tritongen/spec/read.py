@@ -30,7 +30,7 @@ from .types import (
 
 # What the modules of an operator need at their top, where its function stands too, and what is beside them.
 MODULES = frozenset(
-    "torch triton tl math functools configs kernels op autograd dtypes gemm heuristics launch library tensors tma"
+    "torch triton tl math functools configs kernels autograd dtypes gemm heuristics launch library tensors tma"
     " Any Callable".split()
 )
 BUILTINS = frozenset(

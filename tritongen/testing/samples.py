@@ -184,19 +184,10 @@ class Shapes:
         return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 90, others=2)
 
     def tiled(self) -> list[tuple[int, ...]]:
-<<<<<<< HEAD
-        """Several tiles of a matmul, with tails: of such as TMA can copy, and of others."""
-        return [self.sides(40, 24, 96), self.sides(37, 21, 101)] if self.program.contraction else []
-
-    def broad(self) -> tuple[int, ...]:
-        """Several small tiles of a matrix product along rows and columns, unless a tile holds whole rows."""
-        return self.sides(37, 149, 101)
-=======
-        """Several small tiles of a matrix product along rows and columns, with tails: such as descriptors can step
-        through, and others, whose last rows are those that the last program of a split-K reduction takes.
+        """Several small tiles of a matmul along rows and columns, with tails: such as TMA can copy, and others, whose
+        last rows are those that the last program of a split-K reduction takes.
         """
         return [self.sides(40, 72, 96), self.sides(45, 69, 101)] if self.program.contraction else []
->>>>>>> wt-n
 
     def shared(self) -> tuple[int, ...]:
         """Eleven small tiles of a matmul, of which split-K and stream-K divide several."""
