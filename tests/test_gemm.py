@@ -337,7 +337,7 @@ def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None
     files = generate(read_spec("product.toml", SPEC.format(**PLAIN | differs)))
     assert re.findall(r"gemm\.gemm\(.*\)", files["op.py"]) == calls
     own = set(
-        re.findall(r"def product_backward_(\w+?)_(?:descriptor_|share_|part_|combine_)?kernel\(", files["kernels.py"])
+        re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|split_k_|reduce_)?kernel\(", files["kernels.py"])
     )
     assert len(own) == (0 if calls else 2)
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
