@@ -6,7 +6,6 @@ columns at the end. Merged states can be merged again, which is what a split red
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -273,13 +272,3 @@ _OF_ZEROS = frozenset("add sub mul square abs sqrt neg relu maximum minimum".spl
 
 def _is_finite(node: Node) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, int | float) and math.isfinite(node.value)
-
-
-def functions_in(lines: tuple[Line, ...] | list[Line]) -> set[str]:
-    names: set[str] = set()
-    for line in lines:
-        text = line.text.strip()
-        if text.endswith(":"):
-            continue
-        names |= {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id[0] == "_"}
-    return names

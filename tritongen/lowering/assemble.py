@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
-from .accumulate import functions_in
 from .choices import Choices, condition
 from .lines import Line, condition_text, nested, shared_path, under
 from .lower import Compute, Lowering
@@ -93,7 +92,6 @@ class Assembler:
         arguments += self.stride_arguments(every)
         arguments += param_arguments(self.tile.op, self.tile.compute, every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        devices = functions_in(tuple(lines)) | {d for d in lowering.devices if mentions(lines, d)}
         col = any(mentions([line], "col_mask") for line in lines)
         uses_mask = any(_uses_mask(line) for line in lines)
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
@@ -117,7 +115,6 @@ class Assembler:
             use_col_mask=col or uses_mask,
             use_rows=use_rows,
             use_row_mask=use_row_mask,
-            devices=frozenset(devices),
         )
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:

@@ -123,7 +123,6 @@ class Lowering:
     reduce: Callable[[Reduce, Lowering], ast.expr]
     choices: Choices
     pending: list[Line] = field(default_factory=list)
-    devices: set[str] = field(default_factory=set)
     target: str = ""
     path: Path = ()
     integers: Integers = field(init=False)
@@ -183,10 +182,8 @@ class Lowering:
         return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
 
     def name(self, text: str) -> ast.expr:
-        """A name or expression of the kernel's own; device functions in it are noted."""
-        tree = parse(text)
-        self.devices |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id[0] == "_"}
-        return tree
+        """A name or expression of the kernel's own."""
+        return parse(text)
 
     def expression(self, node: Node) -> ast.expr:
         match node:
@@ -245,7 +242,6 @@ class Lowering:
         kind = self.kind(row, node)
         template = parse(row.spelling(kind))
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
-        self.devices |= {name for name in uses if name[0] == "_"}
         arguments: dict[str, ast.expr] = {}
         widened = self.integers.widened.get(node)
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)

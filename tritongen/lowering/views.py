@@ -61,7 +61,6 @@ class Kernel:
     use_row_mask: bool = False
     use_col_mask: bool = False
     use_mask: bool = False
-    devices: frozenset[str] = frozenset()
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
     search_key: str = ""
 

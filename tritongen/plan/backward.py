@@ -58,10 +58,6 @@ class Backward:
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
     write: str = "backward"
 
-    def part_of(self, name: str) -> Part | None:
-        """The part that computes a gradient by this name."""
-        return next((part for part in self.parts if any(r.output.name == name for r in part.op.results)), None)
-
 
 def plan_backward(gradient: Gradient, program: Program) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ...lang.ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
 from ...lang.trees import parse, substitute
-from ...lowering.accumulate import Numbers, functions_in, lane, whole
+from ...lowering.accumulate import Numbers, lane, whole
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested
@@ -94,7 +94,6 @@ class _Lines:
     setup: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
     end: list[Line] = field(default_factory=list)
-    devices: set[str] = field(default_factory=set)
 
 
 class _Builder:
@@ -139,7 +138,6 @@ class _Builder:
         else:
             masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
         tree = lowering.name(whole(node, numbers, "cols", False))
-        lowering.devices.discard("x")
         return substitute(tree, {"x": parse(masked)})
 
     # The parts of kernels
@@ -192,7 +190,6 @@ class _Builder:
         lowering.begin(f"{product.name}_scale")
         tree = lowering.expression(product.scale)
         lines.loop += nested(lowering.pending)
-        lines.devices |= lowering.devices
         text = ast.unparse(tree)
         return text if isinstance(tree, ast.Name) else f"({text})"
 
@@ -219,7 +216,6 @@ class _Builder:
                 text = f"({text})"
             lines.loop += [*nested(lowering.pending), Line(f"{name} = {text}{to}")]
             done.add(name)
-        lines.devices |= lowering.devices
         return name
 
     def sides(self, done: set[str]) -> dict[str, tuple[Node, int]]:
@@ -283,7 +279,6 @@ class _Builder:
             name = result.output.name
             target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
             lines.end += store(result, Line(f"tl.store({target}, {stored(self.op, result)}, mask={mask})"))
-        lines.devices |= lowering.devices
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
         """The values that the results need, up to the sums."""
@@ -462,9 +457,6 @@ class _Builder:
         constexprs += [joined.flag] if joined else []
         constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
         fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
-        sliced = suffix == "tma_kernel" and not self.reduces_rows() and not self.halved
-        tiling = {"swizzle"} | ({SLICERS[self.slices]} if sliced else set())
-        tiling |= {"halves"} if joined else set()
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
@@ -480,9 +472,6 @@ class _Builder:
             use_mask=mentions(every, "tile_mask"),
             use_batch=mentions(every, "batch"),
             use_rows=mentions(every, "rows") or mentions(every, "row_mask") or mentions(every, "tile_mask"),
-            devices=frozenset(
-                tiling | set(functions_in(tuple(every))) | {d for d in lines.devices if mentions(every, d)}
-            ),
         )
 
 

@@ -168,7 +168,6 @@ class _Builder:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
         template = whole(node, self.numbers(node), "cols", self.plain_max(value))
         tree = lowering.name(template)
-        lowering.devices.discard("x")
         return substitute(tree, {"x": x})
 
     def mean_of(self, node: Node) -> Value | None:
