@@ -60,6 +60,9 @@ class Integers:
             return any(not inside((number, number), room) for number in numbers)
         return is_int64(node.dtype) and not inside(self.bounds(node), room)
 
+    def fits_int32(self, node: Node) -> bool:
+        return self.narrow(node) and inside(self.bounds(node), INT32)
+
     def widen(self, node: Call) -> None:
         params = {term.name for term in operands(node) if isinstance(term, Scalar) and term.dtype.kind == "int"}
         if params:

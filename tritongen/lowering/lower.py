@@ -252,12 +252,12 @@ class Lowering:
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
                 value = widen(value, given)
+            is_tensor = place == widened or given in self.integers.widened
             of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
             if place == typed:
                 value = self.in_compute(given)
-            elif of_numbers and self.numbers.is_number(given):  # No function takes plain numbers.
-                plain = "tl.float32" if kind == "float" else "tl.int32"
-                value = parse(f"tl.full((), {ast.unparse(value)}, {self.compute.text or plain})")
+            elif of_numbers and not is_tensor and self.numbers.is_number(given):  # No function takes plain numbers.
+                value = parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
             elif self.numbers.rounds(given) and compares(template, arg.name):
                 value = self.numbers.full(value)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
@@ -267,6 +267,12 @@ class Lowering:
         if node.function == "nan_to_num" and kind == "float" and isinstance(tree, ast.Call):
             tree.args += self.element_types(node.args[0].dtype)
         return tree
+
+    def dtype_of_number(self, node: Node, kind: str) -> str:
+        """The dtype of the tensor that a function takes in the place of a plain number."""
+        if kind == "float":
+            return self.compute.text or "tl.float32"
+        return "tl.int32" if self.integers.fits_int32(node) else "tl.int64"
 
     def element_types(self, dtype: Dtype) -> list[ast.expr]:
         """The dtype in which the tensors that a value is made of came, if it is the same for all."""
