@@ -17,7 +17,7 @@ if DEVICE == "cpu":
 
 from importing import built  # noqa: E402
 
-from tritongen.operator.compile import backward_of, generate, program_of  # noqa: E402
+from tritongen.operator.compile import backward_of, forward_of, generate  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Grad, Spec  # noqa: E402
 
@@ -44,9 +44,9 @@ def in_place(spec: Spec) -> Spec:
 
 def test_formulas() -> None:
     """The gradient of a sum: that of the result is 1, and nothing is read of it."""
-    backward = backward_of(LOSS, program_of(LOSS))
+    backward = backward_of(LOSS, forward_of(LOSS))
     assert backward is not None
-    joint, scaled = (part.op for part in backward.parts)
+    joint, scaled = (step.op for step in backward.plan.steps)
     assert [tensor.name for tensor in joint.inputs] == ["logits", "target"]
     assert [result.output.name for result in joint.results] == ["loss", "dlogits"]
     assert [f"{v.name} = {v.source}" for v in joint.values if v.source][-4:] == [
@@ -58,7 +58,7 @@ def test_formulas() -> None:
         " - label_smoothing / size(V) * counted_where",
     ]
     assert [f"{value.name} = {value.source}" for value in scaled.values] == ["dlogits = dlogits * dloss"]
-    assert backward.forward.op.results == program_of(LOSS).op.results
+    assert backward.forward.op.results == forward_of(LOSS).op.results
 
 
 def kernels(spec: Spec) -> dict[str, list[str]]:

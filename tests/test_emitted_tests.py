@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from importing import written
 
-from tritongen.operator.compile import program_of
+from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.testing.oracle import torch_lines
 
@@ -55,4 +55,4 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
 def test_a_reference_makes_tensors_where_its_inputs_are(reference: str, called: str) -> None:
     text = (HERE.parent / "specs" / "relu.toml").read_text(encoding="utf-8")
     spec = replace(read_spec("relu.toml", text), reference=reference)
-    assert torch_lines(spec, program_of(spec).op) == (f"return {called}",)
+    assert torch_lines(spec, forward_of(spec).op) == (f"return {called}",)

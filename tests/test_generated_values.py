@@ -27,7 +27,8 @@ if DEVICE == "cpu":
 import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
-from tritongen.operator.compile import program_of  # noqa: E402
+from tritongen.families.contraction.family import CONTRACTION  # noqa: E402
+from tritongen.operator.compile import forward_of  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import BATCH, Input, Param, Spec  # noqa: E402
 
@@ -71,13 +72,14 @@ def spec_of(path: Path) -> Spec:
 @cache
 def multiplies(spec: Spec) -> bool:
     """Whether it is a matrix product, whose sides are rounded to the dtype that is multiplied."""
-    return program_of(spec).contraction is not None
+    return forward_of(spec).family is CONTRACTION
 
 
 @cache
 def has_groups(spec: Spec) -> bool:
     """Whether groups of what a matrix product sums are scaled by themselves; their blocks have tails of their own."""
-    contraction = program_of(spec).contraction
+    forward = forward_of(spec)
+    contraction = forward.family.matmuls(forward.program)
     return contraction is not None and bool(contraction.groups)
 
 

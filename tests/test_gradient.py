@@ -21,7 +21,7 @@ from importing import built, runtime_of  # noqa: E402
 
 from tritongen.autodiff.gradient import derive  # noqa: E402
 from tritongen.lang.typecheck import typecheck  # noqa: E402
-from tritongen.operator.compile import backward_of, generate, program_of  # noqa: E402
+from tritongen.operator.compile import backward_of, forward_of, generate  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Grad, Spec  # noqa: E402
 
@@ -145,9 +145,9 @@ def test_formulas(name: str, lines: list[str]) -> None:
 def test_formulas_of_products(name: str, lines: list[str]) -> None:
     """Of all parts: one pass over what follows the products, and then products again."""
     spec = spec_of(ROOT / "specs" / f"{name}.toml")
-    backward = backward_of(spec, program_of(spec))
+    backward = backward_of(spec, forward_of(spec))
     assert backward is not None
-    values = [value for part in backward.parts for value in part.op.values]
+    values = [value for step in backward.plan.steps for value in step.op.values]
     assert [f"{value.name} = {value.source}" for value in values if value.source] == lines
 
 
@@ -172,7 +172,7 @@ def test_what_products_save(name: str, saved: list[str], outputs: tuple[str, ...
     """
     (path,) = (path for path in (*GALLERY, *STRESS) if path.stem == name)
     spec = spec_of(path)
-    backward = backward_of(spec, program_of(spec))
+    backward = backward_of(spec, forward_of(spec))
     assert backward is not None
     assert [result.output.name for result in backward.forward.op.results if result.when] == saved
     assert backward.gradient.outputs == outputs

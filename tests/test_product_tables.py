@@ -11,31 +11,40 @@ import pytest
 import torch
 from importing import module_at, runtime_of
 
-from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, tables_of
+from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, fitting
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
-from tritongen.operator.compile import program_of
+from tritongen.lang.ir import Op
+from tritongen.operator.compile import forward_of
+from tritongen.passes.contractions import Contraction
 from tritongen.spec.read import read_spec
-from tritongen.spec.types import Schedule
+from tritongen.spec.types import Schedule, Spec
 
 ONE = Summing(1, (1, 1), described=True)
 
 
+def matmuls_of(spec: Spec) -> tuple[Op, Contraction]:
+    forward = forward_of(spec)
+    contraction = forward.family.matmuls(forward.program)
+    assert contraction is not None
+    return forward.op, contraction
+
+
 def test_one_product_has_what_was_measured() -> None:
-    assert tables_of(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_WIDE)
+    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_WIDE)
 
 
 def test_sums_fit_in_registers() -> None:
     """128 numbers of float32 in each thread leave room for the rest."""
     for products in (1, 2, 3, 4):
-        tables = tables_of(Summing(products, (1, products), described=True), Schedule())
+        tables = fitting(Summing(products, (1, products), described=True), Schedule())
         for tiles in (*tables.descriptors, *tables.pointers):
             assert products * tiles.block_m * tiles.block_n <= 128 * 32 * tiles.warps
 
 
 def test_what_is_read_fits_in_shared_memory() -> None:
     for products in (1, 2, 3, 4, 8):
-        tables = tables_of(Summing(products, (products, products), described=True), Schedule())
+        tables = fitting(Summing(products, (products, products), described=True), Schedule())
         for tiles in tables.descriptors:
             stage = 2 * products * (tiles.block_m + tiles.block_n) * tiles.block_k
             assert 2 * stage <= tiles.stages * stage <= 227 * 1024
@@ -45,10 +54,10 @@ def test_what_is_read_fits_in_shared_memory() -> None:
 
 
 def test_products_of_one_sum_read_no_more_at_once_than_one() -> None:
-    one, two = (tables_of(Summing(1, (n, n), described=True, terms=n), Schedule()) for n in (1, 2))
+    one, two = (fitting(Summing(1, (n, n), described=True, terms=n), Schedule()) for n in (1, 2))
     for tiles, halved in zip(one.pointers, two.pointers, strict=True):
         assert (halved.block_m, halved.block_n, 2 * halved.block_k) == (tiles.block_m, tiles.block_n, tiles.block_k)
-    in_turn = tables_of(Summing(1, (2, 2), described=True, takes_turns=True, terms=2), Schedule())
+    in_turn = fitting(Summing(1, (2, 2), described=True, takes_turns=True, terms=2), Schedule())
     assert in_turn.descriptors == DESCRIPTORS
 
 
@@ -56,7 +65,7 @@ def test_halves_of_float8_fit_in_registers() -> None:
     """The sum of a tile, and what a block of half of it sums up to: 192 numbers of a thread's 255."""
     halved = Summing(1, (1, 1), described=True, bytes=True, twice=True, halved=True)
     whole = replace(halved, halved=False)
-    wide, narrow = (tables_of(summing, Schedule()) for summing in (halved, whole))
+    wide, narrow = (fitting(summing, Schedule()) for summing in (halved, whole))
     assert max(tiles.block_m * tiles.block_n // tiles.warps // 32 for tiles in wide.descriptors) == 128
     assert max(tiles.block_m * tiles.block_n // tiles.warps // 32 for tiles in narrow.descriptors) == 64
     assert wide.pointers == narrow.pointers
@@ -65,7 +74,7 @@ def test_halves_of_float8_fit_in_registers() -> None:
 def test_a_schedule_is_followed() -> None:
     """Whoever asks for tiles gets them, though they may not fit."""
     schedule = Schedule(block_m=(128,), block_n=(256,), num_stages=(5,))
-    (tiles,) = tables_of(Summing(2, (2, 2), described=True), schedule).descriptors
+    (tiles,) = fitting(Summing(2, (2, 2), described=True), schedule).descriptors
     assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
 
 
@@ -177,9 +186,8 @@ ALIKE = {"x": "..., K", "gate": "N, K", "more": "", "left": "x", "plus": ""}
     ids=["rows", "columns", "batched", "other_left", "of_their_name", "beside_others"],
 )
 def test_two_matrices_of_one_are_joined(differs: dict[str, str], joined: bool) -> None:
-    op = program_of(read_spec("pair.toml", PAIR.format(**ALIKE | differs)))
-    assert op.contraction is not None
-    assert (operands_of(op.op, op.contraction).joined is not None) == joined
+    op, contraction = matmuls_of(read_spec("pair.toml", PAIR.format(**ALIKE | differs)))
+    assert (operands_of(op, contraction).joined is not None) == joined
 
 
 SUMS = """
@@ -224,9 +232,8 @@ torch = "x"
     ids=["line", "inside", "names", "used_twice", "difference", "apart", "two_sums"],
 )
 def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -> None:
-    program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x="T[M, K]")))
-    assert program.contraction is not None
-    assert list(program.contraction.sums) == sums
+    _, contraction = matmuls_of(read_spec("sums.toml", SUMS.format(lines=lines, x="T[M, K]")))
+    assert list(contraction.sums) == sums
 
 
 @pytest.mark.parametrize(
@@ -241,10 +248,8 @@ def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -
 )
 def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> None:
     """In a step each, where descriptors copy what is multiplied."""
-    program = program_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
-    assert program.contraction is not None
-    operands = operands_of(program.op, program.contraction)
-    assert take_turns(program.contraction, operands) == in_turn
+    op, contraction = matmuls_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
+    assert take_turns(contraction, operands_of(op, contraction)) == in_turn
 
 
 @pytest.mark.parametrize(("length", "described"), [("N", True), ("N=129", True), ("N=128", False)])
@@ -252,10 +257,8 @@ def test_what_the_rule_never_copies_by_descriptors_has_none(length: str, describ
     text = SUMS.format(lines='y = "sum(x * one, K) + sum(z * other, K)"', x="T[M, K]").replace(
         "T[N, K]", f"T[{length}, K]"
     )
-    program = program_of(read_spec("sums.toml", text))
-    assert program.contraction is not None
-    operands = operands_of(program.op, program.contraction)
-    assert is_described(program.op, program.contraction, operands) == described
+    op, contraction = matmuls_of(read_spec("sums.toml", text))
+    assert is_described(op, contraction, operands_of(op, contraction)) == described
 
 
 def test_few_rows_are_one_tile(configs: ModuleType) -> None:

@@ -13,7 +13,7 @@ import importing
 import pytest
 
 from tritongen.emit.registration import autocast_rule
-from tritongen.operator.compile import generate, program_of
+from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parent.parent
@@ -118,7 +118,8 @@ RULES |= dict.fromkeys(("int8_matmul_dequant", "gelu", "amax", "argmax", "any"),
 @pytest.mark.parametrize("name", RULES)
 def test_autocast_does_what_it_does_to_the_likes_of_torch(name: str) -> None:
     spec = read_spec(name, (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8"))
-    assert autocast_rule(program_of(spec)) == RULES[name]
+    forward = forward_of(spec)
+    assert autocast_rule(forward.program, forward.family.autocast) == RULES[name]
 
 
 def test_what_is_not_registered_says_nothing_of_torch_library() -> None:

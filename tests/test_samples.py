@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tritongen.operator.compile import program_of
+from tritongen.families.rowwise.family import ROWWISE
+from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.testing.samples import Shapes
 
@@ -19,9 +20,9 @@ SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").gl
 def test_loops_run_along_few_long_rows(path: Path) -> None:
     """The interpreter takes the better part of a second for a program of a wide tile."""
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
-    program = program_of(spec)
-    shapes = Shapes(spec, program)
-    if not program.over or program.contraction:
+    forward = forward_of(spec)
+    program, shapes = forward.program, Shapes(spec, forward.program)
+    if forward.family is not ROWWISE:
         return
     wide = shapes.wide()
     batch = wide[: len(wide) - shapes.named]
@@ -38,7 +39,7 @@ def test_loops_run_along_few_long_rows(path: Path) -> None:
 def test_no_shape_is_shorter_than_the_smallest() -> None:
     path = ROOT / "tests" / "emitted" / "smallest_rows.toml"
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
-    shapes = Shapes(spec, program_of(spec))
+    shapes = Shapes(spec, forward_of(spec).program)
     assert spec.smallest == (("N", 2),)
     tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
     assert min(shape[shapes.axes.index("N")] for shape in tried) == 2

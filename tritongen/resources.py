@@ -9,6 +9,7 @@ from . import __version__
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED = os.path.join(_PACKAGE, "_templates")
+_ADDED: list[str] = []  # folders of templates
 DIGITS = 16  # of a digest, in hexadecimal
 
 
@@ -22,24 +23,37 @@ def templates_dir() -> str:
     return os.path.join(os.path.dirname(_PACKAGE), "templates") if in_checkout() else _INSTALLED
 
 
+def add_templates(folder: str) -> None:
+    """Has templates of a family from elsewhere found behind those that are here."""
+    _ADDED.append(folder)
+
+
+def template_folders() -> tuple[str, ...]:
+    return (templates_dir(), *_ADDED)
+
+
 def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
 
 
 def templates_digest(line_length: int) -> str:
     """For headers: the templates, the version and the one setting that shapes the text."""
-    return digest(__version__, str(line_length), *_texts_under(templates_dir()))
+    return digest(__version__, str(line_length), *_templates())
 
 
 def program_digest() -> str:
     """For the stamps: every line of this program, which nobody has to remember to count up."""
-    return digest(*_texts_under(templates_dir()), *_texts_under(_PACKAGE, ".py"))
+    return digest(*_templates(), *_texts_under(_PACKAGE, ".py"))
 
 
 def read_text(path: str) -> str:
     """The text of a file, whatever its line ends: git may change them on its way to a machine."""
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def _templates() -> list[str]:
+    return [text for folder in template_folders() for text in _texts_under(folder)]
 
 
 def _texts_under(folder: str, suffix: str = "") -> list[str]:

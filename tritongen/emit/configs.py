@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from ..spec.types import Schedule
-from .matmul_configs import Summing, Tables, Tiles
+from .matmul_configs import Summing, Tables, Tiles, fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,27 @@ class Table:
     configs: tuple[Config, ...] | tuple[Tiles, ...]
     wide: tuple[Tiles, ...] = ()
     same_as: str = ""
+
+
+def tables_of(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:
+    """The tables of the kernels of one function."""
+    summing = traffic.summing
+    return matmul_tables(fitting(summing, schedule), suffix) if summing else row_tables(traffic, schedule, suffix)
+
+
+def merged(traffic: Sequence[Traffic]) -> Traffic:
+    """What the launches of several functions have together, but for matmuls."""
+    rows = [one for one in traffic if "loop" in one.kinds]
+    return Traffic(
+        frozenset().union(*(one.kinds for one in traffic)),
+        max(one.streams for one in traffic),
+        max(one.vectors for one in traffic),
+        all(one.flags for one in rows),
+        all(one.reducing for one in rows),
+        any(one.online for one in rows),
+        any(one.in_place for one in rows),
+        max(one.sums for one in traffic),
+    )
 
 
 def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:

@@ -72,7 +72,8 @@ class Tables:
     pointers_wide: tuple[Tiles, ...]
 
 
-def tables_of(summing: Summing, schedule: Schedule) -> Tables:
+def fitting(summing: Summing, schedule: Schedule) -> Tables:
+    """The candidates that fit what a kernel sums at once."""
     bytes_of_half = 1 if summing.bytes else 2
     described = summing
     if summing.takes_turns:

@@ -29,15 +29,14 @@ class Registered:
     says: str
 
 
-def registration_view(spec: Spec, program: Program, others: Sequence[Registered] = ()) -> dict[str, Any]:
+def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Registered] = ()) -> dict[str, Any]:
     """What registered.jinja sees. `others` compute the gradient; vmap calls them one by one."""
-    op = program.op
     names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
     n_results = len(op.results)
     says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
     own = Registered(op.name, [*map(public, typed(op))], names, n_results, says)
     function = f"_{op.name}_op"
-    cast = _autocast(program)
+    cast = _autocast(op, autocast)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
     parts = [
         _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"autograd.one_by_one, _{one.name}_op")
@@ -134,19 +133,22 @@ def _named(tensor: Input) -> str:
     return str(len(tensor.type.shape) - 1) if BATCH in tensor.type.axes else "None"
 
 
-def autocast_rule(program: Program) -> str:
-    """What autocast does to the inputs, as to torch's own: products "lower" them, sums widen them to "float32"."""
+def autocast_rule(program: Program, rule: str) -> str:
+    """What autocast does to the inputs, as to torch's own: "lower" them, widen them to "float32", or "" for nothing.
+
+    It is the family's `rule`, where dtypes and reductions admit it.
+    """
     floats = [tensor.type.dtypes for tensor in program.op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
-    if program.contraction:
-        return "lower" if floats and all(set(LOWER) <= set(dtypes) for dtypes in floats) else ""
+    if rule == "lower":
+        return rule if floats and all(set(LOWER) <= set(dtypes) for dtypes in floats) else ""
     sums = any(isinstance(value.node, Reduce) and value.node.kind not in EXACT for value in program.reductions)
-    return "float32" if sums and floats and all("float32" in dtypes for dtypes in floats) else ""
+    return rule if sums and floats and all("float32" in dtypes for dtypes in floats) else ""
 
 
-def _autocast(program: Program) -> list[str]:
+def _autocast(op: Op, rule: str) -> list[str]:
     """The lines that register the rule."""
-    name, devices = program.op.name, ("cuda", "cpu")
+    name, devices = op.name, ("cuda", "cpu")
     lower = '_LIBRARY.impl("{0}", library.lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
     widen = '_{0}_op.register_autocast("{1}", torch.float32)'
-    line = {"lower": lower, "float32": widen}.get(autocast_rule(program))
+    line = {"lower": lower, "float32": widen}.get(rule)
     return [line.format(name, device, device.upper()) for device in devices] if line else []

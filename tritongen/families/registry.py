@@ -1,23 +1,48 @@
-"""Program -> the view of its module, by the family that it belongs to."""
+"""The families, and which of them takes an operator."""
 
 from __future__ import annotations
 
-from ..emit.module import Around, Module
-from ..passes.structure import Program
-from .contraction.host import Products
-from .elementwise.host import MapModule
-from .rowwise.host import RowsModule
+from collections.abc import Iterable
+from typing import Any
+
+from ..diagnostics.report import Mistakes
+from ..lang.ir import Op
+from ..passes.structure import name_reductions, refusals
+from ..resources import add_templates
+from .columns.family import COLUMNS
+from .contraction.family import CONTRACTION
+from .contraction.gemm import GEMM
+from .elementwise.family import ELEMENTWISE
+from .family import Families, Family, Step
+from .rowwise.family import ROWWISE
+from .scaled.family import SCALED
+
+# Of several that would take an operator, the first does.
+_FAMILIES: list[Family[Any]] = [CONTRACTION, ROWWISE, ELEMENTWISE]
 
 
-def module_of(
-    program: Program, autotune: bool = False, around: Around | None = None, *, by_gemm: bool = False
-) -> Module:
-    """The module of a program's kernels; with `autotune`, launches search their configurations.
+def register(family: Family[Any], templates: str) -> None:
+    """Adds a family, which is asked before those that are there, and the folder that its templates are in."""
+    _FAMILIES.insert(0, family)
+    add_templates(templates)
 
-    With `by_gemm`, a matmul is left to the runtime's gemm.
+
+def gradient_families(is_registered: bool) -> Families:
+    """Those of steps of a gradient, of which the forward has checked what they are passed.
+
+    torch.compile sees no kernels of a registered operator but those that its own module launches.
     """
-    around = around or Around(program.op.name)
-    if program.contraction:
-        return Products(program, around, by_gemm).module()
-    family = RowsModule if program.over else MapModule
-    return family(program, autotune, around).module()
+    return (*(() if is_registered else (GEMM,)), COLUMNS, SCALED, *_FAMILIES)
+
+
+def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
+    """The step that computes an operator, by the first family that takes it; those of forwards are asked by default.
+
+    Raises `Mistakes` for math that no family takes.
+    """
+    op = name_reductions(op)
+    for family in candidates or _FAMILIES:
+        program = family.take(op)
+        if program is not None:
+            return Step(family, program)
+    raise Mistakes(*refusals(op))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..emit.registration import leading, operator, over_batch
+from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
-from ..plan.backward import Backward, Part
+from ..plan.backward import Backward
 
 
 def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
     params = [param.name for param in op.params]
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
-    read = dict.fromkeys(tensor.name for part in backward.parts for tensor in part.op.inputs)
+    read = dict.fromkeys(tensor.name for step in backward.plan.steps for tensor in step.op.inputs)
     seeds = dict(gradient.seeds)
     saved = [name for name in (*inputs, *results) if name in read]
     attributes = _attributes(backward)
@@ -83,12 +84,12 @@ def is_saved(op: Op, name: str) -> bool:
 
 def _attributes(backward: Backward) -> list[tuple[str, str]]:
     """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
-    used = dict.fromkeys(param.name for part in backward.parts for param in part.op.params)
-    shapes = dict.fromkeys(name for part in backward.parts for name in part.shapes)
-    shapes |= dict.fromkeys(name for name, text in backward.spelled.items() if f"ctx.{name}_shape" in text)
-    dtypes = dict.fromkeys(name for part in backward.parts for name in part.dtypes)
+    used = dict.fromkeys(param.name for step in backward.plan.steps for param in step.op.params)
+    shapes = dict.fromkeys(name for step in backward.plan.steps for name in step.shapes)
+    shapes |= dict.fromkeys(name for name, text in backward.plan.spelled.items() if f"ctx.{name}_shape" in text)
+    dtypes = dict.fromkeys(name for step in backward.plan.steps for name in step.dtypes)
     inputs = {tensor.name for tensor in backward.forward.op.inputs}
-    leaves = (leaf for _, dtype in backward.converted.values() for leaf in dtype.of)
+    leaves = (leaf for _, dtype in backward.plan.converted.values() for leaf in dtype.of)
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
     optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
     guards = {name: f" if {name} is not None else None" for name in optional}
@@ -126,19 +127,19 @@ def _picked(own: int, count: int) -> str:
 
 
 class _Eager:
-    """The backward of the class that eager autograd uses: it calls the functions of the parts."""
+    """The backward of the class that eager autograd uses: it calls the functions of the steps."""
 
-    fills = False  # whether a part returns something for a gradient that is not needed
+    fills = False  # whether a step returns something for a gradient that is not needed
 
-    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"_{part.op.name}({', '.join([*passed, *(f'{name}={text}' for name, text in flags.items())])})"
+    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
+        return f"_{step.op.name}({', '.join([*passed, *(f'{name}={text}' for name, text in flags.items())])})"
 
 
 class _Apart(_Eager):
-    """The backward under torch.func, to which each part is a function."""
+    """The backward under torch.func, to which each step is a function."""
 
-    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        return f"call({', '.join([f'_{part.op.name}', *passed, *flags.values()])})"
+    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
+        return f"call({', '.join([f'_{step.op.name}', *passed, *flags.values()])})"
 
 
 @dataclass(frozen=True)
@@ -148,49 +149,49 @@ class _Registered(_Eager):
     namespace: str
     fills = True
 
-    def call(self, part: Part, passed: list[str], flags: dict[str, str]) -> str:
-        function = operator(self.namespace, f"_{part.op.name}")
+    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
+        function = operator(self.namespace, f"_{step.op.name}")
         return f"autograd.once({', '.join([function, *passed, *flags.values()])})"
 
 
 def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
-    """The lines that call the parts and return the gradients, and whether they ask what is needed."""
+    """The lines that call the steps and return the gradients, and whether they ask what is needed."""
     op = backward.forward.op
     inputs = [tensor.name for tensor in op.inputs]
-    computed = {result.output.name for part in backward.parts for result in part.op.results}
-    alone = len(backward.parts) == 1 and all(_own(text) in computed for text in backward.spelled.values())
-    made = computed | {*backward.converted}
+    computed = {result.output.name for step in backward.plan.steps for result in step.op.results}
+    alone = len(backward.plan.steps) == 1 and all(_own(text) in computed for text in backward.plan.spelled.values())
+    made = computed | {*backward.plan.converted}
     lines: list[str] = []
-    optional: set[str] = set()  # results of parts that are not always there
-    for name, (seed, dtype) in backward.converted.items():
+    optional: set[str] = set()  # results of steps that are not always there
+    for name, (seed, dtype) in backward.plan.converted.items():
         condition = _needed(backward, name, inputs)
         lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, inputs)})"]
-    for part in backward.parts:
-        names = [result.output.name for result in part.op.results]
+    for step in backward.plan.steps:
+        names = [result.output.name for result in step.op.results]
         needed = {own: _needed(backward, own, inputs) for own in names}
-        flags = {r.when: needed[r.output.name] for r in part.op.results if r.when}
-        optional |= {r.output.name for r in part.op.results if r.when}
-        passed = [*(tensor.name for tensor in part.op.inputs), *(f"ctx.{param.name}" for param in part.op.params)]
-        passed += [f"ctx.{name}_shape" for name in part.shapes] + [f"ctx.{name}_dtype" for name in part.dtypes]
-        call = f"{', '.join(names)} = {way.call(part, passed, flags)}"
+        flags = {r.when: needed[r.output.name] for r in step.op.results if r.when}
+        optional |= {r.output.name for r in step.op.results if r.when}
+        passed = [*(tensor.name for tensor in step.op.inputs), *(f"ctx.{param.name}" for param in step.op.params)]
+        passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
+        call = f"{', '.join(names)} = {way.call(step, passed, flags)}"
         if alone:
             lines.append(call)
             continue
         condition = " or ".join(dict.fromkeys(" or ".join(needed.values()).split(" or ")))
-        between = [tensor.name for tensor in part.op.inputs if tensor.name in made]
+        between = [tensor.name for tensor in step.op.inputs if tensor.name in made]
         if between:
             needs = f"({condition})" if " or " in condition else condition
             condition = " and ".join([*(f"{name} is not None" for name in between), needs])
         lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
     returned = []
     for place, tensor in enumerate(op.inputs):
-        text = backward.spelled.get(tensor.name, "None")
+        text = backward.plan.spelled.get(tensor.name, "None")
         own = _own(text)
         shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
         is_none = text != own and (own in optional or (own in computed and not alone))  # where it is not needed
         filled = way.fills and own in optional
-        is_asked = tensor.name in backward.spelled and (absent or is_none or filled)
+        is_asked = tensor.name in backward.plan.spelled and (absent or is_none or filled)
         returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
     returned += ["None"] * len(op.params)
     *before, last = lines or [""]
@@ -206,8 +207,12 @@ def _dtype_text(dtype: Dtype, inputs: list[str]) -> str:
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
-    """Whether any gradient is needed that a result of a part is for."""
-    users = [name for name, text in backward.spelled.items() if _own(text) == own or name in backward.uses.get(own, ())]
+    """Whether any gradient is needed that a result of a step is for."""
+    users = [
+        name
+        for name, text in backward.plan.spelled.items()
+        if _own(text) == own or name in backward.plan.uses.get(own, ())
+    ]
     return " or ".join(f"needs[{inputs.index(name)}]" for name in users)
 
 

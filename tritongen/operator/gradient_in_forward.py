@@ -20,7 +20,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     What torch.compile and torch.func trace writes into new memory, and leaves it as it is: both count on that.
     """
     op, gradient = backward.forward.op, backward.gradient
-    joint = backward.parts[0].op
+    joint = backward.plan.steps[0].op
     inputs = [tensor.name for tensor in op.inputs]
     params = [param.name for param in op.params]
     own = [result.output.name for result in op.results]
@@ -56,7 +56,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(outgoing[result] for result in own),
         "needs": bool(flags),
-        "lines": [*_once(op.name, grads, bool(flags)), _returned(backward, "{part}({seed}, {own})")],
+        "lines": [*_once(op.name, grads, bool(flags)), _returned(backward, "{step}({seed}, {own})")],
         "setup": [
             *unpacked([*own, *grads], {*grads, *flat}, "output"),
             f"ctx.save_for_backward({', '.join(grads)})",
@@ -64,7 +64,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         ],
         "all_seeds": ", ".join(outgoing.values()),
         "needs_apart": bool(flags),
-        "lines_apart": [_returned(backward, "autograd.Once.apply({part}, {seed}, {own}.clone())")],
+        "lines_apart": [_returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
         "vmap": f"{function}({first}, info, in_dims, *args)",
     }
 
@@ -88,10 +88,10 @@ def _returned(backward: Backward, call: str) -> str:
     several = len(backward.gradient.wrt) > 1
     texts = []
     for place, tensor in enumerate(op.inputs):
-        own = backward.spelled.get(tensor.name)
+        own = backward.plan.spelled.get(tensor.name)
         text = "None"
         if own is not None:
-            text = call.format(part=f"_{scaling_of(backward, tensor.name).op.name}", seed=seed, own=own)
+            text = call.format(step=f"_{scaling_of(backward, tensor.name).op.name}", seed=seed, own=own)
             text = f"{text} if needs[{place}] else None" if several else text
         texts.append(text)
     return f"return {', '.join([*texts, *(['None'] * len(op.params))])}"
@@ -101,7 +101,7 @@ def notes(backward: Backward) -> list[str]:
     """What the docstring of the public function says of where the gradient is."""
     ((result, _),) = backward.gradient.seeds
     names = " and ".join(backward.gradient.wrt)
-    grads = " and ".join(backward.spelled.values())
+    grads = " and ".join(backward.plan.spelled.values())
     where = "into new memory"
     if backward.write == IN_PLACE:
         where = f"over {names}, of which nothing is left"

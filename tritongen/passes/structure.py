@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..diagnostics.report import Mistake, Mistakes
+from ..diagnostics.report import Mistake
 from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, numbered, rebuild, walk
-from .contractions import Contraction, contraction_of
-from .merged_sums import sharing_sums
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -16,13 +14,11 @@ SAVES = "saves"  # what a forward is told by, that keeps results for the backwar
 class Program:
     """An operator whose reductions each have a name: a value is one reduction or none.
 
-    `over` are the axes that all reductions are over, () where there is none; of a `contraction`,
-    those that its products are summed over.
+    `over` are the axes that all reductions are over, () where there is none.
     """
 
     op: Op
     over: tuple[str, ...]
-    contraction: Contraction | None = None
 
     @property
     def reductions(self) -> tuple[Value, ...]:
@@ -34,26 +30,30 @@ class Program:
         return any(set(result.axes) & set(self.over) for result in self.op.results)
 
 
-def recognise(op: Op) -> Program:
-    """The program of an operator. Raises `Mistakes` for a structure that no family plans yet."""
-    op = name_reductions(op)
-    mistakes = [m for value in op.values if (m := _unsupported(op, value))]
-    if not mistakes and (found := contraction_of(op)):
-        return _contraction(*sharing_sums(*found))
-    overs = dict.fromkeys(v.node.over for v in op.values if isinstance(v.node, Reduce))
-    if not mistakes and len(overs) > 1:
-        mistakes.append(_two_reductions(op, tuple(overs)))
-    mistakes += _apart(op, {axis for over in overs for axis in over})
-    if mistakes:
-        raise Mistakes(*mistakes)
+def plain(op: Op) -> Program | None:
+    """The program of math whose reductions are over the same axes, and whose results have all others; else None."""
+    overs = reduced_sets(op)
+    if has_scan(op) or len(overs) > 1 or apart(op, {axis for over in overs for axis in over}):
+        return None
     return Program(op, next(iter(overs), ()))
 
 
-def _contraction(op: Op, contraction: Contraction) -> Program:
-    mistakes = _apart(op, set(contraction.cols))
-    if mistakes:
-        raise Mistakes(*mistakes)
-    return Program(op, contraction.inner, contraction)
+def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:
+    """The sets of axes that values reduce over."""
+    return tuple(dict.fromkeys(value.node.over for value in op.values if isinstance(value.node, Reduce)))
+
+
+def has_scan(op: Op) -> bool:
+    return any(isinstance(node, Scan) for value in op.values for node in walk(value.node))
+
+
+def refusals(op: Op) -> list[Mistake]:
+    """Why no family takes an operator."""
+    mistakes = [m for value in op.values if (m := _unsupported(op, value))]
+    overs = reduced_sets(op)
+    if not mistakes and len(overs) > 1:
+        mistakes.append(_two_reductions(op, overs))
+    return mistakes + apart(op, {axis for over in overs for axis in over})
 
 
 def name_reductions(op: Op) -> Op:
@@ -110,7 +110,7 @@ def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
     return Mistake("TG603", message, ("compute", line), hint=hint)
 
 
-def _apart(op: Op, reduced: set[str]) -> list[Mistake]:
+def apart(op: Op, reduced: set[str]) -> list[Mistake]:
     """Results that a kernel over all axes of the results would write many times over, or never where one is empty."""
     visited = dict.fromkeys(axis for result in op.results for axis in result.axes if axis not in reduced)
     found = []

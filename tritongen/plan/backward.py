@@ -9,71 +9,69 @@ from ..autodiff.gradient import Gradient, grouping
 from ..diagnostics.report import Mistake, Mistakes
 from ..emit.host import Host
 from ..emit.host_checks import tuple_text
-from ..families.columns.kernels import SumsProgram, recognise_sums, statistics
-from ..families.scaled.kernels import ScaledProgram
+from ..families.family import Families, Step
+from ..families.registry import step_of
 from ..lang.ir import ALWAYS, Dtype, Index, Load, Node, Op, Path, Reduce, Ref, Result, Size, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
-from ..lowering.space import map_space, row_space
+from ..lowering.space import row_space
 from ..lowering.tile import needed
-from ..passes.structure import SAVES, Program, line_of, name_reductions, recognise
+from ..passes.structure import SAVES, Program, line_of, name_reductions
 from ..spec.types import BATCH, AxisTerm, Input, Output, TensorType, plain_shape, told_in_order, untold
 
 APART = "reduces along axes that do not go together"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One operator of a gradient: its program, and what its function is passed besides tensors and params."""
+class Plan:
+    """How some results come about: by which steps, in their order.
 
-    program: Program | SumsProgram | ScaledProgram
-    shapes: tuple[str, ...]  # inputs of the forward whose shapes it has to know
-    dtypes: tuple[str, ...]  # and whose dtypes
-    rows: Program | None = None  # what reduces long rows before their sums are taken
-    by_gemm: bool = False  # whether it is a matmul that the runtime's gemm computes
-    flags: tuple[str, ...] = ()
-    says: str = ""  # what it computes, where its results' names do not tell
+    `spelled` has the results that need no kernel, or no other than another's: an expression of the host
+    over what the steps are given and what they compute. `uses` has the results of steps that other steps go on from,
+    each with the results that are made of them; `converted` those of them that are an input in another dtype.
+    """
 
-    @property
-    def op(self) -> Op:
-        return self.program.op
+    steps: tuple[Step, ...]
+    spelled: Mapping[str, str]
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """How the gradients of an operator come about.
+    """How the gradients of an operator come about, by the inputs that they are by.
 
-    `spelled` has the gradients that need no kernel, or no other than another's: an expression of
-    the host over the gradients of the results and over the results of the parts. `uses` has the results
-    of parts that other parts go on from, each with the inputs whose gradients do; `converted` those
-    of them that are the gradient of a result in another dtype. `write` tells where gradients are written, as
-    `Grad` has it.
+    `forward` has what is saved among its results. `write` tells where gradients are written, as `Grad` has it.
     """
 
     gradient: Gradient
-    forward: Program  # with what is saved among the results
-    parts: tuple[Part, ...]
-    spelled: dict[str, str]
-    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
+    forward: Step
+    plan: Plan
     write: str = "backward"
 
 
-def plan_backward(gradient: Gradient, program: Program) -> Backward:
+def plan_backward(gradient: Gradient, program: Program, families: Families) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""
     rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
-    planner = Planner(gradient, rows)
-    parts, spelled = planner.plan()
-    return Backward(gradient, planner.forward(), parts, spelled)
+    planner = Planner(gradient, rows, families)
+    steps, spelled = planner.plan()
+    return Backward(gradient, planner.forward(), Plan(steps, spelled))
 
 
 class Planner:
-    """Plans a gradient whose forward goes through some `rows`.
+    """Plans a gradient whose forward goes through some `rows`, by steps of some `families`.
 
-    `between` are those of its results from which other parts go on, with their dtypes.
+    `between` are those of its results from which other steps go on, with their dtypes.
     """
 
-    def __init__(self, gradient: Gradient, rows: tuple[str, ...], between: Mapping[str, Dtype] | None = None) -> None:
+    def __init__(
+        self,
+        gradient: Gradient,
+        rows: tuple[str, ...],
+        families: Families,
+        between: Mapping[str, Dtype] | None = None,
+    ) -> None:
+        self.families = families
         self.gradient, self.op, self.rows = gradient, gradient.op, rows
         self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
@@ -86,8 +84,8 @@ class Planner:
         paths = {t.name: choices.reading_paths(t.name, self.op.values) for t in saved if t.type.axes == self.rows}
         return {name: found for name, found in paths.items() if found != ALWAYS}
 
-    def plan(self) -> tuple[tuple[Part, ...], dict[str, str]]:
-        """The parts, and the gradients as the host spells them."""
+    def plan(self) -> tuple[tuple[Step, ...], dict[str, str]]:
+        """The steps, and the gradients as the host spells them."""
         spelled: dict[str, str] = {}
         computed: dict[str, Result] = {}
         users: dict[str, list[str]] = {}
@@ -109,7 +107,7 @@ class Planner:
             spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
-        return tuple(self.part(op, users) for op in self.split(results)), spelled
+        return tuple(self.step(op, users) for op in self.split(results)), spelled
 
     def is_seed(self, node: Load, result: Result) -> bool:
         """Whether a gradient is that of a result as it came, with dimensions in the same order."""
@@ -144,7 +142,7 @@ class Planner:
         if not results:
             return []
         whole = self.restricted(results, 0)
-        if _planned(whole) is not None:
+        if self.planned(whole) is not None:
             return [whole]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
@@ -152,7 +150,7 @@ class Planner:
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
-        mistakes = [self.unplanned(op) for op in ops if _planned(op) is None]
+        mistakes = [self.unplanned(op) for op in ops if self.planned(op) is None]
         if mistakes:
             raise Mistakes(*mistakes)
         return ops
@@ -177,53 +175,31 @@ class Planner:
         axes = tuple(axis for axis in self.rows if axis in tensor.type.axes)
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
-    def part(self, op: Op, users: dict[str, list[str]]) -> Part:
-        program = _planned(op)
-        assert program is not None
-        if isinstance(program, SumsProgram):
-            return self.part_with_sums(program, users)
-        results = op.results
+    def planned(self, op: Op) -> Step | None:
+        """The step that computes an operator, its reductions named; None where no family takes it."""
+        try:
+            return step_of(op, self.families)
+        except Mistakes:
+            return None
+
+    def step(self, op: Op, users: dict[str, list[str]]) -> Step:
+        """The step that computes some of the results, each where a user of it is asked for."""
+        step = self.planned(op)
+        assert step is not None
+        results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
-        nodes = tuple(value.node for value in op.values)
-        space = row_space(op, program.over, nodes) if program.over else map_space(op, nodes)
-        op = replace(program.op, results=results)
-        if space.split and space.row_axes == self.rows:
+        op = replace(step.op, results=results)
+        if step.family.rows(step.program) == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
+        program = replace(step.program, op=op)
         shapes, dtypes = unknown(self.gradient, op)
-        return Part(replace(program, op=op), shapes, dtypes)
-
-    def part_with_sums(self, program: SumsProgram, users: dict[str, list[str]]) -> Part:
-        op = program.op
-        nodes = tuple(value.node for value in op.values if value.name not in program.sums)
-        results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in op.results)
-        op = replace(op, results=results)
-        mapped = replace(op, results=tuple(r for r in results if r.output.name not in program.sums))
-        rows = row_space(mapped, program.cols, nodes).row_axes
-        if rows == self.rows:
-            op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
-        program = replace(program, op=op)
-        shapes, dtypes = unknown(self.gradient, op)
-        reduced = statistics(program, f"{op.name}_rows")
-        if reduced is None:
-            return Part(program, shapes, dtypes)
-        choices = Choices(program.op)
-        found = [
-            Result(
-                Output(v.name),
-                Ref(v.name, v.node.axes, v.node.dtype),
-                tuple(a for a in rows if a in v.node.axes),
-                Dtype("float", (), "compute"),
-                paths=choices.paths[v.name],
-            )
-            for v in program.reductions
-        ]
-        return Part(program, shapes, dtypes, recognise(replace(reduced, results=tuple(found))))
+        return replace(step, program=program, shapes=shapes, dtypes=dtypes, before=step.family.before(program))
 
     def is_by_row(self, tensor: Input) -> bool:
         return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
 
-    def forward(self) -> Program:
+    def forward(self) -> Step:
         """The forward with what it saves among its results."""
         op = self.gradient.forward
         values, results, by_row = op.values, op.results, set()
@@ -238,7 +214,7 @@ class Planner:
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
-        return recognise(replace(op, values=values, results=results, by_row=frozenset(by_row)))
+        return step_of(replace(op, values=values, results=results, by_row=frozenset(by_row)))
 
 
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
@@ -315,20 +291,9 @@ def stand_ins(gradient: Gradient, op: Op) -> list[tuple[str, str]]:
     return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]
 
 
-def _planned(op: Op) -> Program | SumsProgram | None:
-    """The program of an operator, its reductions named."""
-    op = name_reductions(op)
-    if (sums := recognise_sums(op)) is not None:
-        return sums
-    try:
-        return recognise(op)
-    except Mistakes:
-        return None
-
-
 @dataclass(frozen=True)
 class BackwardHost(Host):
-    """Writes the function of a part: the forward has checked all that there is to check."""
+    """Writes the function of a step: the forward has checked all that there is to check."""
 
     gradient: Gradient | None = None
     fills: bool = False  # whether each result is a tensor, though one may not be asked for

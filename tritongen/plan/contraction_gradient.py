@@ -8,39 +8,31 @@ product is that of a result, or a number times that, there is no pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..autodiff.algebra import factors
 from ..autodiff.gradient import Gradient, derive, grouping
 from ..diagnostics.report import Mistakes
+from ..families.family import Families, Step
+from ..families.registry import step_of
 from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.promotion import promote
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
-from ..passes.structure import SAVES, Program, name_reductions, recognise, references
+from ..passes.structure import SAVES, name_reductions, references
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
-from .backward import Backward, Part, Planner, restricted, unknown, unplanned
+from .backward import Backward, Plan, Planner, restricted, stand_ins, unknown, unplanned
 
 
-def plan_product_backward(program: Program, grad: Grad) -> Backward:
+def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""
-    assert program.contraction is not None
-    return _Planner(program, program.contraction, grad).backward()
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Some parts, the gradients that they give, and their results that others of them go on from."""
-
-    parts: tuple[Part, ...]
-    texts: dict[str, str]
-    uses: dict[str, tuple[str, ...]]
+    return _Planner(op, contraction, grad, families).backward()
 
 
 class _Planner:
-    def __init__(self, program: Program, contraction: Contraction, grad: Grad) -> None:
-        self.op, self.grad = program.op, grad
+    def __init__(self, op: Op, contraction: Contraction, grad: Grad, families: Families) -> None:
+        self.op, self.grad, self.families = op, grad, families
         self.products = {name: [p for p in contraction.products if p.sum == name] for name in contraction.sums}
         self.reduced = {product.name for product in contraction.products}
         self.taken = self.op.names
@@ -111,7 +103,7 @@ class _Planner:
         gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
         first, texts = self.pass_after(found, gradient, between)
         second = self.through_products(gradient, outgoing)
-        texts |= second.texts
+        texts |= second.spelled
         uses: dict[str, tuple[str, ...]] = {}
         for name, node in outgoing.items():
             for load in (part.name for part in walk(node) if isinstance(part, Load) and part.axes):
@@ -119,10 +111,12 @@ class _Planner:
         return Backward(
             gradient,
             self.forward(gradient, first),
-            (*first, *second.parts),
-            {name: texts[name] for name in self.grad.wrt},
-            uses | second.uses,
-            self.converted,
+            Plan(
+                (*first, *second.steps),
+                {name: texts[name] for name in self.grad.wrt},
+                {**uses, **second.uses},
+                self.converted,
+            ),
         )
 
     def users(self, product: str) -> tuple[str, ...]:
@@ -208,7 +202,7 @@ class _Planner:
 
     def pass_after(
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
-    ) -> tuple[tuple[Part, ...], dict[str, str]]:
+    ) -> tuple[tuple[Step, ...], dict[str, str]]:
         """The parts that give the gradients by the products and beside them, and those as the host spells them."""
         sums = {tensor.name for tensor in self.sums.values()}
         wanted = [name not in sums or name in between for name in found.wrt]
@@ -216,7 +210,7 @@ class _Planner:
         results = tuple(result for result, one in zip(found.op.results, wanted, strict=True) if one)
         own = replace(gradient, wrt=wrt, op=replace(found.op, results=results))
         try:
-            return Planner(own, (), between).plan()
+            return Planner(own, (), self.families, between).plan()
         except Mistakes as refused:
             told = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
             factors_of = {self.sums[name].name: self.users(name)[0] for name in self.active}
@@ -225,14 +219,14 @@ class _Planner:
 
     # The products of the gradient
 
-    def through_products(self, gradient: Gradient, outgoing: dict[str, Node]) -> _Parts:
+    def through_products(self, gradient: Gradient, outgoing: dict[str, Node]) -> Plan:
         """The parts that give the gradients by what is multiplied."""
         wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.inside.values()))
         if not wrt:
-            return _Parts((), {}, {})
+            return Plan((), {})
         found = derive(self.multiplied(gradient, outgoing), Grad(wrt), outgoing).op
         results = dict(zip(wrt, found.results, strict=True))
-        parts, refused = dict[str, Part](), dict[str, Mistakes]()
+        parts, refused = dict[str, Step](), dict[str, Mistakes]()
         twins = {
             name: node.name
             for name, result in results.items()
@@ -242,13 +236,13 @@ class _Planner:
             if name in twins:
                 continue
             try:
-                parts[name] = self.part(gradient, restricted(found, (result,), f"_{result.output.name}"))
+                parts[name] = self.step(gradient, restricted(found, (result,), f"_{result.output.name}"))
             except Mistakes as mistakes:
                 refused[name] = mistakes
-        apart = self.apart(gradient, found, results, refused) if refused else _Parts((), {}, {})
-        parts = {name: part for name, part in parts.items() if name not in apart.texts}
+        apart = self.apart(gradient, found, results, refused) if refused else Plan((), {})
+        parts = {name: part for name, part in parts.items() if name not in apart.spelled}
         texts = {name: results[name].output.name for name in parts}
-        return _Parts((*parts.values(), *apart.parts), texts | twins | apart.texts, apart.uses)
+        return Plan((*parts.values(), *apart.steps), {**texts, **twins, **apart.spelled}, apart.uses)
 
     def has_twin(self, name: str, node: Ref, results: dict[str, Result]) -> bool:
         """Whether a gradient is that by another input of the same dtype."""
@@ -256,20 +250,12 @@ class _Planner:
         mine = self.op.input(name).type
         return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
 
-    def part(self, gradient: Gradient, op: Op) -> Part:
-        program = recognise(op)
-        return Part(program, *unknown(gradient, op), by_gemm=self.is_gemm(program))
+    def step(self, gradient: Gradient, op: Op) -> Step:
+        step = step_of(_in_own_dtypes(gradient, op), self.families)
+        shapes, dtypes = unknown(gradient, step.op)
+        return replace(step, shapes=shapes, dtypes=dtypes)
 
-    def is_gemm(self, program: Program) -> bool:
-        """Whether it is a matmul of two matrices of one dtype and nothing else."""
-        op, contraction = program.op, program.contraction
-        if contraction is None or not contraction.is_plain or len(op.values) > 1 or len(op.inputs) != 2:
-            return False
-        dtype = op.results[0].dtype
-        types = [tensor.type for tensor in op.inputs] + [self.op.input(name).type for name in dtype.of]
-        return bool(types[0].variable) and len({one.variable for one in types}) == 1
-
-    def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> _Parts:
+    def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
         """Gradients that are more than a kernel of a product computes: the product, and a pass over it."""
         op = name_reductions(found)
         behind = {
@@ -279,15 +265,15 @@ class _Planner:
         sums = sorted(set().union(*(behind[name] for name in refused)))
         wrt = tuple(name for name in results if behind[name] & set(sums))
         try:
-            parts = [self.part(gradient, self.alone(op, name)) for name in sums]
+            parts = [self.step(gradient, self.alone(op, name)) for name in sums]
             given = {part.op.results[0].output.name: part.op.results[0] for part in parts}
             passed = replace(gradient, wrt=wrt, op=self.beyond(op, given, tuple(results[name] for name in wrt)))
-            after, texts = Planner(passed, ()).plan()
+            after, texts = Planner(passed, (), self.families).plan()
         except Mistakes:
             wrong = ((name, mistakes.mistakes[0].message.partition(" ")[2]) for name, mistakes in refused.items())
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in wrong)) from None
         uses = {name: tuple(other for other in wrt if name in behind[other]) for name in sums}
-        return _Parts((*parts, *after), texts, uses)
+        return Plan((*parts, *after), texts, uses)
 
     def alone(self, op: Op, name: str) -> Op:
         """The operator of a product alone, in the dtype that the forward multiplies."""
@@ -333,10 +319,10 @@ class _Planner:
 
     # The forward
 
-    def forward(self, gradient: Gradient, parts: tuple[Part, ...]) -> Program:
+    def forward(self, gradient: Gradient, steps: tuple[Step, ...]) -> Step:
         """The forward with what the pass reads of it among its results."""
         op = self.op
-        read = {tensor.name for part in parts for tensor in part.op.inputs}
+        read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {own: (name, Dtype("float", (), "compute")) for own, name in gradient.saved}
         saved |= {tensor.name: (name, self.saved_dtype(name)) for name, tensor in self.sums.items()}
         values, results = op.values, op.results
@@ -346,10 +332,20 @@ class _Planner:
             node = op.value(name).node
             if own != name:
                 values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
-            axes = next(t.type.axes for part in parts for t in part.op.inputs if t.name == own)
+            axes = next(t.type.axes for step in steps for t in step.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
             results = (*results, Result(output, ref, axes, dtype, when=SAVES, saved=True))
-        return recognise(replace(op, values=values, results=results))
+        return step_of(replace(op, values=values, results=results))
+
+
+def _in_own_dtypes(gradient: Gradient, op: Op) -> Op:
+    """The operator, whose results have dtypes of its own inputs where those are surely the same."""
+    alike = dict(stand_ins(gradient, op))
+
+    def own(dtype: Dtype) -> Dtype:
+        return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
+
+    return replace(op, results=tuple(replace(result, dtype=own(result.dtype)) for result in op.results))
 
 
 def _replaced(node: Node, part: Node, other: Node) -> Node:

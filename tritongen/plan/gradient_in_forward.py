@@ -12,20 +12,22 @@ from dataclasses import dataclass, replace
 from ..autodiff.gradient import Gradient, derive_ahead, grouping
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
-from ..families.scaled.kernels import ScaledProgram
+from ..families.family import Families, Step
+from ..families.registry import step_of
 from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.names import shown
 from ..lowering.space import row_space
-from ..passes.structure import Program, recognise
+from ..passes.structure import Program
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType
-from .backward import Backward, Part, apart, unplanned
+from .backward import Backward, Plan, apart, unplanned
 
 IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inputs
 
 
-def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) -> Backward:
+def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families, register: str) -> Backward:
     """How a gradient that is written ahead comes about. Raises `Mistakes` where it cannot be."""
-    if mistakes := list(_refused(gradient, program, grad, register)):
+    program = forward.program
+    if mistakes := list(_refused(gradient, forward, grad, register)):
         raise Mistakes(*mistakes)
     in_place = grad.write == IN_PLACE
     ((result, seed),) = gradient.seeds
@@ -42,41 +44,40 @@ def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) 
     names = listed(one.output.name for one in gradients).replace(" or ", " and ")
     says = f"The forward, with {names} where {seed} is 1."
     try:
-        parts = [Part(recognise(joint), (), (), flags=(IN_PLACE,) if in_place else (), says=says)]
+        first = replace(step_of(joint), flags=(IN_PLACE,) if in_place else (), says=says)
     except Mistakes:
         raise Mistakes(*(unplanned(grad.wrt, name, apart(joint, program.op)) for name in grad.wrt[:1])) from None
-    parts += [
-        Part(one, (), (), says=f"Multiplies {one.op.inputs[1].name} by {seed}, in place.")
-        for one in _scaled(program, gradient, gradients)
-    ]
+    others = (
+        replace(step_of(op, families), says=f"Multiplies {op.inputs[1].name} by {seed}, in place.")
+        for op in _scaled(program.op, gradient, gradients)
+    )
     spelled = {name: one.output.name for name, one in zip(grad.wrt, gradients, strict=True)}
-    return Backward(gradient, program, tuple(parts), spelled, write=grad.write)
+    return Backward(gradient, forward, Plan((first, *others), spelled), grad.write)
 
 
-def _refused(gradient: Gradient, program: Program, grad: Grad, register: str) -> Iterator[Mistake]:
+def _refused(gradient: Gradient, forward: Step, grad: Grad, register: str) -> Iterator[Mistake]:
     if register != "none":
         message = "a registered operator returns what it saves, so that every call would compute the gradient"
         yield _mistake(grad, message, "leave [torch] register out")
     if grad.save:
         message = "nothing is saved beside a gradient that the forward writes"
         yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
-    if unfit := _unfit(gradient, program):
+    if unfit := _unfit(gradient, forward):
         message = f"{unfit}, and the forward writes a gradient of one result with one number for each row"
         yield _mistake(grad, message, "leave it out: the backward writes gradients of any kind")
     else:
-        yield from _unfit_inputs(program, grad)
+        yield from _unfit_inputs(forward.program, grad)
 
 
 def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
     return Mistake("TG608", message, ("grad", "write"), 0, len(grad.write), hint)
 
 
-def _unfit(gradient: Gradient, program: Program) -> str:
+def _unfit(gradient: Gradient, forward: Step) -> str:
     """Why the results are not what a gradient is written ahead of; "" where they are."""
-    if program.contraction:
-        return "this operator is a contraction"
-    if not program.over:
-        return "this operator reduces no rows"
+    program = forward.program
+    if not forward.family.keeps_rows_apart:
+        return f"this operator is {forward.family.title}"
     seeds = dict(gradient.seeds)
     smooth = [result for result in program.op.results if result.output.name in seeds]
     if len(smooth) > 1:
@@ -140,9 +141,8 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
     return replace(op, values=tuple(values))
 
 
-def _scaled(program: Program, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[ScaledProgram]:
-    """What multiplies gradients by that of the result: one function for all of one shape."""
-    op = program.op
+def _scaled(op: Op, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[Op]:
+    """What multiplies gradients by that of the result: one operator for all of one shape."""
     ((name, seed),) = gradient.seeds
     result = next(one for one in op.results if one.output.name == name)
     factor = Load(seed, result.axes, Dtype("float", (seed,)))
@@ -154,30 +154,24 @@ def _scaled(program: Program, gradient: Gradient, gradients: tuple[Result, ...])
         shapes.append(tensor.type.shape)
         dtype = Dtype("float", (own,))
         node = Call("mul", (factor, Load(own, one.axes, dtype)), one.axes, dtype)
-        yield ScaledProgram(
-            replace(
-                op,
-                name=f"{op.name}_backward" + (f"_{own}" if len(shapes) > 1 else ""),
-                inputs=(
-                    Input(seed, TensorType(FLOATS, grouping(op, result))),
-                    Input(own, TensorType(tensor.type.dtypes, tensor.type.shape)),
-                ),
-                params=(),
-                values=(Value(own, node, f"{own} * {seed}"),),
-                results=(Result(Output(own, own, tensor.type.shape), node, one.axes, dtype),),
+        yield replace(
+            op,
+            name=f"{op.name}_backward" + (f"_{own}" if len(shapes) > 1 else ""),
+            inputs=(
+                Input(seed, TensorType(FLOATS, grouping(op, result))),
+                Input(own, TensorType(tensor.type.dtypes, tensor.type.shape)),
             ),
-            program.over,
+            params=(),
+            values=(Value(own, node, f"{own} * {seed}"),),
+            results=(Result(Output(own, own, tensor.type.shape), node, one.axes, dtype),),
         )
 
 
-def scaling_of(backward: Backward, name: str) -> Part:
-    """The part that multiplies the gradient by an input."""
+def scaling_of(backward: Backward, name: str) -> Step:
+    """The step that multiplies the gradient by an input."""
     shape = backward.forward.op.input(name).type.shape
-    return next(
-        part
-        for part in backward.parts
-        if isinstance(part.program, ScaledProgram) and part.op.inputs[1].type.shape == shape
-    )
+    _, *scaling = backward.plan.steps
+    return next(step for step in scaling if step.op.inputs[1].type.shape == shape)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ..lang.ir import Op
 from ..lang.literals import code_of
@@ -19,10 +20,21 @@ HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
 
 
-def bench_view(spec: Spec, program: Program, runtime: str) -> dict[str, Any]:
+class Sizes(Protocol):
+    """How long the axes are in a benchmark, and by which template it reports."""
+
+    @property
+    def template(self) -> str: ...
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """How the benchmark spells the length of each axis."""
+
+    def view(self) -> dict[str, Any]: ...
+
+
+def bench_view(spec: Spec, op: Op, lengths: Sizes, runtime: str) -> dict[str, Any]:
     """`runtime` is the package that the harness is in."""
-    op = program.op
-    lengths = Sizes(program) if program.contraction else Lengths(program, Shapes(spec, program))
     view = oracle_view(spec, op)
     return {
         **{key: view[key] for key in ("name", "call", "oracle", "signature", "lines", "required")},
@@ -45,11 +57,13 @@ def backward_places(spec: Spec, op: Op) -> tuple[int, ...]:
 
 
 class Lengths:
-    """How long the axes are: rows of 4,096, and as many of them as the number of elements asks for.
+    """Sizes in GB/s: rows of 4,096, and as many of them as the number of elements asks for.
 
     An operator without rows has one axis, of all elements. One that reduces each row is measured
     over the length of rows as well.
     """
+
+    template = "bench.py.jinja"
 
     def __init__(self, program: Program, shapes: Shapes) -> None:
         self.op, self.axes = program.op, shapes.axes
@@ -90,45 +104,6 @@ class Lengths:
         return any(self.long in term.names and len(term.names) > 1 for term in terms)
 
 
-class Sizes:
-    """How long the axes of a matmul are: each side of so many elements, and 8 matrices in a batch.
-
-    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first.
-    """
-
-    def __init__(self, program: Program) -> None:
-        assert program.contraction is not None
-        self.contraction = program.contraction
-        self.fixed = dict(program.op.sizes)
-        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
-
-    def view(self) -> dict[str, Any]:
-        sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
-        number = 2 * len(self.contraction.products) * (8 if sides[0] else 1)
-        counts = [self.length(side) for side in sides[1:]]
-        return {
-            "lengths": [pair for side in sides for pair in self.assigned(side, side == sides[0])],
-            "operations": " * ".join([str(number), *counts]),
-        }
-
-    def length(self, side: tuple[str, ...]) -> str:
-        """Of all axes of a side together."""
-        free = any(axis not in self.fixed for axis in side)
-        return "size" if free else str(math.prod(self.fixed[axis] for axis in side))
-
-    def assigned(self, side: tuple[str, ...], batch: bool) -> list[tuple[str, str]]:
-        free = [axis for axis in side if axis not in self.fixed]
-        fixed = math.prod(self.fixed[axis] for axis in side if axis in self.fixed)
-        lengths = dict.fromkeys(free, "1")
-        if batch:
-            return [(self.names[axis], "8" if axis == free[0] else "1") for axis in free]
-        head = 128 if len(free) > 1 else 1
-        if free:
-            lengths[free[-1]] = str(head)
-            lengths[free[0]] = f"size // {head * fixed}" if head * fixed > 1 else "size"
-        return [(self.names[axis], length) for axis, length in lengths.items()]
-
-
 def local(axis: str) -> str:
     return "batch" if axis == BATCH else axis
 
@@ -137,7 +112,7 @@ def product(factors: list[str]) -> str:
     return f"({' * '.join(factors)})" if len(factors) > 1 else factors[0]
 
 
-def draw(tensor: Input, spec: Spec, op: Op, names: dict[str, str]) -> str:
+def draw(tensor: Input, spec: Spec, op: Op, names: Mapping[str, str]) -> str:
     """The call that draws an input."""
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
     found = range_of(tensor, spec)

@@ -60,12 +60,8 @@ class Shapes:
         return (*(batch if self.batch else ()), *self.fitting(lengths).values())
 
     def beside_fixed(self, axis: str, length: int) -> int:
-        """How long an axis is where axes of fixed sizes make a side of a matmul with it: two, if any."""
-        contraction = self.program.contraction
-        sides = [contraction.rows, contraction.cols, contraction.inner] if contraction else []
-        sizes = dict(self.program.op.sizes)
-        fixed = math.prod(sizes.get(beside, 1) for side in sides if axis in side for beside in side)
-        return max(min(2, length), -(-length // fixed))
+        """How long an axis is where others of fixed sizes are folded into one with it."""
+        return length
 
     def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
         """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them."""
@@ -100,17 +96,6 @@ class Shapes:
         ragged = self.ragged[len(self.ragged_batch) :]
         return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
 
-    def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
-        """A matmul of such sides, a few in a batch; several axes make a side about so long."""
-        contraction = self.program.contraction
-        assert contraction is not None
-        lengths = dict.fromkeys(contraction.batch, 3)
-        for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
-            free = [axis for axis in side if axis in self.axes]
-            lengths |= dict.fromkeys(free[1:], 2)
-            lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
-        return tuple(self.fitting(lengths)[axis] for axis in self.axes)
-
     def small(self) -> list[tuple[int, ...]]:
         cases = [
             self.ragged,
@@ -128,8 +113,6 @@ class Shapes:
 
     def large(self) -> list[tuple[int, ...]]:
         """For a GPU: every kernel of the module by its own rule, full tiles and ragged ones."""
-        if self.program.contraction:
-            return [self.sides(*sides) for sides in ((512, 768, 640), (300, 515, 1029), (1, 1000, 4096), (300, 3, 70))]
         if len(self.axes) == 1 and not self.program.over:
             return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
         shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
@@ -138,14 +121,14 @@ class Shapes:
     def empty(self) -> list[tuple[int, ...]]:
         """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""
         valueless = set(self.valueless())
-        fits = {axis for axis in self.axes if self.spec.reference or not self._is_valueless(axis)}
+        fits = {axis for axis in self.axes if self.spec.reference or not self.is_valueless(axis)}
         return [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
 
     def valueless(self) -> list[tuple[int, ...]]:
         """Shapes that an operator refuses; it does not where the results are as empty."""
         results = self.program.op.results
         refused = {axis for axis in self.axes if any(axis not in result.axes for result in results)}
-        return [shape for axis, shape in self._empty() if axis in refused and self._is_valueless(axis)]
+        return [shape for axis, shape in self._empty() if axis in refused and self.is_valueless(axis)]
 
     def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Axes, and shapes in which they have no length; one that bounds values or splits a group must have some."""
@@ -163,10 +146,8 @@ class Shapes:
         if self.batch:
             yield BATCH, (0, *self.deep()[1:])
 
-    def _is_valueless(self, axis: str) -> bool:
-        """Whether something would have no value if this axis were empty; a sum of no products is 0."""
-        if self.program.contraction:
-            return False
+    def is_valueless(self, axis: str) -> bool:
+        """Whether something would have no value if this axis were empty."""
         trees = (parse(statement.expression) for statement in self.spec.compute)
         calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
         return axis in self.program.over and any(map(_has_no_identity, calls))
@@ -183,15 +164,17 @@ class Shapes:
         fixed = self.program.over and self.long not in self.program.over
         return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 90, others=2)
 
+    def dense(self) -> tuple[int, ...]:
+        """Full tiles of elements that lie next to one another, where nothing is reduced."""
+        return () if self.program.over else self.of((64,), 4, 256)
+
     def tiled(self) -> list[tuple[int, ...]]:
-        """Several small tiles of a matmul along rows and columns, with tails: such as TMA can copy, and others, whose
-        last rows are those that the last program of a split-K reduction takes.
-        """
-        return [self.sides(40, 72, 96), self.sides(45, 69, 101)] if self.program.contraction else []
+        """Several small tiles of a matmul along rows and columns, with tails."""
+        return []
 
     def shared(self) -> tuple[int, ...]:
-        """Eleven small tiles of a matmul, of which split-K and stream-K divide several."""
-        return self.sides(165, 21, 101)
+        """Small tiles of a matmul, of which split-K and stream-K divide several."""
+        return ()
 
     def tiny(self) -> tuple[int, ...]:
         """For finite differences."""

@@ -6,29 +6,46 @@ import builtins
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..emit.host_checks import CLASS_NAMES
-from ..emit.module import Module
-from ..emit.registration import LOWER, autocast_rule
-from ..families.contraction.operands import operands_of
+from ..emit.registration import LOWER
 from ..lang.ir import Op, Result
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..passes.structure import Program
 from ..resources import templates_dir
-from ..spec.types import BATCH, FLOAT8S, FLOATS, AxisTerm, Input, Spec
-from .gradient_tests import GradientTests
+from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .oracle import signature, torch_lines
 from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
 
 TEMPLATES = ("test.py.jinja", "test_class.jinja", "bench.py.jinja", "bench_products.py.jinja")
+SHIFTS = "(500.0, -500.0)"  # how far values are moved where math compares them
 _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
-SPLITS = "(2, 3, 8)"  # how many programs share a row
-STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTests:
+    """What a family says of the tests of an operator: the class of the harness that they inherit, what they declare by
+    its names, and the shapes that they run on.
+    """
+
+    base: str
+    shapes: Shapes
+    declared: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientTests:
+    """The classes that tests of a gradient inherit, and what those declare by the names of the harness."""
+
+    bases: tuple[str, ...] = ()
+    declared: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -39,25 +56,22 @@ def template_names() -> frozenset[str]:
     return frozenset(found) | {"dtypes", "kernels", "testing"}
 
 
-def tests_view(spec: Spec, program: Program, kernel: Module, searches: bool, gradient: GradientTests) -> dict[str, Any]:
+def tests_view(
+    spec: Spec, program: Program, family: FamilyTests, gradient: GradientTests, searches: bool, autocast: str
+) -> dict[str, Any]:
     """What is emitted of an operator's tests. Of `declared` and `shapes`, the names are those of the harness."""
-    op = program.op
-    shapes = Shapes(spec, program)
+    op, shapes = program.op, family.shapes
     registered = spec.register != "none"
-    family = "Matmul" if program.contraction else "Rowwise" if program.over else "Elementwise"
-    bases = [f"{family}Tests", *gradient.bases, *(["RegisteredTests"] if registered else [])]
+    bases = [family.base, *gradient.bases, *(["RegisteredTests"] if registered else [])]
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
-        "shifts": "(500.0, -500.0)" if program.over and compares_values(spec) else "",
-        "splits": SPLITS if kernel.view.get("partial") else "",
-        "tolerances": tolerances(program),
-        **(products_view(program, kernel) if program.contraction else {}),
+        **family.declared,
         **gradient.declared,
-        **(registered_view(spec, program) if registered else {}),
+        **(registered_view(spec, op, autocast) if registered else {}),
     }
     return {
         **oracle_view(spec, op),
@@ -118,31 +132,16 @@ def params_view(op: Op) -> dict[str, str]:
     }
 
 
-def products_view(program: Program, kernel: Module) -> dict[str, str]:
-    """What tests of matmuls declare besides."""
-    assert program.contraction is not None
-    # Factors that are computed are rounded to what is multiplied; results of float8 are compared as exactly as others.
-    rounded = not program.contraction.is_plain and not gives_float8(program.op)
-    joined = operands_of(program.op, program.contraction).joined
-    return {
-        "rounds_factors": "True" if rounded else "",
-        "stream_k": STREAM_K if "shares" in kernel.traffic.kinds else "",
-        "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
-    }
-
-
-def registered_view(spec: Spec, program: Program) -> dict[str, str]:
+def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:
     """What tests of a registered operator declare besides."""
-    op = program.op
     required = required_values(op)
-    rule = autocast_rule(program)
     floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
     halves = all(set(LOWER) <= set(dtypes) for dtypes in floats)
     return {
         "registered": f"torch.ops.{spec.namespace}.{op.name}",
         "rest": text_of(tuple(required.get(param.name, param.default) for param in op.params)),
         "is_traced": "True" if spec.register == "triton_op" else "",
-        "autocast": repr(rule) if rule == "lower" or (rule == "float32" and halves) else "",
+        "autocast": repr(autocast) if autocast == "lower" or (autocast == "float32" and halves) else "",
     }
 
 
@@ -158,10 +157,10 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "deep": shapes.deep(),
         "two_batches": shapes.of((3, 4), 2, 5) if batched else (),
         "wide": shapes.wide(),
-        "dense": shapes.of((64,), 4, 256) if not (shapes.program.over or shapes.program.contraction) else (),
+        "dense": shapes.dense(),
         "special": shapes.special(),
         "tiled": tuple(shapes.tiled()),
-        "shared": shapes.shared() if shapes.program.contraction else (),
+        "shared": shapes.shared(),
         "wrong_shapes": tuple(refused_shapes(op, shapes)),
         "far": far(op, shapes) or (),
     }
@@ -265,15 +264,10 @@ def result_dtype(op: Op, result: Result) -> str:
     return text
 
 
-def tolerances(program: Program) -> str:
-    """Where they are others than those of the class. A result that is spelled float64 may be of float32 numbers."""
-    single, usual = "1e-4" if program.over else "1e-5", "SUMS" if program.over else "TOLERANCES"
-    others = {}
-    bytes_ = [tensor for tensor in program.op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
-    if program.contraction and (program.op.precision == "tf32" or len(bytes_) > 1):
-        others["float32"] = single = "2e-3"  # Tensor cores add up products of float8 with 14 bits.
-    if any(result.dtype.of == ("float64",) for result in program.op.results):
-        others["float64"] = single
+def tolerances(op: Op, usual: str, single: str, others: Mapping[str, str]) -> str:
+    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers: `single`."""
+    if any(result.dtype.of == ("float64",) for result in op.results):
+        others = {**others, "float64": single}
     entries = ", ".join(f"torch.{dtype}: {tolerance}" for dtype, tolerance in others.items())
     return f"testing.{usual} | {{{entries}}}" if others else ""
 

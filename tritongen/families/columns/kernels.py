@@ -17,7 +17,7 @@ from ...lowering.assemble import param_casts
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
-from ...lowering.space import Space
+from ...lowering.space import Space, row_space
 from ...lowering.tile import loads, mentions, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, references
@@ -26,20 +26,25 @@ from ..rowwise.kernels import _Builder
 
 
 @dataclass(frozen=True, slots=True)
-class SumsProgram:
-    """An operator whose `sums` are over all axes but `cols`, and whose other reductions are over `cols`."""
+class SumsProgram(Program):
+    """An operator whose `sums` are over all axes but the columns, over which its other reductions are."""
 
-    op: Op
-    cols: tuple[str, ...]
     sums: tuple[str, ...]
 
     @property
-    def over(self) -> tuple[str, ...]:
-        return self.cols
+    def cols(self) -> tuple[str, ...]:
+        return self.over
 
     @property
     def reductions(self) -> tuple[Value, ...]:
         return tuple(v for v in self.op.values if isinstance(v.node, Reduce) and v.name not in self.sums)
+
+    @property
+    def row_axes(self) -> tuple[str, ...]:
+        """The axes of the rows, in the order in which the kernels go along them."""
+        nodes = tuple(value.node for value in self.op.values if value.name not in self.sums)
+        mapped = tuple(result for result in self.op.results if result.output.name not in self.sums)
+        return row_space(replace(self.op, results=mapped), self.cols, nodes).row_axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from ...lowering.space import Space
 from ...lowering.tile import mentions
 from ...lowering.views import Kernel
 from ...passes.factors import SHORTEST
-from ...passes.structure import Program
 from ...spec.types import BATCH
 from .addressing import COUNTS
 from .copies import HALVES, TURNS
 from .kernels import COMBINED_ROWS, SLICERS, ContractionKernels, plan_contraction
 from .operands import Operand
+from .program import ContractionProgram
 
 TILES = "**config.kwargs, num_warps=config.num_warps, num_stages=config.num_stages"
 GROUPED = "**config.kwargs", '**config.kwargs | {"BLOCK_K": block_k}'
@@ -56,9 +56,8 @@ class Products(Common):
     With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own.
     """
 
-    def __init__(self, program: Program, around: Around, by_gemm: bool = False) -> None:
+    def __init__(self, program: ContractionProgram, around: Around, by_gemm: bool = False) -> None:
         self.by_gemm = by_gemm
-        assert program.contraction is not None
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
         self.contraction = program.contraction

@@ -20,13 +20,14 @@ from ...lowering.lines import Line, nested
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import Tensor, loads, mentions, needed
 from ...lowering.views import Argument, Kernel
-from ...passes.contractions import Contraction, Product
-from ...passes.structure import Program, references
+from ...passes.contractions import Product
+from ...passes.structure import references
 from ...passes.triangles import kept_where
 from ...spec.types import BATCH, FLOAT8S
 from .addressing import COUNTS, Places, inner_of, stride
 from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
+from .program import ContractionProgram
 
 # Of stream-K: how many tiles are in long parts, in how many each, and the same of short parts.
 SHARED = ("n_long", "long_parts", "n_short", "short_parts")
@@ -63,9 +64,8 @@ class ContractionKernels:
     combine: Kernel
 
 
-def plan_contraction(program: Program) -> ContractionKernels:
-    assert program.contraction is not None
-    builder = _Builder(program, program.contraction)
+def plan_contraction(program: ContractionProgram) -> ContractionKernels:
+    builder = _Builder(program)
     operands = builder.operands
     described = is_described(program.op, program.contraction, operands)
     return ContractionKernels(
@@ -97,7 +97,8 @@ class _Lines:
 
 
 class _Builder:
-    def __init__(self, program: Program, contraction: Contraction) -> None:
+    def __init__(self, program: ContractionProgram) -> None:
+        contraction = program.contraction
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
         self.operands = operands_of(self.op, contraction)

@@ -6,14 +6,15 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text
-from .kernels import ScaledProgram, as_program, plan_scaled
+from ...passes.structure import Program
+from .kernels import as_argument, plan_scaled
 
 
 class ScaledModule(Common):
-    def __init__(self, program: ScaledProgram, around: Around) -> None:
+    def __init__(self, program: Program, around: Around) -> None:
         plan = plan_scaled(program)
         self.kernel, self.result = plan.kernel, program.op.results[0]
-        super().__init__(as_program(program), False, plan.space, plan.compute, [plan.kernel], around)
+        super().__init__(as_argument(program), False, plan.space, plan.compute, [plan.kernel], around)
 
     def module(self) -> Module:
         host, space = self.host, self.space

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Node, Op
+from ...lang.ir import Node
 from ...lowering.assemble import Assembler
 from ...lowering.choices import Choices
 from ...lowering.lines import Line
@@ -20,24 +20,14 @@ from ...passes.structure import Program
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledProgram:
-    """An operator that multiplies its second input by its first, which lacks the axes `over`.
-
-    Its result has the name of the second input, and its memory.
-    """
-
-    op: Op
-    over: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ScaledKernel:
     space: Space
     compute: Compute
     kernel: Kernel
 
 
-def plan_scaled(program: ScaledProgram) -> ScaledKernel:
+def plan_scaled(program: Program) -> ScaledKernel:
+    """The kernel that multiplies the second input by the first, whose memory its result takes."""
     space = row_space(program.op, program.over, tuple(value.node for value in program.op.values))
     op = replace(program.op, results=())
     compute = compute_of(op)
@@ -63,9 +53,9 @@ def plan_scaled(program: ScaledProgram) -> ScaledKernel:
     return ScaledKernel(space, compute, replace(kernel, arguments=arguments))
 
 
-def as_program(scaled: ScaledProgram) -> Program:
+def as_argument(program: Program) -> Program:
     """The program as the host sees it, to which the result is an argument."""
-    return Program(replace(scaled.op, results=()), scaled.over)
+    return replace(program, op=replace(program.op, results=()))
 
 
 def _no_reductions(node: Node, _: Lowering) -> ast.expr:

@@ -1,0 +1,62 @@
+"""A family from outside: maps of tensors of the same axes, computed in float32, which it copies where they are not
+contiguous."""
+
+from __future__ import annotations
+
+import ast
+
+from tritongen.emit.configs import Traffic
+from tritongen.emit.module import Around, Common, Module
+from tritongen.families.family import Step
+from tritongen.families.maps import Maps
+from tritongen.lang.ir import Load, Node, Op, Result
+from tritongen.lowering.choices import Choices
+from tritongen.lowering.lower import Compute, Lowering
+from tritongen.lowering.space import Space
+from tritongen.passes.structure import Program, plain
+from tritongen.spec.types import FLOATS
+
+
+class Contiguous(Maps[Program]):
+    title = "a map of contiguous elements"
+
+    def take(self, op: Op) -> Program | None:
+        program = plain(op)
+        same = all(tensor.type.axes == op.results[0].axes for tensor in op.inputs)
+        same = same and not op.params and set().union(*(tensor.type.dtypes for tensor in op.inputs)) <= set(FLOATS)
+        return program if program is not None and not program.over and same else None
+
+    def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
+        return _Contiguous(program, around).module()
+
+
+class _Contiguous(Common):
+    def __init__(self, program: Program, around: Around) -> None:
+        super().__init__(program, False, Space((), ()), Compute("tl.float32"), [], around)
+
+    def module(self) -> Module:
+        op = self.op
+        lowering = Lowering(op, self.compute, _unused, _unused, _loaded, _unused, Choices(op))
+        names = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
+        view = {
+            "macros": "contiguous.jinja",
+            "kernel": f"{op.name}_contiguous_kernel",
+            "reads": [tensor.name for tensor in op.inputs],
+            "writes": [self.written(result) for result in op.results],
+            "math": [line for value in op.values for line in lowering.line(value)],
+            "pointers": ", ".join(f"{name}_ptr" for name in names),
+            "passed": ", ".join(names),
+        }
+        return Module(self.view(view), Traffic(frozenset()))
+
+    def written(self, result: Result) -> dict[str, str]:
+        otherwise = f" if {result.when} else None" if result.when else ""
+        return {"name": result.output.name, "dtype": self.host.dtype(result.dtype), "otherwise": otherwise}
+
+
+def _loaded(node: Load, _: Lowering) -> ast.expr:
+    return ast.Name(node.name)
+
+
+def _unused(*_: Node | str | tuple[str, ...] | Lowering) -> ast.expr:
+    raise AssertionError("elements of the same axes have no positions, no lengths, and nothing is reduced")

@@ -1,0 +1,57 @@
+"""The family of rows that are mapped and at the same time summed up, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...emit.module import Around, Module
+from ...lang.ir import Dtype, Op, Ref, Result
+from ...lowering.choices import Choices
+from ...spec.types import Output
+from ..family import Step
+from ..maps import Maps
+from ..rowwise.family import ROWWISE
+from .host import SumsModule
+from .kernels import SumsProgram, recognise_sums, statistics
+
+
+class Columns(Maps[SumsProgram]):
+    """Sums over rows beside what is mapped, as the gradient by a weight is."""
+
+    title = "a sum of columns"
+
+    def take(self, op: Op) -> SumsProgram | None:
+        return recognise_sums(op)
+
+    def rows(self, program: SumsProgram) -> tuple[str, ...]:
+        return program.row_axes
+
+    def before(self, program: SumsProgram) -> Step | None:
+        """What reduces rows that are too long to be whole in registers."""
+        op = statistics(program, f"{program.op.name}_rows")
+        if op is None:
+            return None
+        rows, paths = program.row_axes, Choices(program.op).paths
+        found = tuple(
+            Result(
+                Output(value.name),
+                Ref(value.name, value.node.axes, value.node.dtype),
+                tuple(axis for axis in rows if axis in value.node.axes),
+                Dtype("float", (), "compute"),
+                paths=paths[value.name],
+            )
+            for value in program.reductions
+        )
+        reduced = ROWWISE.take(replace(op, results=found))
+        assert reduced is not None
+        return Step(ROWWISE, reduced)
+
+    def module(self, program: SumsProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return SumsModule(program, around, before.op if before else None).module()
+
+    def gradient_tests(self, module: Module) -> Mapping[str, str]:
+        return {"ctas_per_row": "(1, 3, 8)"} if module.view["shared"] else {}
+
+
+COLUMNS = Columns()

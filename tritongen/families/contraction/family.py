@@ -1,0 +1,92 @@
+"""The family of sums of products, which tensor cores compute, with what is made of them tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...diagnostics.report import Mistake, Mistakes
+from ...emit.module import Around, Module
+from ...lang.ir import Op
+from ...lang.promotion import is_float8
+from ...passes import contractions
+from ...passes.merged_sums import sharing_sums
+from ...passes.structure import apart, has_scan
+from ...spec.types import FLOAT8S, Schedule, Spec
+from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
+from ..family import Step
+from ..maps import Maps
+from .host import Products
+from .operands import operands_of
+from .program import ContractionProgram
+from .sizes import MatmulShapes, MatmulSizes
+
+SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
+STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
+
+
+class Contraction(Maps[ContractionProgram]):
+    """Matmuls over the same axes, their operands computed on the way in and an epilogue behind them."""
+
+    title = "a contraction"
+    autocast = "lower"
+    has_own_tables = True
+
+    def take(self, op: Op) -> ContractionProgram | None:
+        """Raises `Mistakes` for products that one kernel does not compute."""
+        found = None if has_scan(op) else contractions.contraction_of(op)
+        if found is None:
+            return None
+        op, contraction = sharing_sums(*found)
+        if mistakes := apart(op, set(contraction.cols)):
+            raise Mistakes(*mistakes)
+        return ContractionProgram(op, contraction.inner, contraction)
+
+    def check(self, schedule: Schedule) -> list[Mistake]:
+        found = []
+        if schedule.autotune:
+            message = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
+            hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
+            found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
+        for key in ("block_m", "block_n"):
+            small = [size for size in getattr(schedule, key) if size < SMALLEST]
+            if small:
+                message = f"{key} is {small[0]}, and tiles of a contraction have at least {SMALLEST} rows and columns"
+                found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
+        return found
+
+    def matmuls(self, program: ContractionProgram) -> contractions.Contraction:
+        return program.contraction
+
+    def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return Products(program, around).module()
+
+    def tests(self, spec: Spec, program: ContractionProgram, module: Module) -> FamilyTests:
+        op = program.op
+        gives_float8 = any(is_float8(op, result.dtype) for result in op.results)
+        joined = operands_of(op, program.contraction).joined
+        declared = {
+            "shifts": SHIFTS if compares_values(spec) else "",
+            "tolerances": _tolerances(op),
+            # Factors that are computed are rounded to what is multiplied; results of float8 are as exact as others.
+            "rounds_factors": "True" if not program.contraction.is_plain and not gives_float8 else "",
+            "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
+            "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
+        }
+        return FamilyTests("MatmulTests", MatmulShapes(spec, program), declared)
+
+    def gradient_tests(self, module: Module) -> Mapping[str, str]:
+        kinds = {"pointers": ("backward_split_k", "(2, 3)"), "shares": ("backward_stream_k", "((1, 3), (5, 2))")}
+        return dict(declared for kind, declared in kinds.items() if kind in module.traffic.kinds)
+
+    def benchmark(self, spec: Spec, program: ContractionProgram) -> MatmulSizes:
+        return MatmulSizes(program)
+
+
+def _tolerances(op: Op) -> str:
+    bytes_ = [tensor for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
+    if op.precision == "tf32" or len(bytes_) > 1:  # Tensor cores add up products of float8 with 14 bits.
+        return tolerances(op, "SUMS", "2e-3", {"float32": "2e-3"})
+    return tolerances(op, "SUMS", "1e-4", {})
+
+
+CONTRACTION = Contraction()

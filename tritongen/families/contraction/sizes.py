@@ -1,0 +1,100 @@
+"""The sizes that tests and benchmarks of matmuls run on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...passes.contractions import Contraction
+from ...testing.benchmarks import local
+from ...testing.samples import Shapes
+from .program import ContractionProgram
+
+
+@dataclass(frozen=True)
+class MatmulShapes(Shapes):
+    """Shapes of so many rows, columns and inner elements."""
+
+    program: ContractionProgram
+
+    @property
+    def contraction(self) -> Contraction:
+        return self.program.contraction
+
+    def beside_fixed(self, axis: str, length: int) -> int:
+        """How long an axis is where axes of fixed sizes make a side of a matmul with it: two, if any."""
+        sides = self.contraction.rows, self.contraction.cols, self.contraction.inner
+        sizes = dict(self.program.op.sizes)
+        fixed = math.prod(sizes.get(beside, 1) for side in sides if axis in side for beside in side)
+        return max(min(2, length), -(-length // fixed))
+
+    def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
+        """A matmul of such sides, a few in a batch; several axes make a side about so long."""
+        contraction = self.contraction
+        lengths = dict.fromkeys(contraction.batch, 3)
+        for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
+            free = [axis for axis in side if axis in self.axes]
+            lengths |= dict.fromkeys(free[1:], 2)
+            lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
+        return tuple(self.fitting(lengths)[axis] for axis in self.axes)
+
+    def large(self) -> list[tuple[int, ...]]:
+        return [self.sides(*sides) for sides in ((512, 768, 640), (300, 515, 1029), (1, 1000, 4096), (300, 3, 70))]
+
+    def is_valueless(self, axis: str) -> bool:
+        """Whether something would have no value if this axis were empty: a sum of no products is 0."""
+        return False
+
+    def dense(self) -> tuple[int, ...]:
+        return ()
+
+    def tiled(self) -> list[tuple[int, ...]]:
+        """Several small tiles along rows and columns, with tails: such as TMA can copy, and others, whose last rows are
+        those that the last program of a split-K reduction takes.
+        """
+        return [self.sides(40, 72, 96), self.sides(45, 69, 101)]
+
+    def shared(self) -> tuple[int, ...]:
+        """Eleven small tiles, of which split-K and stream-K divide several."""
+        return self.sides(165, 21, 101)
+
+
+class MatmulSizes:
+    """How long the axes of a matmul are: each side of so many elements, and 8 matrices in a batch.
+
+    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first.
+    """
+
+    template = "bench_products.py.jinja"
+
+    def __init__(self, program: ContractionProgram) -> None:
+        self.contraction = program.contraction
+        self.fixed = dict(program.op.sizes)
+        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
+
+    def view(self) -> dict[str, Any]:
+        sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
+        number = 2 * len(self.contraction.products) * (8 if sides[0] else 1)
+        counts = [self.length(side) for side in sides[1:]]
+        return {
+            "lengths": [pair for side in sides for pair in self.assigned(side, side == sides[0])],
+            "operations": " * ".join([str(number), *counts]),
+        }
+
+    def length(self, side: tuple[str, ...]) -> str:
+        """Of all axes of a side together."""
+        free = any(axis not in self.fixed for axis in side)
+        return "size" if free else str(math.prod(self.fixed[axis] for axis in side))
+
+    def assigned(self, side: tuple[str, ...], batch: bool) -> list[tuple[str, str]]:
+        free = [axis for axis in side if axis not in self.fixed]
+        fixed = math.prod(self.fixed[axis] for axis in side if axis in self.fixed)
+        lengths = dict.fromkeys(free, "1")
+        if batch:
+            return [(self.names[axis], "8" if axis == free[0] else "1") for axis in free]
+        head = 128 if len(free) > 1 else 1
+        if free:
+            lengths[free[-1]] = str(head)
+            lengths[free[0]] = f"size // {head * fixed}" if head * fixed > 1 else "size"
+        return [(self.names[axis], length) for axis, length in lengths.items()]

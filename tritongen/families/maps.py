@@ -1,0 +1,50 @@
+"""What families have in common that work on elements and rows, and multiply no matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic
+
+from ..diagnostics.report import Mistake
+from ..emit.module import Module
+from ..passes.contractions import Contraction
+from ..spec.types import Schedule, Spec
+from ..testing.benchmarks import Lengths, Sizes
+from ..testing.samples import Shapes
+from ..testing.tests import FamilyTests, tolerances
+from .family import P, Step
+
+
+class Maps(Generic[P]):
+    """The answers of a family of elements, which others override."""
+
+    title = "elementwise"
+    autocast = ""
+    has_own_tables = False
+    keeps_rows_apart = False
+
+    def check(self, schedule: Schedule) -> list[Mistake]:
+        if not schedule.num_stages:
+            return []
+        message = "num_stages is for the pipelined loop of a contraction, which this operator has not"
+        hint = "leave it out, or list block_m, block_n or num_warps"
+        return [Mistake("TG607", message, ("schedule", "num_stages"), hint=hint)]
+
+    def rows(self, program: P) -> tuple[str, ...] | None:
+        return None
+
+    def matmuls(self, program: P) -> Contraction | None:
+        return None
+
+    def before(self, program: P) -> Step | None:
+        return None
+
+    def tests(self, spec: Spec, program: P, module: Module) -> FamilyTests:
+        declared = {"tolerances": tolerances(program.op, "TOLERANCES", "1e-5", {})}
+        return FamilyTests("ElementwiseTests", Shapes(spec, program), declared)
+
+    def gradient_tests(self, module: Module) -> Mapping[str, str]:
+        return {}
+
+    def benchmark(self, spec: Spec, program: P) -> Sizes:
+        return Lengths(program, Shapes(spec, program))

@@ -1,0 +1,50 @@
+"""The family of rows that are reduced, and may be mapped back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...emit.module import Around, Module
+from ...lang.ir import Op
+from ...lowering.space import row_space
+from ...passes.structure import Program, plain
+from ...spec.types import Spec
+from ...testing.samples import Shapes
+from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
+from ..family import Step
+from ..maps import Maps
+from .host import RowsModule
+
+SPLITS = "(2, 3, 8)"  # how many programs share a row
+
+
+class Rowwise(Maps[Program]):
+    """Reductions that are all over the same axes, each row by itself."""
+
+    title = "row-wise"
+    autocast = "float32"
+    keeps_rows_apart = True
+
+    def take(self, op: Op) -> Program | None:
+        program = plain(op)
+        return program if program and program.over else None
+
+    def rows(self, program: Program) -> tuple[str, ...]:
+        return row_space(program.op, program.over, tuple(value.node for value in program.op.values)).row_axes
+
+    def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
+        return RowsModule(program, autotune, around).module()
+
+    def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
+        declared = {
+            "shifts": SHIFTS if compares_values(spec) else "",
+            "splits": SPLITS if module.view["partial"] else "",
+            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+        }
+        return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
+
+    def gradient_tests(self, module: Module) -> Mapping[str, str]:
+        return {"backward_splits": SPLITS} if module.view["partial"] else {}
+
+
+ROWWISE = Rowwise()

@@ -1,0 +1,47 @@
+"""What an operator's tests declare of its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..emit.module import Module
+from ..families.family import Step
+from ..lang.ir import Op
+from ..plan.backward import Backward, Plan
+from ..testing.samples import Shapes, dtype_columns
+from ..testing.tests import GradientTests
+
+_BASES = {"backward": "GradientTests", "forward": "GradientInForwardTests", "in_place": "GradientInPlaceTests"}
+
+
+def gradient_tests(
+    op: Op, backward: Backward, computed: Sequence[tuple[Step, Module]], shapes: Shapes, registered: bool
+) -> GradientTests:
+    """`computed` are the steps that have functions of their own, with the modules of those."""
+    splits = {"backward_splits": "(2, 3, 8)"} if backward.write != "backward" else {}
+    of_steps = [step.family.gradient_tests(module) for step, module in computed]
+    by_kernel = next((name for name in backward.gradient.wrt if _is_computed(backward.plan, name)), "")
+    declared = {
+        "wrt": repr(tuple(backward.gradient.wrt)),
+        "computed": repr(by_kernel) if by_kernel else "",
+        "no_second_derivative": "'no autograd formula'" if registered else "",
+        **splits,
+        **{name: text for one in of_steps for name, text in one.items()},
+    }
+    tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(op, backward.gradient.wrt) else {}
+    return GradientTests((_BASES[backward.write],), declared, tiny)
+
+
+def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:
+    """Whether all is computed in float64, and gradcheck can subtract the results, of which bools have none."""
+    moved = [tensor.type.dtypes for tensor in op.inputs if tensor.name in wrt]
+    inputs = {tensor.name for tensor in op.inputs}
+    columns = dtype_columns(op).values()
+    kept = all(set(r.dtype.of) <= inputs for r in op.results if r.dtype.kind == "float")
+    subtracts = all(r.dtype.kind != "bool" for r in op.results)
+    return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept and subtracts
+
+
+def _is_computed(plan: Plan, name: str) -> bool:
+    """Whether a gradient is a kernel's, and no gradient of a result as it came."""
+    return any(result.output.name in plan.spelled[name] for step in plan.steps for result in step.op.results)
