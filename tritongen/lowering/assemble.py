@@ -93,7 +93,8 @@ class Assembler:
         arguments += param_arguments(self.tile.op, self.tile.compute, every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
         col = any(mentions([line], "col_mask") for line in lines)
-        uses_mask = any(_uses_mask(line) for line in lines)
+        # The one mask of a flat kernel is an argument.
+        uses_mask = not self.tile.space.flat and any(_uses_mask(line) for line in lines)
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
         vector = ("VECTOR",) if mentions(lines, "VECTOR") else ()

@@ -54,6 +54,8 @@ class Tile:
 
     def mask(self, axes: tuple[str, ...]) -> str:
         names = {(True, True): "tile_mask", (True, False): "row_mask", (False, True): "col_mask"}
+        if self.space.flat:
+            names[False, True] = "tile_mask"
         return names.get(self.moves(axes), "")
 
     def tensor(self, tensor: Input) -> Tensor:
@@ -88,13 +90,18 @@ class Tile:
         dims = self.space.steps(tensor.axes, self.space.rows)
         if not dims or self.is_whole(tensor):
             return None
-        return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
+        return Line(f"{self.base(tensor)} = {self.sum(tensor.pointer, dims, tensor)}")
 
     def address(self, tensor: Tensor) -> str:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
             return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
         dims = self.space.dims if tensor.optional else self.space.cols
-        return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+        return self.sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+
+    def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
+        """A pointer and the offsets along some dimensions."""
+        offsets = (dim.index if self.space.flat else f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
+        return " + ".join([base, *offsets])
 
     # Reading and writing
 
@@ -105,7 +112,7 @@ class Tile:
         arguments = [self.address(mine)]
         if mask:
             arguments += [f"mask={mask}"]
-            arguments += [f"other={self.fill(tensor)}"]
+            arguments += [] if self.space.flat else [f"other={self.fill(tensor)}"]
         if policy and mask:
             arguments += [f'eviction_policy="{policy}"']
         return Line(f"{name} = tl.load({', '.join(arguments)})")
@@ -293,7 +300,3 @@ def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
             text += f" % {dim.size}"
         lines.append(Line(f"{dim.index} = {text}"))
     return tuple(lines)
-
-
-def _sum(base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
-    return " + ".join([base, *(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)])
