@@ -130,7 +130,7 @@ class _Builder:
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        numbers = Numbers(self.compute.text, kind, "n_cols")
+        numbers = Numbers(self.compute.text, kind)
         value = ast.unparse(lowering.operand(node.arg))
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
