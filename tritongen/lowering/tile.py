@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..lang.integers import Integers, bounds_of_dtypes, inside, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
-from ..lang.literals import code_of
 from ..lang.names import shown
 from ..lang.trees import parse
 from ..spec.types import BATCH, FLOAT8S, Input
@@ -105,8 +103,8 @@ class Tile:
 
     # Reading and writing
 
-    def raw(self, tensor: Input, name: str, policy: str = "") -> Line:
-        """Reads an input as it is."""
+    def raw(self, tensor: Input, policy: str = "") -> str:
+        """What reads an input as it is."""
         mine = self.tensor(tensor)
         mask = self.mask(mine.axes)
         arguments = [self.address(mine)]
@@ -115,11 +113,11 @@ class Tile:
             arguments += [] if self.space.flat else [f"other={self.fill(tensor)}"]
         if policy and mask:
             arguments += [f'eviction_policy="{policy}"']
-        return Line(f"{name} = tl.load({', '.join(arguments)})")
+        return f"tl.load({', '.join(arguments)})"
 
     def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
         mine = self.tensor(tensor)
-        text = self.raw(tensor, tensor.name, policy).text.removeprefix(f"{tensor.name} = ") + self.widen(tensor)
+        text = self.raw(tensor, policy) + self.widen(tensor)
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
@@ -285,11 +283,6 @@ def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
 
 def scalars(nodes: Iterable[Node]) -> set[str]:
     return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
-
-
-def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
-    """Whether some lines use a name, so many of them."""
-    return sum(bool(re.search(rf"\b{name}\b", code_of(line.text))) for line in lines) >= times
 
 
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:

@@ -16,9 +16,9 @@ from ...lang.trees import parse, substitute
 from ...lowering.accumulate import Numbers, lane, whole
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, nested
+from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import Tensor, loads, mentions, needed
+from ...lowering.tile import Tensor, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.contractions import Contraction, Product
 from ...passes.structure import Program, references
@@ -411,7 +411,7 @@ class _Builder:
         """The kernel of some lines, with the arguments that they mention."""
         body = [*lines.setup, *lines.loop, *lines.end]
         casts = param_casts(self.op, self.compute, self.lowering())
-        casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
+        casts = [line for line in casts if mentions(body, line.assigned)]
         if self.contraction.groups and suffix != "reduce_kernel":
             casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
             casts += [] if suffix == "stream_k_kernel" else [Line("n_steps = n_groups * group_blocks")]
