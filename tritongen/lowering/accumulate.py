@@ -59,7 +59,8 @@ class Running:
     in, how the lanes are merged, and what turns the merged states into the value.
 
     `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
-    parts of a split row. `inner` are states of lanes that are no more once those are merged.
+    parts of a split row; `counts` says that both are numbers of columns. `inner` are states of lanes that are no more
+    once those are merged.
     """
 
     states: tuple[State, ...]
@@ -70,6 +71,7 @@ class Running:
     lanes: tuple[Line, ...] = ()
     parts: tuple[Line, ...] = ()
     inner: tuple[State, ...] = ()
+    counts: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,13 +83,35 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """The columns that a kernel reduces: what it calls the first of them, and how many there are."""
+
+    first: str
+    count: str
+
+    @property
+    def iteration(self) -> str:
+        """Which iteration of the loop along them it is, from 1."""
+        walked = "start" if self.first == "0" else f"(start - {self.first})"
+        return f"{walked} // BLOCK_N + 1"
+
+
+ROW = Span("0", "n_cols")
+PART = Span("first", "length")  # of a split row
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """How a kernel spells the numbers of a reduction."""
 
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"
-    count: str  # the length of a row
     rows: str = "BLOCK_M"  # how many rows differ in them: "1" where what is reduced varies along the columns alone
+    span: Span = ROW
+
+    @property
+    def count(self) -> str:
+        return self.span.count
 
     @property
     def mask(self) -> str:
@@ -105,29 +129,29 @@ class Numbers:
         return text
 
 
-def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool) -> str:
+def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "x") -> str:
     """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
     rows = "axis=1, keep_dims=True"
     count = _degrees(node, numbers)
     match node.kind:
         case "sum":
-            return f"tl.sum(x, {rows})"
+            return f"tl.sum({x}, {rows})"
         case "mean":
-            return f"tl.sum(x, {rows}) / {numbers.count}"
+            return f"tl.sum({x}, {rows}) / {numbers.count}"
         case "var":
-            return f"tl.sum(x, {rows}) / {count}"
+            return f"tl.sum({x}, {rows}) / {count}"
         case "prod":
-            return "tl.reduce(x, 1, multiply, keep_dims=True)"
+            return f"tl.reduce({x}, 1, multiply, keep_dims=True)"
         case "max" | "min" if plain_max or numbers.kind == "int":
-            return f"tl.{node.kind}(x, {rows})"
+            return f"tl.{node.kind}({x}, {rows})"
         case "max" | "min":
-            return f"tl.reduce(x, 1, nan_{node.kind}, keep_dims=True)"
+            return f"tl.reduce({x}, 1, nan_{node.kind}, keep_dims=True)"
         case "argmax" | "argmin":
-            return f"{node.kind}(x, {cols})[1]"
+            return f"{node.kind}({x}, {cols})[1]"
         case "any":
-            return f"tl.max((x).to(tl.int32), {rows}) != 0"
+            return f"tl.max(({x}).to(tl.int32), {rows}) != 0"
         case "all":
-            return f"tl.min((x).to(tl.int32), {rows}) != 0"
+            return f"tl.min(({x}).to(tl.int32), {rows}) != 0"
     raise AssertionError(node.kind)
 
 
@@ -139,27 +163,27 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
     count = _degrees(node, numbers)
     flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
-    def one(step: str, merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
+    def one(step: Callable[[str], str], merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
         final = (Line(f"{name} = {finish}"),) if finish else ()
         start = {"False": "0", "True": "1"}.get(identity, identity)
         state = State(name, start, dtype, rows=numbers.rows)
-        return Running((state,), lambda x: (Line(step.replace("§", x)),), (Line(f"{name} = {merge}"),), final)
+        return Running((state,), lambda x: (Line(step(x)),), (Line(f"{name} = {merge}"),), final)
 
     match kind:
         case "sum":
-            return one(f"{name} += §", f"tl.sum({name}, {rows})")
+            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})")
         case "mean":
-            return one(f"{name} += §", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
+            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
         case "prod":
-            return one(f"{name} *= §", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
+            return one(lambda x: f"{name} *= {x}", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
         case "max" | "min":
-            merge = whole(node, numbers, "cols", plain_max).replace("(x,", f"({name},")
-            plain = numbers.kind == "int" or plain_max
-            return one(f"{name} = tl.{kind}imum({name}, §)" if plain else f"{name} = nan_{kind}({name}, §)", merge)
+            larger = f"tl.{kind}imum" if numbers.kind == "int" or plain_max else f"nan_{kind}"
+            merge = whole(node, numbers, "cols", plain_max, name)
+            return one(lambda x: f"{name} = {larger}({name}, {x})", merge)
         case "any":
-            return one(f"{name} |= (§).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
+            return one(lambda x: f"{name} |= ({x}).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
         case "all":
-            return one(f"{name} &= (§).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
+            return one(lambda x: f"{name} &= ({x}).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
         case "argmax" | "argmin":
             best = State(f"{name}_best", identity, numbers.dtype, rows=numbers.rows)
             lanes = f"tl.zeros([{numbers.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
@@ -175,16 +199,17 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
             squares = State(name, "0.0", numbers.dtype, rows=numbers.rows)
             both, counts = f"{mean.name}, {name}", f"{name}_count"
             # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.
-            of_lane = "tl.cdiv(n_cols - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
+            of_lane = f"tl.cdiv({numbers.count} - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
             of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = welford({both}, {x}, {numbers.mask}, start // BLOCK_N + 1)"),),
-                (Line(f"{both} = merge_welford({both}, {counts}, n_cols)"),),
+                lambda x: (Line(f"{both} = welford({both}, {x}, {numbers.mask}, {numbers.span.iteration})"),),
+                (Line(f"{both} = merge_welford({both}, {counts}, {numbers.count})"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
                 lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
                 parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
+                counts=True,
             )
     raise AssertionError(kind)
 

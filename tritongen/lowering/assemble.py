@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +9,9 @@ from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from .choices import Choices, condition
-from .lines import Line, condition_text, nested, shared_path, under
+from .lines import Line, condition_text, mentions, nested, shared_path, under
 from .lower import Compute, Lowering
-from .tile import Tile, loads, mentions
+from .tile import Tile, loads
 from .views import Argument, Kernel, Pass
 
 
@@ -71,18 +70,14 @@ class Assembler:
         body, stores, setup = [*nested(body)], [*nested(stores)], [*nested(setup)]
         passes = tuple(map(_under_ifs, passes))
         inner = [*body, *stores, *(line for walk in passes for line in walk.lines)]
-        setup = [
-            line for line in setup if not _is_base(line) or mentions([*setup, *inner], line.text.split(" = ")[0], 2)
-        ]
+        setup = [line for line in setup if not line.assigned or mentions([*setup, *inner], line.assigned, 2)]
         lines = [*setup, *inner]
-        decode = tuple(line for line in self.tile.row_decode() if mentions(lines, line.text.split(" = ")[0]))
+        decode = tuple(line for line in self.tile.row_decode() if mentions(lines, line.assigned))
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]
         casts = [
-            line
-            for line in param_casts(self.tile.op, self.tile.compute, lowering)
-            if mentions(lines, line.text.split(" = ")[0])
+            line for line in param_casts(self.tile.op, self.tile.compute, lowering) if mentions(lines, line.assigned)
         ]
         pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
             f"{r.output.name}_ptr" for r in self.tile.op.results
@@ -92,8 +87,8 @@ class Assembler:
         arguments += self.stride_arguments(every)
         arguments += param_arguments(self.tile.op, self.tile.compute, every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        col = any(mentions([line], "col_mask") for line in lines)
-        uses_mask = any(_uses_mask(line) for line in lines)
+        # The one mask of a flat kernel is an argument.
+        uses_mask = not self.tile.space.flat and mentions(lines, "tile_mask")
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
         vector = ("VECTOR",) if mentions(lines, "VECTOR") else ()
@@ -112,7 +107,7 @@ class Assembler:
             stores=tuple(stores),
             fixed=fixed,
             use_mask=uses_mask,
-            use_col_mask=col or uses_mask,
+            use_col_mask=uses_mask or mentions(lines, "col_mask"),
             use_rows=use_rows,
             use_row_mask=use_row_mask,
         )
@@ -205,18 +200,3 @@ def _under_ifs(walk: Pass) -> Pass:
     )
     opening = (Line(f"if {condition_text(path)}:"),) if path else ()
     return replace(walk, opening=opening, start=start, body=body, after=after, following=nested(walk.after[inside:]))
-
-
-def _is_base(line: Line) -> bool:
-    return line.text.split(" = ")[0].endswith("_row")
-
-
-def _uses_mask(line: Line) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == "tile_mask" for n in ast.walk(_parse(line.text)))
-
-
-def _parse(text: str) -> ast.AST:
-    text = text.strip().removeprefix("el" if text.strip().startswith("elif ") else "")
-    if text.startswith("else"):
-        return ast.parse("")
-    return ast.parse(f"{text} pass" if text.endswith(":") else text)

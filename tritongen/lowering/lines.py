@@ -1,8 +1,9 @@
-"""Lines of a kernel, and the conditions on params under which they stand."""
+"""Lines of a kernel, the names in them, and the conditions on params under which they stand."""
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,33 @@ class Line:
     @property
     def indent(self) -> str:
         return self.text[: len(self.text) - len(self.text.lstrip())]
+
+    @property
+    def assigned(self) -> str:
+        """The name that it gives a value, if it is an assignment to one."""
+        return _assigned_and_names(self.text)[0]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in it, that which it assigns among them."""
+        return _assigned_and_names(self.text)[1]
+
+
+@functools.cache
+def _assigned_and_names(text: str) -> tuple[str, frozenset[str]]:
+    code = text.strip().removeprefix("else:")
+    code = code.removeprefix("el") if code.startswith("elif ") else code
+    tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    match tree.body:
+        case [ast.Assign(targets=[ast.Name(id=name)])]:
+            return name, names
+    return "", names
+
+
+def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
+    """Whether a name is in some lines, in so many of them."""
+    return sum(name in line.names for line in lines) >= times
 
 
 def condition_tree(path: Path) -> ast.expr:

@@ -327,9 +327,9 @@ class Lowering:
     def hoist(self, name: str, value: ast.expr) -> ast.Name:
         text = ast.unparse(value)
         for line in self.pending:
-            done, _, same = line.text.partition(" = ")
-            if same == text and done.isidentifier() and line.path == self.path[: len(line.path)]:
-                return ast.Name(done)
+            same = line.assigned and line.text == f"{line.assigned} = {text}"
+            if same and line.path == self.path[: len(line.path)]:
+                return ast.Name(line.assigned)
         wanted = self.new_name(name)
         self.put(Line(f"{wanted} = {text}"))
         return ast.Name(wanted)
@@ -341,7 +341,7 @@ class Lowering:
         return ast.Name(wanted)
 
     def new_name(self, name: str) -> str:
-        done = {line.text.split(" = ")[0].strip() for line in self.pending}
+        done = {line.assigned for line in self.pending}
         return numbered(f"{self.target}_{name}", self.op.names | done)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..lang.integers import Integers, bounds_of_dtypes, inside, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
-from ..lang.literals import code_of
 from ..lang.names import shown
 from ..lang.trees import parse
 from ..spec.types import BATCH, FLOAT8S, Input
@@ -54,6 +52,8 @@ class Tile:
 
     def mask(self, axes: tuple[str, ...]) -> str:
         names = {(True, True): "tile_mask", (True, False): "row_mask", (False, True): "col_mask"}
+        if self.space.flat:
+            names[False, True] = "tile_mask"
         return names.get(self.moves(axes), "")
 
     def tensor(self, tensor: Input) -> Tensor:
@@ -88,31 +88,36 @@ class Tile:
         dims = self.space.steps(tensor.axes, self.space.rows)
         if not dims or self.is_whole(tensor):
             return None
-        return Line(f"{self.base(tensor)} = {_sum(tensor.pointer, dims, tensor)}")
+        return Line(f"{self.base(tensor)} = {self.sum(tensor.pointer, dims, tensor)}")
 
     def address(self, tensor: Tensor) -> str:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
             return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
         dims = self.space.dims if tensor.optional else self.space.cols
-        return _sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+        return self.sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+
+    def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
+        """A pointer and the offsets along some dimensions."""
+        offsets = (dim.index if self.space.flat else f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
+        return " + ".join([base, *offsets])
 
     # Reading and writing
 
-    def raw(self, tensor: Input, name: str, policy: str = "") -> Line:
-        """Reads an input as it is."""
+    def raw(self, tensor: Input, policy: str = "") -> str:
+        """What reads an input as it is."""
         mine = self.tensor(tensor)
         mask = self.mask(mine.axes)
         arguments = [self.address(mine)]
         if mask:
             arguments += [f"mask={mask}"]
-            arguments += [f"other={self.fill(tensor)}"]
+            arguments += [] if self.space.flat else [f"other={self.fill(tensor)}"]
         if policy and mask:
             arguments += [f'eviction_policy="{policy}"']
-        return Line(f"{name} = tl.load({', '.join(arguments)})")
+        return f"tl.load({', '.join(arguments)})"
 
     def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
         mine = self.tensor(tensor)
-        text = self.raw(tensor, tensor.name, policy).text.removeprefix(f"{tensor.name} = ") + self.widen(tensor)
+        text = self.raw(tensor, policy) + self.widen(tensor)
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
@@ -280,11 +285,6 @@ def scalars(nodes: Iterable[Node]) -> set[str]:
     return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
 
 
-def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
-    """Whether some lines use a name, so many of them."""
-    return sum(bool(re.search(rf"\b{name}\b", code_of(line.text))) for line in lines) >= times
-
-
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     lines = []
     for position, dim in enumerate(dims):
@@ -293,7 +293,3 @@ def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
             text += f" % {dim.size}"
         lines.append(Line(f"{dim.index} = {text}"))
     return tuple(lines)
-
-
-def _sum(base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
-    return " + ".join([base, *(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)])

@@ -15,10 +15,10 @@ from ...lang.names import shown
 from ...lowering.accumulate import lane
 from ...lowering.assemble import param_casts
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, nested, under
+from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space, row_space
-from ...lowering.tile import loads, mentions, needed
+from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, references
 from ...spec.types import Input
@@ -334,7 +334,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
         *parts.empty(whole),
         *parts.zeros(),
     ]
-    ahead = [parts.tile.raw(tensor, f"{tensor.name}_ahead") for tensor in whole]
+    ahead = [Line(f"{tensor.name}_ahead = {parts.tile.raw(tensor)}") for tensor in whole]
     following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
     inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
     told = sorted(names, key=shown)
@@ -355,7 +355,7 @@ def _located(decode: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
     """Some lines after those that find what they read or write in memory."""
     found = list(lines)
     for line in reversed(decode):
-        if mentions(found, line.text.split(" = ")[0]):
+        if mentions(found, line.assigned):
             found.insert(0, line)
     return tuple(found)
 

@@ -11,9 +11,8 @@ from ...emit.host_checks import tuple_text
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Module, length_text
 from ...lang.ir import Result
-from ...lowering.lines import Line
+from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
-from ...lowering.tile import mentions
 from ...lowering.views import Kernel
 from ...passes.factors import SHORTEST
 from ...spec.types import BATCH

@@ -16,9 +16,9 @@ from ...lang.trees import parse, substitute
 from ...lowering.accumulate import Numbers, lane, whole
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, nested
+from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import Tensor, loads, mentions, needed
+from ...lowering.tile import Tensor, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.contractions import Product
 from ...passes.structure import references
@@ -131,7 +131,7 @@ class _Builder:
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        numbers = Numbers(self.compute.text, kind, "n_cols")
+        numbers = Numbers(self.compute.text, kind)
         value = ast.unparse(lowering.operand(node.arg))
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
@@ -412,7 +412,7 @@ class _Builder:
         """The kernel of some lines, with the arguments that they mention."""
         body = [*lines.setup, *lines.loop, *lines.end]
         casts = param_casts(self.op, self.compute, self.lowering())
-        casts = [line for line in casts if mentions(body, line.text.split(" = ")[0])]
+        casts = [line for line in casts if mentions(body, line.assigned)]
         if self.contraction.groups and suffix != "reduce_kernel":
             casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
             casts += [] if suffix == "stream_k_kernel" else [Line("n_steps = n_groups * group_blocks")]

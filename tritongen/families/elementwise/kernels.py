@@ -6,13 +6,12 @@ import ast
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Reduce
-from ...lang.literals import replaced
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, map_space
 from ...lowering.tile import Tile, needed
-from ...lowering.views import Argument, Kernel
+from ...lowering.views import Kernel
 from ...passes.structure import Program
 from ...spec.types import BATCH
 
@@ -42,10 +41,8 @@ def plan_map(program: Program) -> MapKernels:
     strided = _kernel(program, space, compute, "strided_kernel", f"{shape}, with any strides.")
     body = flat = None
     if not space.split:
-        dim = Dim(axes, "offsets", "n", "", False)
-        line = Space((), (dim,), split=False)
-        body = _kernel(program, line, compute, "tile", "")
-        body = _unit_stride(body, op.name)
+        run = Space((), (Dim(axes, "offsets", "n", "", False),), split=False, flat=True)
+        body = _kernel(program, run, compute, "tile", "")
         flat = replace(body, name=f"{op.name}_kernel", doc="Contiguous data, as one run of elements.")
     return MapKernels(space, compute, body, flat, strided)
 
@@ -71,27 +68,4 @@ def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: 
         lines += lowering.line(value)
     stores = assembler.stores(op.results)
     setup = assembler.bases(op.results)
-    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering)
-
-
-def _unit_stride(kernel: Kernel, name: str) -> Kernel:
-    """The kernel over one run: every stride is 1 and there is one mask."""
-
-    def plain(line: Line) -> Line:
-        text = line.text
-        for argument in kernel.names:
-            if argument.startswith("stride_"):
-                text = replaced(rf" \* {argument}\b", "", text)
-        text = text.replace("col_mask", "tile_mask").replace("mask=row_mask", "mask=tile_mask")
-        text = text.replace(", other=0.0", "").replace(", other=0)", ")")
-        return Line(text, line.comment)
-
-    def kept(argument: Argument) -> bool:
-        return not argument.spelling.startswith(("stride_", "n_rows", "n_cols"))
-
-    return replace(
-        kernel,
-        arguments=tuple(argument for argument in kernel.arguments if kept(argument)),
-        body=tuple(plain(line) for line in kernel.body),
-        stores=tuple(plain(line) for line in kernel.stores),
-    )
+    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not space.flat)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Load, Node, Path, Reduce, Value
-from ...lang.literals import replaced
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import (
+    PART,
+    ROW,
     Numbers,
     Running,
+    Span,
     lane,
     running,
     running_exp,
@@ -26,7 +28,7 @@ from ...lowering.assemble import Assembler
 from ...lowering.lines import Line, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, row_space
-from ...lowering.tile import Tile, loads, mentions, needed
+from ...lowering.tile import Tile, loads, needed
 from ...lowering.views import Argument, Kernel, Pass
 from ...passes.exponentials import exp_pairs, takes_finite, tells_of_nan
 from ...passes.structure import Program, references
@@ -108,12 +110,12 @@ class _Builder:
         wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
         return has != wanted
 
-    def numbers(self, node: Reduce) -> Numbers:
+    def numbers(self, node: Reduce, span: Span = ROW) -> Numbers:
         """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
         rows = "BLOCK_M" if self.tile.moves(node.arg.axes)[0] else "1"
         if node.arg.dtype.kind in ("int", "bool"):
-            return Numbers("tl.int64", "int", "n_cols", rows)
-        return Numbers(self.compute.text, node.arg.dtype.kind, "n_cols", rows)
+            return Numbers("tl.int64", "int", rows, span)
+        return Numbers(self.compute.text, node.arg.dtype.kind, rows, span)
 
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
@@ -244,11 +246,11 @@ class _Builder:
         """The values that some reductions are of, and what those need."""
         return needed(self.op.values, [name for value in reductions for name in references(value.node)])
 
-    def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering) -> list[Pass]:
+    def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering, span: Span = ROW) -> list[Pass]:
         """The loops along the columns; what they find out becomes known."""
         walks: list[Pass] = []
         for level, reductions in enumerate(passes):
-            states = self.running(reductions)
+            states = self.running(reductions, span)
             wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
@@ -278,13 +280,13 @@ class _Builder:
         lines = [f"{v.name} = {v.source}" for v in reductions if v.source]
         return "; ".join(lines)
 
-    def running(self, reductions: list[Value]) -> list[tuple[Value, Running]]:
+    def running(self, reductions: list[Value], span: Span = ROW) -> list[tuple[Value, Running]]:
         paired = {self.pairs[v.name].name: v for v in reductions if v.name in self.pairs}
         shared = self.sharing(reductions)
         states = []
         for value in reductions:
             assert isinstance(value.node, Reduce)
-            numbers = self.numbers(value.node)
+            numbers = self.numbers(value.node, span)
             if value.name in paired:
                 total = paired[value.name]
                 states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
@@ -360,14 +362,13 @@ class _Builder:
         lowering = self.lowering(True)
         known: set[str] = set()
         before = self.before(reductions, known, lowering)
-        walks = self.walks([reductions], known, lowering)
-        walks[0] = replace(walks[0], body=tuple(_from_first(line) for line in walks[0].body))
-        running_ = self.running(reductions)
+        (walk,) = self.walks([reductions], known, lowering, PART)
+        running_ = self.running(reductions, PART)
         merges = self.each(running_, lambda state: (*state.lanes, *state.merge))
-        if mentions(merges, "n_cols"):
-            merges = [Line("length = end - first"), *map(_of_part, merges)]
+        if any(state.counts for _, state in running_):
+            merges.insert(0, Line(f"{PART.count} = end - {PART.first}"))
         states = [name for _, state in running_ for name in state.names]
-        walk_ = replace(walks[0], after=tuple(merges))
+        walk = replace(walk, after=tuple(merges))
         to = "_part_ptr + rows * n_splits + split"
         stores = self.each(
             running_,
@@ -376,7 +377,7 @@ class _Builder:
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
-        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk_,), stores, lowering, results=False)
+        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering, results=False)
         extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
         more = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
         inputs = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
@@ -408,7 +409,7 @@ class _Builder:
         used = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
         rest = [a for a in kernel.arguments if a not in used]
         more: tuple[Argument, ...] = (Argument("n_splits", "n_splits"),)
-        if mentions(lines, "split_cols"):
+        if any(run.counts for _, run in running_):
             more += (Argument("split_cols", "split_cols"),)
         return replace(kernel, arguments=(*extra, *used, *more, *rest))
 
@@ -417,16 +418,6 @@ class _Builder:
         tensors = {load.name for load in loads(value.node for value in values)}
         bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
         return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
-
-
-def _from_first(line: Line) -> Line:
-    """A line of a walk that begins at column `first`, not at 0."""
-    return replace(line, text=replaced(r"\bstart // BLOCK_N", "(start - first) // BLOCK_N", line.text))
-
-
-def _of_part(line: Line) -> Line:
-    """A line about a part of a row, of `length` columns, instead of about the row."""
-    return replace(line, text=replaced(r"\bn_cols\b", "length", line.text))
 
 
 def _atom(value: ast.expr) -> str:
