@@ -74,7 +74,7 @@ class Products(Common):
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
-            "macros": "products.jinja",
+            "family": "contraction",
             "calls": [],
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
@@ -136,7 +136,7 @@ class Products(Common):
         lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
         return {
-            "macros": "products.jinja",
+            "family": "contraction",
             "calls": [*(self.counts(roles) if roles else []), *merge, *lines],
             # What it has no use for would count as reading the axes.
             **dict.fromkeys(("fields", "results", "allocate"), ()),
