@@ -438,10 +438,10 @@ class Products(Common):
         values |= {joined.flag: joined.flag.lower()} if (joined := self.operands.joined) else {}
         return ", ".join([*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"])
 
-    def by_name(self) -> dict[str, list[str]]:
-        """The lines that find the launches of a call like this one, and launch them where results are allocated."""
+    def by_name(self) -> dict[str, str]:
+        """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
-            return {"find": [], "known": []}
+            return {}
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
         pairs = [f'"{name}": {name}' for name in [*names, *(param.name for param in self.op.params)]]
         apart = []
@@ -449,7 +449,4 @@ class Products(Common):
             both = f"{joined.first.name}, {joined.second.name}"
             apart = [f"launch.distance({both})"]
             pairs.append(f'"{joined.name}": launch.first_of({both})')
-        return {
-            "find": self.find(*apart),
-            "known": [f"by_name = {{{', '.join(pairs)}}}", *self.launch_again("by_name", self.result())],
-        }
+        return {"lookup": self.lookup(*apart), "replay": "by_name", "by_name": f"{{{', '.join(pairs)}}}"}
