@@ -69,11 +69,7 @@ class Common:
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
-        refusals = host.checks()
-        if extra.get("find"):  # A call like this one has passed them.
-            guarded = ["if replay is None:", *(f"    {line}" for line in refusals)] if refusals else []
-            refusals = [*extra["find"], *guarded]
-        checks = [*refusals, *host.shapes()]
+        shapes = host.shapes()
         fields = [*host.tensor_fields(), *host.param_fields()]
         results = host.result_fields()
         tensors = [
@@ -96,7 +92,10 @@ class Common:
             "fields": fields,
             "results": results,
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
-            "checks": checks,
+            "lookup": "",
+            "replay": "",
+            "refusals": host.checks(),
+            "shapes": shapes,
             "allocate": host.allocate(),
             "result": host.result(),
             "constants": constants(op),
@@ -112,9 +111,9 @@ class Common:
             "head": "signature.jinja",
         }
         view |= extra
-        code = {key: text for key, text in view.items() if key not in ("checks", "fold", *_HEAD)}
+        code = {key: text for key, text in view.items() if key not in ("shapes", "fold", *_HEAD)}
         fold = view.get("fold", [])
-        view["checks"] = without_unread(checks, _strings([code, fold]))
+        view["shapes"] = without_unread(shapes, _strings([code, fold]))
         view["fold"] = without_unread(fold, _strings(code))
         return view
 
@@ -210,28 +209,19 @@ class Common:
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params
 
-    def known(self, kernel: Kernel) -> dict[str, list[str]]:
-        """The lines that find the launch of a call like this one, and launch it where results are allocated."""
+    def known(self, kernel: Kernel) -> dict[str, str]:
+        """By what the launch of a call like this one is looked up, and what it is given to launch again."""
         if not self.knows:
-            return {"find": [], "known": []}
+            return {}
         tensors, _, params = map(list, self.arguments(kernel))
         passed = ", ".join(tuple_text(group) for group in (tensors, params) if group)
-        return {"find": self.find(), "known": self.launch_again(passed, self.host.result())}
+        return {"lookup": self.lookup(), "replay": passed}
 
-    def find(self, *more: str) -> list[str]:
-        """The lines that find the launch of a call like this one."""
+    def lookup(self, *more: str) -> str:
+        """By what the launch of a call like this one is looked up."""
         settings = [text for param in self.op.params for text in _setting(param)]
         inputs = tuple_text([tensor.name for tensor in self.op.inputs])
-        key = ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
-        return [f"key, replay = launch.lookup({key})"]
-
-    def launch_again(self, passed: str, result: str) -> list[str]:
-        """The lines that launch what is known, and return."""
-        return [
-            "if replay is not None:",
-            f"    replay({passed})",
-            f"    return {result}",
-        ]
+        return ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""

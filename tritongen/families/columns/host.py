@@ -34,7 +34,7 @@ class SumsModule(Common):
         pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
         passed = [f"{name}_part, {name}" for name in self.sums]
         extra: dict[str, Any] = {
-            "macros": "sums.jinja",
+            "family": "columns",
             "sums": self.sums,
             "n_rows": length_text(self.space.row_axes),
             "n_cols": length_text(self.space.col_axes),

@@ -72,7 +72,7 @@ class Products(Common):
         batched = bool(self.contraction.batch)
         dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
-            "macros": "products.jinja",
+            "family": "contraction",
             "calls": [],
             "batched": batched,
             "batch_factor": "n_batch * " if batched else "",
@@ -134,7 +134,7 @@ class Products(Common):
         lines = [f"return {call}"] if returned == name else [f"{name} = {call}", f"return {returned}"]
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in line for line in merge))
         return {
-            "macros": "products.jinja",
+            "family": "contraction",
             "calls": [*(self.counts(roles) if roles else []), *merge, *lines],
             # What it has no use for would count as reading the axes.
             **dict.fromkeys(("fields", "results", "allocate"), ()),
@@ -436,10 +436,10 @@ class Products(Common):
         values |= {joined.flag: joined.flag.lower()} if (joined := self.operands.joined) else {}
         return ", ".join([*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"])
 
-    def by_name(self) -> dict[str, list[str]]:
-        """The lines that find the launches of a call like this one, and launch them where results are allocated."""
+    def by_name(self) -> dict[str, str]:
+        """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
-            return {"find": [], "known": []}
+            return {}
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
         pairs = [f'"{name}": {name}' for name in [*names, *(param.name for param in self.op.params)]]
         apart = []
@@ -447,7 +447,4 @@ class Products(Common):
             both = f"{joined.first.name}, {joined.second.name}"
             apart = [f"launch.distance({both})"]
             pairs.append(f'"{joined.name}": launch.first_of({both})')
-        return {
-            "find": self.find(*apart),
-            "known": [f"by_name = {{{', '.join(pairs)}}}", *self.launch_again("by_name", self.result())],
-        }
+        return {"lookup": self.lookup(*apart), "replay": "by_name", "by_name": f"{{{', '.join(pairs)}}}"}

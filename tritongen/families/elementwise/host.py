@@ -28,7 +28,7 @@ class MapModule(Common):
         strided = self.searched(plan.strided, "TILE")
         assert strided is not None
         extra: dict[str, Any] = {
-            "macros": "elementwise.jinja",
+            "family": "elementwise",
             "flat": None,
             "choose": [],
             "one_axis": is_line(plan.space),

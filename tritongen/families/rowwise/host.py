@@ -25,7 +25,7 @@ class RowsModule(Common):
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         extra: dict[str, Any] = {
-            "macros": "rows.jinja",
+            "family": "rowwise",
             "registers": None,
             "partial": None,
             "n_rows": length_text(rows),

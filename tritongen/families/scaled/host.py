@@ -21,7 +21,7 @@ class ScaledModule(Common):
         contiguous = f"{self.result.output.name}_cols[-1] in (0, 1)"
         grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), tensors.cdiv(n_cols, split_cols))'
         extra: dict[str, Any] = {
-            "macros": "scaled.jinja",
+            "family": "scaled",
             "scaled": self.kernel_view(self.kernel),
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),
