@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
-GENERATED = Path(__file__).parent.parent / "generated"
+GENERATED = Path(__file__).parents[2] / "generated"
 INTERPRET: Any = InterpretedFunction.__getitem__
 
 

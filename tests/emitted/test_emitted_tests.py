@@ -1,7 +1,7 @@
 """The tests that are emitted with a kernel pass.
 
-Of tests/emitted/*.toml, whose oracles are their own math, and of the operators of tests/specs that are registered or
-multiply what they compute, which is rounded to the dtype that is multiplied.
+Those of the specs in tests/emitted/specs, whose oracles are their own math, and of operators of tests/specs that are
+registered with torch or contract computed values, which are rounded to the dtype of the matmul.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.testing.oracle import torch_lines
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+STRESS = ROOT / "tests" / "specs"
 SPECS = sorted(
     (
-        *(HERE / "emitted").glob("*.toml"),
-        *(HERE / "specs").glob("*registered*.toml"),
-        HERE / "specs" / "gradient_options.toml",
-        HERE / "specs" / "gradient_shared_optional.toml",
-        HERE / "specs" / "gradient_whole_norm.toml",
-        HERE / "specs" / "product_float64_mixed.toml",
-        HERE / "specs" / "product_prologue.toml",
+        *(Path(__file__).parent / "specs").glob("*.toml"),
+        *STRESS.glob("*registered*.toml"),
+        STRESS / "gradient_options.toml",
+        STRESS / "gradient_shared_optional.toml",
+        STRESS / "gradient_whole_norm.toml",
+        STRESS / "product_float64_mixed.toml",
+        STRESS / "product_prologue.toml",
     )
 )
 
@@ -53,6 +54,6 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
     ],
 )
 def test_a_reference_makes_tensors_where_its_inputs_are(reference: str, called: str) -> None:
-    text = (HERE.parent / "specs" / "relu.toml").read_text(encoding="utf-8")
+    text = (ROOT / "specs" / "relu.toml").read_text(encoding="utf-8")
     spec = replace(read_spec("relu.toml", text), reference=reference)
     assert torch_lines(spec, forward_of(spec).op) == (f"return {called}",)

@@ -25,7 +25,7 @@ from tritongen.operator.compile import backward_of, forward_of, generate  # noqa
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Grad, Spec  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 STRESS = sorted((ROOT / "tests" / "specs").glob("gradient_*.toml"))
 

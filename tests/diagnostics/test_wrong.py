@@ -1,4 +1,4 @@
-"""Wrong specs and what is said of them: tests/wrong/NAME.toml and NAME.txt.
+"""Wrong specs and what is said of them: tests/diagnostics/wrong/NAME.toml and NAME.txt.
 
 TRITONGEN_UPDATE=1 writes the expected texts anew, to be read in the diff.
 """
@@ -23,7 +23,7 @@ from tritongen.project.settings import Settings, Source
 
 FOLDER = Path(__file__).parent / "wrong"
 SPECS = sorted(FOLDER.glob("*.toml"))
-PACKAGE = Path(__file__).parent.parent / "tritongen"
+PACKAGE = Path(__file__).parents[2] / "tritongen"
 GALLERY = sorted(PACKAGE.parent.glob("specs/*.toml"))
 WORDS = (
     "x y N M eps exp sum where take index size inf 1e400 -1 ( ) , ** & << == not if lambda ... := 'a' .T [0] é".split()

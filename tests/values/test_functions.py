@@ -28,9 +28,9 @@ if __name__ != "__main__" and not GPU:
 
 import triton  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from importing import module_of  # noqa: E402
 

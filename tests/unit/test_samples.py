@@ -12,7 +12,7 @@ from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.testing.samples import Shapes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
 
 
@@ -37,7 +37,7 @@ def test_loops_run_along_few_long_rows(path: Path) -> None:
 
 
 def test_no_shape_is_shorter_than_the_smallest() -> None:
-    path = ROOT / "tests" / "emitted" / "smallest_rows.toml"
+    path = ROOT / "tests" / "emitted" / "specs" / "smallest_rows.toml"
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
     shapes = Shapes(spec, forward_of(spec).program)
     assert spec.smallest == (("N", 2),)

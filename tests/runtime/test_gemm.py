@@ -26,7 +26,7 @@ from tritongen.operator.compile import generate
 from tritongen.resources import templates_dir
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GEMM = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET: Any = InterpretedFunction.__getitem__

@@ -25,7 +25,7 @@ from tritongen.operator.compile import generate  # noqa: E402
 from tritongen.project.runtime import runtime_files  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
 PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it

@@ -18,7 +18,7 @@ import triton.language as tl
 
 from tritongen.lang.functions import FUNCTIONS, OPERATORS, POWERS, Function
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MODULES = ("math", "special")  # of the runtime
 
 

@@ -12,7 +12,7 @@ from importing import written
 
 from tritongen.spec.read import read_spec
 
-SPECS = Path(__file__).parent.parent / "specs"
+SPECS = Path(__file__).parents[2] / "specs"
 SEARCH = "autotune = true"
 LISTS = "block_n = [512, 1024]\nnum_warps = [4, 8]"
 ELSEWHERE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

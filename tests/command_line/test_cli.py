@@ -18,7 +18,7 @@ from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def fake(spec: Spec, runtime: str) -> Mapping[str, str]:

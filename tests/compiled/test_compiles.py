@@ -20,7 +20,7 @@ from importing import written
 from tritongen.emit.hygiene import LAUNCH
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (

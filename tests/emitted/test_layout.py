@@ -9,7 +9,7 @@ from tritongen.emit.layout import laid_out
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
 SOURCES = sorted((ROOT / "templates" / "runtime").rglob("*.py"))
 STATEMENTS = """\

@@ -30,7 +30,8 @@ from tritongen.operator.compile import generate  # noqa: E402
 from tritongen.project.runtime import runtime_files  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 
-SPECS = Path(__file__).parent / "specs"
+ROOT = Path(__file__).parents[2]
+SPECS = ROOT / "tests" / "specs"
 KINDS = {"choice_of_row": ("max", "mean", "none"), "choice_of_many": ("max", "norm", "lse", "sum")}
 PARAMS = {
     "choice_of_row": [{"kind": kind} for kind in KINDS["choice_of_row"]],
@@ -231,7 +232,8 @@ def test_one_word_has_no_reduction_of_another(tmp_path: Path) -> None:
     for name in KINDS:
         written(name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent.parent), "NO_INTERPRETER": "1"}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path, "NO_INTERPRETER": "1"}
     command = [sys.executable, "-c", COMPILED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -21,7 +21,7 @@ from tritongen.operator.compile import backward_of, forward_of, generate  # noqa
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Grad, Spec  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def spec_of(path: Path) -> Spec:

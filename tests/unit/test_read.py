@@ -16,8 +16,9 @@ from tritongen.spec.tables import SPEC
 from tritongen.spec.types import BATCH, AxisTerm, Grad, Input, Output, Param, Range, Schedule, TensorType
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-WRONG = sorted((Path(__file__).parent / "wrong").glob("*.toml"))
-RIGHT = sorted((Path(__file__).parent.parent / "specs").glob("*.toml"))
+ROOT = Path(__file__).parents[2]
+WRONG = sorted((ROOT / "tests" / "diagnostics" / "wrong").glob("*.toml"))
+RIGHT = sorted((ROOT / "specs").glob("*.toml"))
 
 EVERYTHING = """
 [op]

@@ -16,7 +16,7 @@ from tritongen.emit.registration import autocast_rule
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 # What operators take besides x.

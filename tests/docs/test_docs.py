@@ -11,7 +11,7 @@ from tritongen.cli import cli
 from tritongen.operator.compile import check
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 WRITTEN = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGE = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")

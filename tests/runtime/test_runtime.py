@@ -14,7 +14,7 @@ from importing import written
 
 from tritongen.spec.read import read_spec
 
-RUNTIME = Path(__file__).parent.parent / "templates" / "runtime"
+RUNTIME = Path(__file__).parents[2] / "templates" / "runtime"
 FILES = sorted(path.relative_to(RUNTIME).as_posix() for path in RUNTIME.rglob("*.py"))
 
 
@@ -82,7 +82,7 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
 
 
 def test_importing_an_operator_loads_no_pytest(tmp_path: Path) -> None:
-    path = Path(__file__).parent.parent / "specs" / "softmax.toml"
+    path = Path(__file__).parents[2] / "specs" / "softmax.toml"
     written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     program = "import sys, softmax; softmax.softmax; print({'pytest', 'softmax._runtime.testing'} & set(sys.modules))"
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}

@@ -84,7 +84,7 @@ CPU = torch.device("cpu")  # For which the rules choose as for an H100.
 @pytest.fixture
 def matmul() -> ModuleType:
     """The operator, imported anew with its runtime."""
-    return module_at(Path(__file__).parent.parent / "generated" / "matmul")
+    return module_at(Path(__file__).parents[2] / "generated" / "matmul")
 
 
 @pytest.fixture

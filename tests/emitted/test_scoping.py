@@ -11,7 +11,7 @@ from tritongen.operator.compile import generate
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.spec.read import read_spec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
 
 

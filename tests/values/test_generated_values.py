@@ -33,8 +33,8 @@ from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import BATCH, Input, Param, Spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
-HERE = Path(__file__).parent
-SPECS = sorted((HERE / "specs").glob("*.toml"))
+ROOT = Path(__file__).parents[2]
+SPECS = sorted((ROOT / "tests" / "specs").glob("*.toml"))
 # Lengths of a spec's axes in order, so that neighbours differ and a mistaken axis shows. One axis
 # at a time is long: more than a block, with a tail. All is small, for the interpreter is slow.
 LENGTHS = (2, 3, 5, 4)
@@ -342,7 +342,7 @@ def with_absent(spec: Spec) -> Iterator[list[Any]]:
 
 def test_large_integers_stay_whole(tmp_path: Path) -> None:
     """A number beside an integer, or cast to its dtype, does not take the integer through a float."""
-    path = Path(__file__).parent.parent / "specs" / "masked_fill.toml"
+    path = ROOT / "specs" / "masked_fill.toml"
     module = built(spec_of(path), tmp_path)
     x = torch.tensor([2**24 + 1, 2**53 + 1, -(2**62) - 1], device=DEVICE)
     mask = torch.tensor([False, False, False], device=DEVICE)
@@ -351,7 +351,7 @@ def test_large_integers_stay_whole(tmp_path: Path) -> None:
 
 def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
     """What `take` reads at is multiplied by a stride in the width of offsets, not in its own."""
-    module = built(spec_of(HERE / "specs" / "embedding.toml"), tmp_path)
+    module = built(spec_of(ROOT / "tests" / "specs" / "embedding.toml"), tmp_path)
     table = torch.empty(2**31 + 4, dtype=torch.int8, device=DEVICE).as_strided((3, 4), (2**30, 1))
     table.copy_(torch.arange(12, device=DEVICE).view(3, 4))
     for dtype in (torch.int8, torch.int32, torch.int64):
@@ -361,10 +361,10 @@ def test_positions_reach_beyond_int32(tmp_path: Path) -> None:
 
 def test_maximum_of_nothing(tmp_path: Path) -> None:
     """It has no value in a result; in a logsumexp alone it is no result, and torch gives -inf."""
-    shared = built(spec_of(HERE / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
+    shared = built(spec_of(ROOT / "tests" / "specs" / "shared_maximum.toml"), tmp_path).shared_maximum
     with pytest.raises(ValueError, match="max has no value over an empty axis"):
         shared(torch.empty(3, 0, device=DEVICE))
-    logsumexp = built(spec_of(HERE.parent / "specs" / "logsumexp.toml"), tmp_path).logsumexp
+    logsumexp = built(spec_of(ROOT / "specs" / "logsumexp.toml"), tmp_path).logsumexp
     assert logsumexp(torch.empty(3, 0, device=DEVICE)).tolist() == [-math.inf] * 3
 
 
@@ -410,8 +410,8 @@ def test_maximum_beside_empty_results(needs_grad: bool, tmp_path: Path) -> None:
             assert torch.autograd.grad(y.sum(), x)[0].shape == shape
 
 
-LOSSES = [HERE.parent / path for path in ("specs/cross_entropy.toml", "specs/cross_entropy_in_place.toml")]
-LOSSES.append(HERE.parent / "examples" / "specs" / "token_loss.toml")
+LOSSES = [ROOT / path for path in ("specs/cross_entropy.toml", "specs/cross_entropy_in_place.toml")]
+LOSSES.append(ROOT / "examples" / "specs" / "token_loss.toml")
 
 
 @pytest.mark.parametrize("path", LOSSES, ids=lambda path: path.stem)

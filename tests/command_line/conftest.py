@@ -1,0 +1,11 @@
+from pathlib import Path
+
+import pytest
+from projects import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project without specs, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Project(tmp_path)

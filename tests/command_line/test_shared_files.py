@@ -1,0 +1,235 @@
+"""What the operators of a tree share: the runtime, and the package that exports them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from projects import FILES, RUNTIME, SHARED, Project, edit, fake, importing, old
+
+from tritongen.emit.format import format_python
+from tritongen.project import runtime as sharing
+from tritongen.project.build import Built, build, check
+from tritongen.project.runtime import package_files, runtime_files
+from tritongen.project.tree import body_of, read_header, with_header
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_operators_share(project: Project) -> None:
+    """It is as the templates have it, ours by its header, and mended as other files are."""
+    project.spec("one")
+    project.build()
+    sources = ROOT / "templates" / "runtime"
+    assert sorted(f"_runtime/{path.relative_to(sources).as_posix()}" for path in sources.rglob("*.py")) == RUNTIME
+    for name in RUNTIME:
+        text = (project.out / name).read_text()
+        assert body_of(text) == (sources / name.removeprefix("_runtime/")).read_text()
+        header = read_header(text)
+        assert header is not None
+        assert header.source == "its runtime"
+    (project.out / "_runtime" / "launch.py").unlink()
+    old = project.out / "_runtime" / "old.py"
+    old.write_text(runtime_files()["math.py"])
+    (project.out / "_runtime" / "mine.py").write_text("MINE = 1\n")
+    assert project.kinds() == [("missing", "_runtime/launch.py"), ("extra", "_runtime/old.py")]
+    built = project.build()
+    assert (built.written, built.removed) == (("generated/_runtime/launch.py",), ("generated/_runtime/old.py",))
+    assert project.kinds() == []
+    assert (project.out / "_runtime" / "mine.py").exists()
+
+
+def test_an_edited_runtime_is_kept(project: Project) -> None:
+    path = project.spec("one")
+    project.build()
+    launch = project.out / "_runtime" / "launch.py"
+    edit(launch, "import functools", "import functools as functools")
+    edited = launch.read_text()
+    edit(path, "x * 2", "x * 3")
+    assert ("edited", "_runtime/launch.py") in project.kinds()
+    built = project.build()
+    assert [(one.path, one.code) for one in built.refused] == [("generated/_runtime/launch.py", "TG704")]
+    assert launch.read_text() == edited
+    assert "x * 2" in (project.out / "one" / "kernels.py").read_text()
+    assert "generated/_runtime/launch.py" in project.build(force=True).written
+    assert project.kinds() == []
+
+
+def test_what_is_said_of_shared_files(project: Project) -> None:
+    """No spec makes them, so that the words are others than of a spec's files."""
+    project.spec("one")
+    project.build()
+    (project.out / "_runtime" / "math.py").unlink()
+    (project.out / "_runtime" / "old.py").write_text(runtime_files()["math.py"])
+    old = with_header("its runtime", "0", "0", 1, "OLD = 1\n")
+    (project.out / "_runtime" / "launch.py").write_text(old)
+    (project.out / "_runtime" / "tma.py").write_text(old + "MINE = 1\n")
+    (project.out / "_runtime" / "gemm.py").write_text("MINE = 1\n")
+    (project.out / "__init__.py").write_text(with_header("its operators", "0", "0", 1, "OLD = 1\n"))
+    said = {Path(one.path).name: (one.code, one.message) for one in check((), fake).findings}
+    assert said == {
+        "__init__.py": ("TG701", "stale: it should export the operators in another way now"),
+        "gemm.py": ("TG705", "not generated, but where tritongen puts a part of its runtime"),
+        "launch.py": ("TG701", "stale: this version of tritongen writes another runtime"),
+        "math.py": ("TG702", "missing: operators import this part of the runtime"),
+        "old.py": ("TG703", "extra: no operator imports this part of a runtime any more"),
+        "tma.py": ("TG704", "edited by hand since tritongen wrote it"),
+    }
+
+
+def test_somebody_elses_runtime(project: Project) -> None:
+    project.spec("one")
+    (project.out / "_runtime").mkdir(parents=True)
+    (project.out / "_runtime" / "math.py").write_text("MINE = 1\n")
+    assert [(one.path, one.code) for one in project.build().refused] == [("generated/_runtime/math.py", "TG705")]
+    assert not (project.out / "one").exists()
+
+
+def of_another_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds the tree as a version would whose runtime and operators say something else."""
+    texts = {name: with_header("its runtime", "0", "0", 1, f'"""Old {name}."""\n') for name in runtime_files()}
+    with monkeypatch.context() as patched:
+        patched.setattr(sharing, "runtime_files", lambda _: texts)
+        build((), generate=old)
+    stamps = project.root / ".tritongen" / "stamps.json"
+    stamps.write_text(json.dumps(json.loads(stamps.read_text()) | {"made_by": "another version"}))
+
+
+@pytest.mark.parametrize("runtime", ["shared", "folder"])
+def test_one_tree_is_of_one_version(project: Project, runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime is not replaced under operators that were made for the one before it."""
+    (project.root / "tritongen.toml").write_text(f'runtime = "{runtime}"\n')
+    for name in ("one", "two", "three"):
+        project.spec(name)
+    of_another_version(project, monkeypatch)
+    assert "OLD" in (project.out / "two" / "kernels.py").read_text()
+    built = project.build("specs/one.toml")
+    assert built.specs == 3
+    assert {f"generated/{op}/kernels.py" for op in ("one", "two", "three")} <= set(built.written)
+    assert project.kinds() == []
+    assert project.build("specs/one.toml") == Built(1)
+
+
+def test_a_version_that_makes_the_same_runtime_leaves_others_alone(project: Project) -> None:
+    project.spec("one")
+    two = project.spec("two")
+    project.build()
+    edit(two, "x * 2", "x * 3")
+    project.spec("one", "x * 4")
+    built = project.build("specs/one.toml")
+    assert (built.specs, built.written) == (1, tuple(f"generated/one/{name}" for name in FILES))
+
+
+def test_a_runtime_in_each_folder(project: Project) -> None:
+    """Settings say which, and what was made by the others is not left behind, even if only one spec is named."""
+
+    def found() -> tuple[list[str], set[str]]:
+        files = sorted(path.relative_to(project.out).as_posix() for path in project.out.rglob("*.py"))
+        lines = {path.read_text().splitlines()[-1] for path in project.out.rglob("*/kernels.py")}
+        return files, lines
+
+    project.spec("one")
+    project.spec("two")
+    apart = sorted(["__init__.py", *(f"{op}/{name}" for op in ("one", "two") for name in [*FILES, *RUNTIME])])
+    beside = sorted([*SHARED, *(f"{op}/{name}" for op in ("one", "two") for name in FILES)])
+    for runtime, files, line in [
+        ("folder", apart, "from ._runtime import math"),
+        ("shared", beside, "from .._runtime import math"),
+        ("folder", apart, "from ._runtime import math"),
+    ]:
+        (project.root / "tritongen.toml").write_text(f'runtime = "{runtime}"\n')
+        paths = ("specs/one.toml",) if project.out.exists() else ()
+        build(paths, generate=importing)
+        assert found() == (files, {line})
+        assert not check((), importing).findings
+        assert build((), generate=importing) == Built(2)
+    assert not (project.out / "_runtime").exists()
+
+
+def test_the_package_exports_the_operators_that_there_are(project: Project) -> None:
+    def exported() -> list[str]:
+        scope: dict[str, object] = {}
+        text = (project.out / "__init__.py").read_text()
+        exec(text[text.index("__all__") : text.index("]") + 1], scope)
+        names = scope["__all__"]
+        assert isinstance(names, list)
+        assert [f"    from .{name} import {name} as {name}" in text for name in names] == [True] * len(names)
+        return names
+
+    one, two = project.spec("one"), project.spec("two")
+    project.build("specs/two.toml")
+    assert exported() == ["two"]
+    project.build("specs/one.toml")
+    assert exported() == ["one", "two"]
+    two.unlink()
+    project.build("specs/one.toml")  # Nobody asked after the other one.
+    assert exported() == ["one", "two"]
+    project.build()
+    assert exported() == ["one"]
+    one.unlink()
+    project.build()
+    assert not list(project.out.iterdir())
+
+
+def test_a_package_is_formatted() -> None:
+    """Names of any length; black is not asked, for it would be in the way of a build with nothing to do."""
+    names = [*("x" * length for length in (1, 21, 22, 23, 60, 100)), "all", "one"]
+    (text,) = package_files(names).values()
+    assert format_python(text) == text
+
+
+def test_a_package_of_the_users_own(project: Project) -> None:
+    project.spec("one")
+    project.out.mkdir()
+    own = project.out / "__init__.py"
+    own.write_text('"""Mine."""\n')
+    built = project.build()
+    assert not built.refused
+    assert "generated/__init__.py" not in built.written
+    assert project.kinds() == []
+    (project.root / "specs" / "one.toml").unlink()
+    project.build()
+    assert own.read_text() == '"""Mine."""\n'
+    assert [path.name for path in project.out.iterdir()] == ["__init__.py"]
+
+
+def test_an_edited_package_is_kept(project: Project) -> None:
+    project.spec("one")
+    project.build()
+    edit(project.out / "__init__.py", "import sys", "import sys as sys")
+    project.spec("two")
+    assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
+
+
+def test_operators_are_imported_when_asked_for(project: Project) -> None:
+    """The package itself imports neither torch nor triton, and gives functions whatever else was imported before."""
+    for name in ("softmax", "all", "add_bias"):
+        shutil.copy(ROOT / "specs" / f"{name}.toml", project.spec(name))
+    build()
+    program = """
+        import sys
+        import generated
+
+        assert not {"torch", "triton"} & set(sys.modules)
+        assert {"softmax", "all", "add_bias"} == set(generated.__all__)
+        from generated.softmax import softmax as inner
+        import generated.add_bias
+        from generated import softmax, all, add_bias
+        assert softmax is inner is generated.softmax
+        assert [one.__name__ for one in (softmax, all, add_bias)] == ["softmax", "all", "add_bias"]
+        assert all.__module__ == "generated.all.op"
+        from generated.softmax import kernels
+        assert kernels.softmax_kernel
+        try:
+            generated.nothing
+        except AttributeError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(project.root)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert (done.stderr, done.stdout) == ("", "module 'generated' has no attribute 'nothing'\n")
