@@ -1,5 +1,6 @@
 """What the operators of a tree share: the runtime, and the package that exports them."""
 
+import ast
 import json
 import os
 import shutil
@@ -180,6 +181,17 @@ def test_a_package_is_formatted() -> None:
     names = [*("x" * length for length in (1, 21, 22, 23, 60, 100)), "all", "one"]
     (text,) = package_files(names).values()
     assert format_python(text) == text
+
+
+def test_a_package_is_sorted() -> None:
+    """As isort and ruff do it: x2 before x10, imports whatever the case, in `__all__` constants and classes first."""
+    imported = "A a A1 DEVICE float8 float8_a float64 float_8 Relu relu x02 x2 x10 z".split()
+    (text,) = package_files(sorted(imported)).values()
+    tree = ast.parse(text)
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert [node.module for node in relative] == imported
+    exported = "A1 DEVICE A Relu a float8 float8_a float64 float_8 relu x02 x2 x10 z".split()
+    assert [node.value for node in ast.walk(tree) if isinstance(node, ast.List) for node in node.elts] == exported
 
 
 def test_a_package_of_the_users_own(project: Project) -> None:

@@ -5,6 +5,7 @@ It is neither computed nor saved, and raises nothing; in every kernel that rows 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import json
@@ -26,6 +27,7 @@ if DEVICE == "cpu" and "NO_INTERPRETER" not in os.environ:
 import triton  # noqa: E402
 from importing import built, module_at  # noqa: E402
 
+from tritongen.lang.trees import parenthesized, parse  # noqa: E402
 from tritongen.operator.compile import generate  # noqa: E402
 from tritongen.project.runtime import runtime_files  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
@@ -126,6 +128,27 @@ def test_values(
     zeros = [torch.zeros_like(tensor) for tensor in theirs]
     want = [zero if one is None else one for one, zero in zip(found[1], zeros, strict=True)]
     torch.testing.assert_close(list(found[0]), want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("a and b or c", "(a and b) or c"),
+        ("a or b and c or d and e", "a or (b and c) or (d and e)"),
+        ("x if (a and b or c) and d else y", "x if ((a and b) or c) and d else y"),
+        ("(a or b) and c", "(a or b) and c"),
+    ],
+)
+def test_an_and_in_an_or_has_parentheses(condition: str, text: str) -> None:
+    """In a kernel and in the reference of its tests; once, however often it is asked for."""
+    assert ast.unparse(parenthesized(parenthesized(parse(condition)))) == text
+
+
+def test_conditions_have_parentheses() -> None:
+    spec = read_spec("spec.toml", (SPECS / "choice_of_many.toml").read_text(encoding="utf-8"))
+    files = generate(replace(spec, reference="x if kind == 'max' and weighted or kind == 'lse' else w"))
+    assert "if (kind == 'max' and weighted) or (kind == 'lse' and weighted):" in files["kernels.py"]
+    assert "x if (kind == 'max' and weighted) or kind == 'lse' else w" in files["test_choice_of_many.py"]
 
 
 @pytest.mark.parametrize(("kind", "says"), [("max", "max"), ("norm", ""), ("sum", "")])

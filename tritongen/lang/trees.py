@@ -25,6 +25,19 @@ def nonzero(value: ast.expr) -> ast.expr:
     return ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
 
 
+def parenthesized(tree: ast.expr) -> ast.expr:
+    """The tree with each `and` inside an `or` in parentheses, as linters ask, where it comes first too.
+
+    `ast.unparse` leaves them away there; around the one operand of another `and` it writes them.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            first = node.values[0]
+            if isinstance(first, ast.BoolOp) and isinstance(first.op, ast.And) and len(first.values) > 1:
+                node.values[0] = ast.BoolOp(ast.And(), [first])
+    return tree
+
+
 class _Substitution(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, ast.expr]) -> None:
         self.names = names

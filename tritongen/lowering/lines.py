@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Node, Path, Scalar
+from ..lang.trees import parenthesized
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
 def condition_tree(path: Path) -> ast.expr:
     """A path, of one condition or more, as Python and Triton read it, in a kernel or on the host."""
     trees = [_tree(test, holds) for test, holds in without_implied(path)]
-    return ast.BoolOp(ast.And(), trees) if len(trees) > 1 else trees[0]
+    return parenthesized(ast.BoolOp(ast.And(), trees) if len(trees) > 1 else trees[0])
 
 
 def without_implied(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from string import Template
 
@@ -46,14 +47,25 @@ def linked_folders(home: str) -> list[str]:
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
     template = read_text(os.path.join(templates_dir(), "package.py.template"))
-    names = sorted(ops)
-    text = Template(template).substitute(
-        imports="\n".join(map(_exported, names)), names="\n".join(f'    "{name}",' for name in names)
-    )
+    names = tuple(ops)
+    imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
+    exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
+    text = Template(template).substitute(imports="\n".join(imports), names="\n".join(exports))
     return {"__init__.py": with_header(PACKAGE, _SPEC, digest(template), 1, text, _MEND)}
 
 
-def _exported(op: str) -> str:
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """A key that sorts x2 before x10, as isort does. Numbers that begin with a zero come first, as after a point."""
+    parts = re.findall(r"[0-9]+|[^0-9]", name)
+    return [(part.isalpha() or part == "_", 0 if part.startswith("0") else len(part), part) for part in parts]
+
+
+def _kind(name: str) -> int:
+    """The order of isort in `__all__`: constants, classes, then the rest."""
+    return 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+
+
+def _import(op: str) -> str:
     """An import as black has it."""
     line = f"    from .{op} import {op} as {op}"
     return line if len(line) <= _LENGTH else f"    from .{op} import (\n        {op} as {op},\n    )"

@@ -17,7 +17,7 @@ from ..lang.literals import literal
 from ..lang.names import public, shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
-from ..lang.trees import substitute
+from ..lang.trees import parenthesized, substitute
 from ..spec.types import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
 
 
@@ -25,7 +25,7 @@ def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
         made = _BesideAnInput(op.inputs[0].name).visit(Text(spec.reference).parse())
-        return (f"return {ast.unparse(made)}",)
+        return (f"return {ast.unparse(parenthesized(made))}",)
     # torch computes nothing in float8.
     names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
     widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]
@@ -213,7 +213,7 @@ class _Printer:
         if len(terms) == 1:
             return terms[0]
         if not any(term.tensor for term in terms):
-            return _Term(ast.BoolOp(op, [term.tree for term in terms]), (), False, "bool")
+            return _Term(parenthesized(ast.BoolOp(op, [term.tree for term in terms])), (), False, "bool")
         result = terms[0]
         for term in terms[1:]:
             name = "logical_and" if isinstance(op, ast.And) else "logical_or"

@@ -233,20 +233,6 @@ def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
     return columns
 
 
-def dtype_cases(columns: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Each dtype on all inputs that have it, then mixtures of two of them."""
-    sets = list(columns.values())
-    every = dict.fromkeys(dtype for dtypes in sets for dtype in dtypes)
-    same = [
-        tuple(dtype if dtype in dtypes else dtypes[n % len(dtypes)] for dtypes in sets) for n, dtype in enumerate(every)
-    ]
-    mixed = [
-        tuple(dtypes[(n + shift % 2) % len(dtypes)] for shift, dtypes in enumerate(sets))
-        for n in range(max(map(len, sets), default=0))
-    ]
-    return list(dict.fromkeys(same + mixed))
-
-
 # Params
 
 

@@ -81,7 +81,6 @@ def tests_view(
         "declared": {name: text for name, text in declared.items() if text},
         "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
-        "results": [result.output.name for result in op.results],
         "result_dtypes": tuple_text([result_dtype(op, result) for result in op.results]),
     }
 

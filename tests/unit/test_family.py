@@ -46,7 +46,7 @@ SPEC, COLUMN = (read_spec("damped.toml", TEXT.format(axes=axes)) for axes in ("M
 @pytest.fixture
 def registered() -> Iterator[Contiguous]:
     family = Contiguous()
-    registry.register(family, str(Path(__file__).parent / "family"))
+    registry.register(family, str(Path(__file__).parents[1] / "family"))
     yield family
     registry._FAMILIES.remove(family)
     resources._ADDED.pop()
