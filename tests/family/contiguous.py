@@ -39,7 +39,7 @@ class _Contiguous(Common):
         lowering = Lowering(op, self.compute, _unused, _unused, _loaded, _unused, Choices(op))
         names = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
         view = {
-            "macros": "contiguous.jinja",
+            "family": "contiguous",
             "kernel": f"{op.name}_contiguous_kernel",
             "reads": [tensor.name for tensor in op.inputs],
             "writes": [self.written(result) for result in op.results],

@@ -1,4 +1,4 @@
-"""A family that is added from outside: one module, one template, one registration."""
+"""A family that is added from outside: a module, templates and a registration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPEC, COLUMN = (read_spec("damped.toml", TEXT.format(axes=axes)) for axes in ("M
 @pytest.fixture
 def registered() -> Iterator[Contiguous]:
     family = Contiguous()
-    registry.register(family, str(Path(__file__).parents[1] / "family"))
+    registry.register(family, str(Path(__file__).parents[1] / "family" / "templates"))
     yield family
     registry._FAMILIES.remove(family)
     resources._ADDED.pop()
