@@ -14,8 +14,9 @@ from ..emit.host_checks import IS_FAKE, returned_types
 from ..emit.module import Around, Module, formula
 from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
+from ..families.steps import StepHost
 from ..lang.ir import ALWAYS
-from ..plan.backward import Backward, BackwardHost
+from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
 from ..spec.types import Schedule, Spec
 from .autograd_class import class_view, is_saved
@@ -85,7 +86,7 @@ def _suffix(step: Step) -> str:
 
 def _module(backward: Backward, step: Step, register: str) -> Module:
     is_registered = register != "none" and step in backward.plan.steps
-    host: Callable[..., Host] = partial(BackwardHost, gradient=backward.gradient, fills=is_registered)
+    host: Callable[..., Host] = partial(StepHost, origin=backward.gradient, fills=is_registered)
     if backward.write != "backward" and step == backward.plan.steps[0]:
         host = partial(AheadHost, checked=backward.forward.op)
     extra = (*step.extra, *([IS_FAKE] if is_registered else []))

@@ -15,6 +15,7 @@ from ..autodiff.gradient import Gradient, derive, grouping
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.registry import step_of
+from ..families.steps import restricted, stand_ins, unknown
 from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.promotion import promote
 from ..lang.unparse import spelled
@@ -22,7 +23,7 @@ from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
 from ..passes.structure import SAVES, name_reductions, references
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
-from .backward import Backward, Plan, Planner, restricted, stand_ins, unknown, unplanned
+from .backward import Backward, Plan, Planner, unplanned
 
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:

@@ -1,0 +1,240 @@
+"""Steps that are a part of an operator: what they know of the whole, and how the host is written of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..emit.host import Host
+from ..emit.host_checks import tuple_text
+from ..lang.ir import Dtype, Index, Load, Op, Reduce, Result, Size, walk
+from ..lang.names import shown
+from ..lowering.tile import needed
+from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order, untold
+
+
+class Origin(Protocol):
+    """The operator that steps are a part of, which has checked what they are passed.
+
+    `seeds` are its results, each with the name of its gradient; `alike` has inputs of it, each with a tensor of
+    the steps that has its dtype.
+    """
+
+    @property
+    def forward(self) -> Op: ...
+
+    @property
+    def seeds(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def alike(self) -> tuple[tuple[str, str], ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The origin of the steps of an operator that no single kernel computes."""
+
+    forward: Op
+    seeds: tuple[tuple[str, str], ...] = ()
+    alike: tuple[tuple[str, str], ...] = ()
+
+
+def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
+    """The operator of some of its results alone."""
+    values = tuple(needed(op.values, [result.output.name for result in results]))
+    nodes = [node for value in values for node in walk(value.node)]
+    read = {node.name for node in nodes if isinstance(node, Load)}
+    return replace(
+        op,
+        name=f"{op.name}{suffix}",
+        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
+        params=tuple(p for p in op.params if any(getattr(node, "name", "") == p.name for node in nodes)),
+        values=values,
+        results=results,
+    )
+
+
+def unknown(origin: Origin, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Inputs of the forward whose shapes or dtypes are needed, though their values are not."""
+    axes = {axis for result in op.results for axis in result.axes}
+    for node in (node for value in op.values for node in walk(value.node)):
+        axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
+        axes |= {node.axis} if isinstance(node, Index) else set()
+    axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
+    telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
+    missing = sorted(axes - dict(op.sizes).keys(), key=shown)
+    found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
+    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row]
+    for tensor in telling:
+        if tensor not in (*mine, *found) and set(tensor.type.axes) & untold((*mine, *found)):
+            found.append(tensor)
+    shapes = dict.fromkeys(tensor.name for tensor in found)
+    known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
+    known |= {leaf for result in op.results for leaf in result.dtype.of} - {t.name for t in origin.forward.inputs}
+    leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
+    return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
+    """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure."""
+    found = []
+    names = {tensor.name for tensor in op.inputs}
+    seeds = dict(origin.seeds)
+    for result in origin.forward.results:
+        for name in (seeds.get(result.output.name, ""), result.output.name):
+            if len(result.dtype.of) == 1 and name in names and name not in {t.name for t in origin.forward.inputs}:
+                found.append((result.dtype.of[0], name))
+    found += [(leaf, name) for leaf, name in origin.alike if name in names]
+    types = {t.name: t.type.variable for t in origin.forward.inputs}
+    shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
+    shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
+    return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]
+
+
+@dataclass(frozen=True)
+class StepHost(Host):
+    """Writes the function of a step: the forward has checked all that there is to check."""
+
+    origin: Origin | None = None
+    fills: bool = False  # whether each result is a tensor, though one may not be asked for
+
+    def regrouped(self, result: Result) -> str:
+        text = super().regrouped(result)
+        first = self.first()
+        assert first is not None
+        return f"library.filled({text}, {first.name})" if self.fills and result.when else text
+
+    def checks(self) -> list[str]:
+        return []
+
+    def shapes(self) -> list[str]:
+        """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
+        own = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
+        # Where no tensor has them at full length, leading axes are broadcast at the end.
+        known = {BATCH} if self.whole is None and len(self.batch_inputs()) > 1 else set()
+        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
+        given = [self.forward.input(name.removesuffix("_shape")) for name in self.extra if name.endswith("_shape")]
+        for tensor in told_in_order((*mine, *given)):
+            if tensor in given:
+                lines += self.lengths_of(f"{tensor.name}_shape", tensor.type.shape, known)
+                continue
+            block: list[str] = []
+            for position, term in enumerate(tensor.type.shape):
+                if len(term.names) > 1:
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
+            if tensor.default is None:
+                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
+            lines += self.guarded(tensor, block)
+        return lines + self.at_full_length()
+
+    @property
+    def forward(self) -> Op:
+        assert self.origin is not None
+        return self.origin.forward
+
+    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+        """Unpacks what is not known yet of a shape."""
+        axes = tuple(axis for term in terms for axis in term.names)
+        if set(axes) <= known:
+            return []
+        if any(len(term.names) > 1 for term in terms):
+            return self.lengths_of_groups(shape, terms, known)
+        targets = ["_" if axis in known else axis for axis in axes if axis != BATCH]
+        if axes == (BATCH,):
+            line = f"batch = {shape}"
+        elif BATCH in axes and BATCH not in known:
+            line = f"{', '.join(['*batch', *targets])} = {shape}"
+        else:
+            line = f"{_targets(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
+        known |= set(axes)
+        return [line]
+
+    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+        """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
+        lines = []
+        for position, term in enumerate(terms, -len(terms)):
+            if term.names == (BATCH,):
+                source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
+            else:
+                lengths = self.told(term, known)
+                product = " * ".join(lengths.values())
+                source = f"{shape}[{position}]"
+                source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
+                new = [name for name in term.names if name not in lengths and name not in known]
+            lines += [f"{name} = {source}" for name in new]
+            known |= set(term.names)
+        return lines
+
+    @property
+    def whole(self) -> Input | None:
+        """A tensor that has the leading axes at full length."""
+        return next((t for t in self.op.inputs if BATCH in t.type.axes and not self.may_be_short(t)), None)
+
+    def at_full_length(self) -> list[str]:
+        """Expands inputs of the forward along leading axes, where it may have done so."""
+        whole = self.whole
+        if whole is None:
+            return self.batches() if len(self.batch_inputs()) > 1 else []
+        lines = []
+        for tensor in self.batch_inputs() if self.may_broadcast() else []:
+            if self.may_be_short(tensor):
+                named = [axis for axis in tensor.type.axes if axis != BATCH]
+                same = tensor.type.axes == whole.type.axes
+                shapes = [f"{t.name}.shape" if same else self.batch_shape(t) for t in (tensor, whole)]
+                expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(['*batch', *named])})"
+                lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
+        return lines
+
+    def may_broadcast(self) -> bool:
+        """Whether inputs of the forward may differ in their leading axes."""
+        return sum(BATCH in tensor.type.axes for tensor in self.forward.inputs) > 1
+
+    def may_be_short(self, tensor: Input) -> bool:
+        return any(tensor.name == own.name for own in self.forward.inputs)
+
+    def dtype(self, dtype: Dtype) -> str:
+        assert self.origin is not None
+        if dtype.rule == "compute":
+            return super().dtype(dtype)
+        own = {tensor.name for tensor in self.op.inputs}
+        alike = dict(stand_ins(self.origin, self.op))
+        parts = {
+            leaf: f"{leaf}.dtype"
+            if leaf in own
+            else f"{alike[leaf]}.dtype"
+            if leaf in alike
+            else f"{leaf}_dtype"
+            if f"{leaf}_dtype" in self.extra
+            else f"torch.{leaf}"
+            for leaf in dtype.of
+        }
+        if len(set(parts.values())) == 1:
+            return parts[dtype.of[0]]
+        optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
+        for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
+            if leaf in optional and leaf not in alike:
+                absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
+                parts[leaf] = f"*(() if {absent} else ({text},))"
+        return f"dtypes.promote({', '.join(dict.fromkeys(parts.values()))})"
+
+    def condition(self, result: Result) -> str:
+        """Where a gradient is asked for; by an input that is not there none is."""
+        optional = [t.name for t in self.op.inputs if t.default is not None and result.dtype.of == (t.name,)]
+        return " and ".join([result.when, *(f"{name} is not None" for name in optional)])
+
+    def like(self, result: Result) -> Input | None:
+        """The input that a gradient is by, or else another of its shape."""
+        if result.output.name in self.op.by_row:
+            return None
+        own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
+        plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
+        others = [t for t in self.op.inputs if t.name not in self.op.by_row]
+        return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
+
+    def usual_like(self, result: Result) -> Input | None:
+        return super().like(result)
+
+
+def _targets(names: list[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else tuple_text(names)
