@@ -117,10 +117,13 @@ class Table:
     same_as: str = ""
 
 
-def tables_of(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:
-    """The tables of the kernels of one function."""
-    summing = traffic.summing
-    return matmul_tables(fitting(summing, schedule), suffix) if summing else row_tables(traffic, schedule, suffix)
+def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
+    """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
+    rows = [traffic for traffic, _ in launches if traffic.summing is None]
+    shared = row_tables(merged(rows), schedule, suffix) if rows else ()
+    matmuls = [(traffic.summing, own) for traffic, own in launches]
+    own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
+    return (*shared, *(table for tables in own for table in tables))
 
 
 def merged(traffic: Sequence[Traffic]) -> Traffic:

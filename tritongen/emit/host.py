@@ -42,6 +42,10 @@ class Host(Checks):
             return f"dtypes.int_dtype({text})"
         return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
 
+    def told_inputs(self) -> tuple[Input, ...]:
+        """Tensors whose shapes or dtypes are passed though they are not."""
+        return ()
+
     def allocate(self) -> list[str]:
         otherwise = {r.output.name: f" if {self.condition(r)} else None" for r in self.op.results if r.when}
         lines = [f"{r.output.name} = {self.empty(r)}{otherwise.get(r.output.name, '')}" for r in self.op.results]

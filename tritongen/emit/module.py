@@ -27,6 +27,12 @@ class Module:
 
     view: dict[str, Any]
     traffic: Traffic
+    steps: tuple[Module, ...] = ()  # those of the functions that it calls
+
+    @property
+    def launches(self) -> list[tuple[Traffic, str]]:
+        """What decides the configurations of each function, its own and those it calls, and how its tables end."""
+        return [(self.traffic, self.view["tables"]), *(one for step in self.steps for one in step.launches)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +114,11 @@ class Common:
             "is_fake": IS_FAKE in self.around.extra,
             "registration": None,
             "gradient": None,
+            "steps": (),
             "head": "signature.jinja",
         }
         view |= extra
-        code = {key: text for key, text in view.items() if key not in ("shapes", "fold", *_HEAD)}
+        code = {key: text for key, text in view.items() if key not in ("shapes", "fold", "steps", *_HEAD)}
         fold = view.get("fold", [])
         view["shapes"] = without_unread(shapes, _strings([code, fold]))
         view["fold"] = without_unread(fold, _strings(code))

@@ -16,6 +16,7 @@ from .elementwise.family import ELEMENTWISE
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .several.family import Several
 
 # Of several that would take an operator, the first does.
 _FAMILIES: list[Family[Any]] = [CONTRACTION, ROWWISE, ELEMENTWISE]
@@ -35,10 +36,10 @@ def gradient_families(is_registered: bool) -> Families:
     return (*(() if is_registered else (GEMM,)), COLUMNS, SCALED, *_FAMILIES)
 
 
-def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
+def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     """The step that computes an operator, by the first family that takes it; those of forwards are asked by default.
 
-    Raises `Mistakes` for math that no family takes.
+    Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
     for family in candidates or _FAMILIES:
@@ -46,3 +47,17 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
         if program is not None:
             return Step(family, program)
     raise Mistakes(*refusals(op))
+
+
+SEVERAL = Several(single_step_of)
+
+
+def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
+    """As `single_step_of`, or a step that is made of several where no family computes all of it."""
+    try:
+        return single_step_of(op, candidates)
+    except Mistakes:
+        program = SEVERAL.take(name_reductions(op))
+        if program is None:
+            raise
+        return Step(SEVERAL, program)

@@ -104,6 +104,14 @@ class StepHost(Host):
         assert first is not None
         return f"library.filled({text}, {first.name})" if self.fills and result.when else text
 
+    def told_inputs(self) -> tuple[Input, ...]:
+        mine = {tensor.name for tensor in self.op.inputs}
+        return tuple(
+            tensor
+            for tensor in self.forward.inputs
+            if tensor.name not in mine and {f"{tensor.name}_shape", f"{tensor.name}_dtype"} & set(self.extra)
+        )
+
     def checks(self) -> list[str]:
         return []
 

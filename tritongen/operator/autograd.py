@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from ..diagnostics.report import listed
-from ..emit.configs import Table, merged, row_tables, tables_of
 from ..emit.host import Host
 from ..emit.host_checks import IS_FAKE, returned_types
-from ..emit.module import Around, Module, formula
+from ..emit.module import Around, Module
 from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
+from ..families.functions import function_view, kind_of, summary
 from ..families.steps import StepHost
 from ..lang.ir import ALWAYS
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
-from ..spec.types import Schedule, Spec
+from ..spec.types import Spec
 from .autograd_class import class_view, is_saved
 from .gradient_in_forward import ahead_view, notes, raises
 
-ROWS = "_BACKWARD"  # what the names of the tables of rows end with, those of a backward
+BACKWARD = "_BACKWARD"  # what the names of the tables of rows end with, those of a backward
 
 
 def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Module, tuple[tuple[Step, Module], ...]]:
@@ -36,7 +34,9 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     forward = module_of(step, Around(f"_{op.name}_forward", extra, register=register), spec.schedule.autotune)
     each = tuple(dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None))
     computed = tuple((step, _module(backward, step, register)) for step in each)
-    functions = [module.view | _function(step, is_registered and step in steps, optional) for step, module in computed]
+    functions = [
+        module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
+    ]
     is_ahead = backward.write != "backward"
     own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "")
     view = dict(forward.view)
@@ -69,18 +69,10 @@ def _always_saving(forward: Step) -> Step:
     return replace(forward, program=replace(program, op=replace(program.op, results=results)))
 
 
-def backward_tables(computed: Sequence[tuple[Step, Module]]) -> tuple[Table, ...]:
-    """The tables of a backward: one of each kind for all its rows, and those of each matmul."""
-    rows = [module.traffic for step, module in computed if not step.family.has_own_tables]
-    own = [(module.traffic, module.view["tables"]) for step, module in computed if step.family.has_own_tables]
-    shared = row_tables(merged(rows), Schedule(), ROWS) if rows else ()
-    return (*shared, *(table for traffic, suffix in own for table in tables_of(traffic, Schedule(), suffix)))
-
-
 def _suffix(step: Step) -> str:
     """What the names of a step's tables end with."""
     if not step.family.has_own_tables:
-        return ROWS
+        return BACKWARD
     return f"_{step.op.name.partition('_backward_')[2].upper() or 'BACKWARD'}"
 
 
@@ -96,44 +88,12 @@ def _module(backward: Backward, step: Step, register: str) -> Module:
 def _registered(step: Step, optional: frozenset[str]) -> Registered:
     """A step as an operator of torch's, which knows shapes as lists."""
     op, extra = step.op, step.extra
-    signature = [*typed(op), *(f"{name}: {_kind(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)]
+    signature = [
+        *typed(op),
+        *(f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra),
+    ]
     names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params), *extra]
-    passed = [f"torch.Size({name})" if name in extra and _kind(name) == "torch.Size" else name for name in names]
+    passed = [f"torch.Size({name})" if name in extra and kind_of(name) == "torch.Size" else name for name in names]
     return Registered(
-        op.name, signature, passed, len(op.results), f"{_summary(step)} What is not needed has no elements."
+        op.name, signature, passed, len(op.results), f"{summary(step)} What is not needed has no elements."
     )
-
-
-def _kind(name: str, optional: frozenset[str] = frozenset()) -> str:
-    """The type of an argument of a step besides its tensors and params."""
-    source, _, what = name.rpartition("_")
-    kind = {"shape": "torch.Size", "dtype": "torch.dtype"}.get(what, "bool")
-    return f"{kind} | None" if what == "dtype" and source in optional else kind
-
-
-def _summary(step: Step) -> str:
-    return step.says or f"Computes {listed(result.output.name for result in step.op.results).replace(' or ', ' and ')}."
-
-
-def _function(step: Step, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
-    """The head of a step's function."""
-    op = step.op
-    extra = [f"{name}: {_kind(name, optional)}" for name in (*step.extra, *([IS_FAKE] if is_registered else []))]
-    count = len(op.results)
-    perhaps = 0 if is_registered else sum(bool(result.when) for result in op.results)
-    return {
-        "function": f"_{op.name}",
-        "signature": ", ".join([*typed(op), *extra]),
-        "returns": returned_types(count - perhaps, perhaps),
-        "summary": _summary(step),
-        "formula": _wrapped(step),
-    }
-
-
-def _wrapped(step: Step) -> tuple[str, ...]:
-    """The lines of a step's math, on lines that are not too long."""
-    lines: list[str] = []
-    for value in step.op.values:
-        if value.source:
-            lines += formula(value, 100)
-    return tuple(lines)

@@ -26,10 +26,10 @@ from ..plan.backward import Backward, plan_backward
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..resources import template_folders
-from ..spec.types import Spec
+from ..spec.types import Schedule, Spec
 from ..testing.benchmarks import bench_view
 from ..testing.tests import GradientTests, sibling_imports, tests_view
-from .autograd import autograd_module, backward_tables
+from .autograd import BACKWARD, autograd_module
 from .gradient_tests import gradient_tests
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         module, computed = autograd_module(backward, spec, autocast)
     else:
         module = forward_module(forward, spec, autocast)
-    tables = [*tables_of(module.traffic, spec.schedule), *backward_tables(computed)]
+    launches = [one for _, step in computed for one in step.launches]
+    tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, Schedule(), BACKWARD)]
     configs = configs_view(spec.name, tables, spec.schedule)
     tests = family.tests(spec, program, module)
     gradient = GradientTests()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, grouping
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
-from ..families.registry import step_of
+from ..families.registry import single_step_of, step_of
 from ..families.steps import restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
@@ -141,7 +141,7 @@ class Planner:
         if not results:
             return []
         whole = self.restricted(results, 0)
-        if self.planned(whole) is not None:
+        if self.is_single(whole):
             return [whole]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
@@ -149,7 +149,7 @@ class Planner:
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
-        mistakes = [self.unplanned(op) for op in ops if self.planned(op) is None]
+        mistakes = [self.unplanned(op) for op in ops if not self.is_planned(op)]
         if mistakes:
             raise Mistakes(*mistakes)
         return ops
@@ -174,17 +174,22 @@ class Planner:
         axes = tuple(axis for axis in self.rows if axis in tensor.type.axes)
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
-    def planned(self, op: Op) -> Step | None:
-        """The step that computes an operator, its reductions named; None where no family takes it."""
+    def is_single(self, op: Op) -> bool:
+        """Whether one family computes an operator."""
         try:
-            return step_of(op, self.families)
+            return bool(single_step_of(op, self.families))
         except Mistakes:
-            return None
+            return False
+
+    def is_planned(self, op: Op) -> bool:
+        try:
+            return bool(step_of(op, self.families))
+        except Mistakes:
+            return False
 
     def step(self, op: Op, users: dict[str, list[str]]) -> Step:
         """The step that computes some of the results, each where a user of it is asked for."""
-        step = self.planned(op)
-        assert step is not None
+        step = step_of(op, self.families)
         results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)

@@ -1,0 +1,46 @@
+"""The heads of the functions that compute steps: signature, what they return, and their math."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..diagnostics.report import listed
+from ..emit.host_checks import IS_FAKE, returned_types
+from ..emit.module import formula
+from ..emit.registration import typed
+from .family import Step
+
+
+def kind_of(name: str, optional: frozenset[str] = frozenset()) -> str:
+    """The type of an argument of a step besides its tensors and params."""
+    source, _, what = name.rpartition("_")
+    kind = {"shape": "torch.Size", "dtype": "torch.dtype"}.get(what, "bool")
+    return f"{kind} | None" if what == "dtype" and source in optional else kind
+
+
+def summary(step: Step) -> str:
+    return step.says or f"Computes {listed(result.output.name for result in step.op.results).replace(' or ', ' and ')}."
+
+
+def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
+    """The head of a step's function."""
+    op = step.op
+    extra = [f"{name}: {kind_of(name, optional)}" for name in (*step.extra, *([IS_FAKE] if is_registered else []))]
+    count = len(op.results)
+    perhaps = 0 if is_registered else sum(bool(result.when) for result in op.results)
+    return {
+        "function": f"_{op.name}",
+        "signature": ", ".join([*typed(op), *extra]),
+        "returns": returned_types(count - perhaps, perhaps),
+        "summary": summary(step),
+        "formula": _wrapped(step),
+    }
+
+
+def _wrapped(step: Step) -> tuple[str, ...]:
+    """The lines of a step's math, on lines that are not too long."""
+    lines: list[str] = []
+    for value in step.op.values:
+        if value.source:
+            lines += formula(value, 100)
+    return tuple(lines)

@@ -1,0 +1,1 @@
+"""Operators that no single family computes: steps of several, with intermediates between them."""

@@ -1,0 +1,90 @@
+"""The view of a function that calls those of its steps, one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ...emit.configs import Traffic
+from ...emit.host_checks import IS_FAKE
+from ...emit.module import Around, Common, Module
+from ...lang.ir import Dtype
+from ...lowering.lower import compute_of
+from ...lowering.space import Space
+from ...spec.types import Input
+from ..family import Step, module_of
+from ..functions import function_view
+from ..steps import StepHost, Whole, unknown
+from .program import SeveralProgram
+
+
+@dataclass(frozen=True)
+class InnerHost(StepHost):
+    """Writes the function of a step: leading axes are at full length already."""
+
+    def may_be_short(self, tensor: Input) -> bool:
+        return False
+
+
+class SeveralModule(Common):
+    def __init__(self, program: SeveralProgram, around: Around) -> None:
+        super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
+        told = self.host.told_inputs()
+        self.whole = Whole(replace(program.op, inputs=(*program.op.inputs, *told), by_row=frozenset()))
+        self.told = {tensor.name for tensor in told}
+        self.steps = tuple(map(self.informed, program.steps))
+
+    def informed(self, step: Step) -> Step:
+        """The step with the shapes and dtypes that it is told besides."""
+        shapes, dtypes = unknown(self.whole, step.op)
+        return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+
+    def module(self) -> Module:
+        inner = [one for step in self.steps for one in (step.before, step) if one is not None]
+        modules = [module_of(step, self.around_of(step)) for step in inner]
+        fake = (IS_FAKE,) if IS_FAKE in self.around.extra else ()
+        optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
+        functions = [
+            module.view | function_view(step, bool(fake), optional) for step, module in zip(inner, modules, strict=True)
+        ]
+        extra: dict[str, Any] = {
+            "family": "several",
+            "steps": functions,
+            "calls": [self.call(step, fake) for step in self.steps],
+            "allocate": [],
+            "fold": [],
+            "index": "",
+        }
+        return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
+
+    def around_of(self, step: Step) -> Around:
+        host = partial(InnerHost, origin=self.whole)
+        fake = (IS_FAKE,) if IS_FAKE in self.around.extra else ()
+        tables = self.tables
+        if step.family.has_own_tables:
+            tables = f"{tables}_{step.op.name.removeprefix(self.op.name).strip('_').upper()}"
+        return Around(f"_{step.op.name}", (*step.extra, *fake), tables, host, self.around.register)
+
+    def call(self, step: Step, fake: tuple[str, ...]) -> dict[str, str]:
+        """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
+        op = step.op
+        results = {result.output.name: result.when for result in self.op.results}
+        whens = dict.fromkeys(results.get(result.output.name, "") for result in op.results)
+        passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
+        passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
+        passed += [self.dtype_of(name) for name in step.dtypes]
+        passed += [result.when for result in op.results if result.when]
+        return {
+            "condition": "" if "" in whens else " or ".join(whens),
+            "nothing": ", ".join("None" for _ in op.results),
+            "results": ", ".join(result.output.name for result in op.results),
+            "function": f"_{op.name}",
+            "passed": ", ".join([*passed, *(f"{name}={name}" for name in fake)]),
+        }
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of an input of the whole, or of what that is told of."""
+        text = self.host.dtype(Dtype("any", (name,)))
+        optional = any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs)
+        return f"{text} if {name} is not None else None" if optional else text
