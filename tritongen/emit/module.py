@@ -151,6 +151,19 @@ class Common:
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return view_of(kernel, self.space)
 
+    def launching(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
+        """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
+        return {
+            "key": "None",
+            "kernel": self.around.launcher(kernel.name),
+            "config": "None" if kernel.search else "config",
+            "passed": ", ".join([*self.passed(kernel, sizes), self.specialised(kernel)]),
+        }
+
+    def launching_known(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
+        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
+        return self.launching(kernel, sizes) | ({"key": "key"} if self.knows else {})
+
     def launch(
         self,
         kernel: Kernel,
