@@ -198,7 +198,6 @@ class Common:
 
     def fold_cols(self) -> list[str]:
         """The lines that fold the columns; one dimension of them is passed as it is."""
-        self.column_strides = self.host.column_strides()
         return [] if self.column_strides else self.host.fold("cols", self.space.cols)
 
     def passed(self, kernel: Kernel, sizes: str = "") -> list[str]:

@@ -26,6 +26,7 @@ class SumsModule(Common):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+        self.column_strides = self.host.column_strides()
 
     def module(self) -> Module:
         plan, host, around = self.plan, self.host, self.around
