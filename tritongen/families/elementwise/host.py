@@ -34,7 +34,7 @@ class MapModule(Common):
             "one_axis": one_axis,
             "numel": self.numel(),
             "strided": self.kernel_view(strided),
-            "launch_strided": self.launching_known(strided),
+            "launch_strided": self.known_launch(strided),
             "flat": None,
             **({} if one_axis else self.folding()),
             **self.known(strided),
@@ -141,7 +141,7 @@ class MapModule(Common):
             "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {
                 **self.kernel_view(runtime),
-                "launch": self.launching_known(runtime),
+                "launch": self.known_launch(runtime),
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
                 "is_contiguous": " and ".join(tests),

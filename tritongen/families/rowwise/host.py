@@ -41,7 +41,7 @@ class RowsModule(Common):
             "chooses": not self.autotune or plan.partial is not None,
             "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
             "loop": self.kernel_view(loop),
-            "launch_loop": self.launching_known(loop, sizes),
+            "launch_loop": self.known_launch(loop, sizes),
             "registers": None,
             "partial": None,
             **self.known(loop),
@@ -49,13 +49,13 @@ class RowsModule(Common):
         if plan.registers is not None:
             registers = self.searched(plan.registers, "WARPS") or plan.registers
             extra["registers"] = self.kernel_view(registers)
-            extra["launch_registers"] = self.launching_known(registers, sizes)
+            extra["launch_registers"] = self.known_launch(registers, sizes)
         if plan.partial is not None and plan.combine is not None:
             extra |= {
                 "partial": self.kernel_view(plan.partial),
                 "combine": self.kernel_view(plan.combine),
-                "launch_partial": self.launching(plan.partial),
-                "launch_combine": self.launching(plan.combine),
+                "launch_partial": self.launch(plan.partial),
+                "launch_combine": self.launch(plan.combine),
                 "states": [
                     {
                         "name": name,

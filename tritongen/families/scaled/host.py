@@ -25,6 +25,6 @@ class ScaledModule(Common):
             "result": host.regrouped(self.result),
             "fold": [*host.fold("rows", space.rows), *host.fold("cols", space.cols)],
             "contiguous": f"{self.result.output.name}_cols[-1] in (0, 1)",
-            "launch": self.launching(self.kernel),
+            "launch": self.launch(self.kernel),
         }
         return Module(self.view(extra), Traffic(frozenset({"tile"})))
