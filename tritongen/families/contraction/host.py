@@ -99,7 +99,7 @@ class Products(Common):
             "fold": [],
             "dtypes": self.dtypes(dot),
             "dot": "dot" if plan.dot else dot,
-            "allocate": self.allocate(),
+            "made": [(result.output.name, self.made(result)) for result in self.op.results],
             "result": self.result(),
             "workspaces": self.workspaces("tiles * n_parts"),
         }
@@ -139,8 +139,8 @@ class Products(Common):
             "family": "contraction",
             "calls": [*(self.counts(roles) if roles else []), *merge, *lines],
             # What it has no use for would count as reading the axes.
-            **dict.fromkeys(("fields", "results", "allocate"), ()),
-            **dict.fromkeys(("result", "index"), ""),
+            **dict.fromkeys(("fields", "results", "made"), ()),
+            **dict.fromkeys(("result", "index", "compute_of_results"), ""),
         }
 
     def sides(self) -> tuple[int, int]:
@@ -329,12 +329,8 @@ class Products(Common):
             f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, places, strict=True)
         )
 
-    def allocate(self) -> list[str]:
-        lines = [f"compute = {self.host.compute_value()}"] if self.host.allocates_wide() else []
-        for result in self.op.results:
-            otherwise = f" if {result.when} else None" if result.when else ""
-            lines.append(f"{result.output.name} = {self.empty(result)}{otherwise}")
-        return lines
+    def made(self, result: Result) -> str:
+        return self.empty(result) + (f" if {result.when} else None" if result.when else "")
 
     def empty(self, result: Result) -> str:
         roles = self.ordered(result.axes)
