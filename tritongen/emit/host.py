@@ -46,10 +46,9 @@ class Host(Checks):
         """Tensors whose shapes or dtypes are passed though they are not."""
         return ()
 
-    def allocate(self) -> list[str]:
-        otherwise = {r.output.name: f" if {self.condition(r)} else None" for r in self.op.results if r.when}
-        lines = [f"{r.output.name} = {self.empty(r)}{otherwise.get(r.output.name, '')}" for r in self.op.results]
-        return [f"compute = {self.compute_value()}", *lines] if self.allocates_wide() else lines
+    def made(self, result: Result) -> str:
+        """The memory of a result, or None where it is not made."""
+        return self.empty(result) + (f" if {self.condition(result)} else None" if result.when else "")
 
     def condition(self, result: Result) -> str:
         """Where a result is made that is not always."""

@@ -102,7 +102,8 @@ class Common:
             "replay": "",
             "refusals": host.checks(),
             "shapes": shapes,
-            "allocate": host.allocate(),
+            "made": [(result.output.name, host.made(result)) for result in op.results],
+            "compute_of_results": host.compute_value() if host.allocates_wide() else "",
             "result": host.result(),
             "constants": constants(op),
             "device": f"{self.first()}.device",
@@ -158,21 +159,18 @@ class Common:
     def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
         return view_of(kernel, self.space)
 
-    def launch(
-        self,
-        kernel: Kernel,
-        grid: str,
-        config: str = "config",
-        options: str = "",
-        name: str = "grid",
-        sizes: str = "",
-    ) -> list[str]:
+    def launch(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
         """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
-        if kernel.search and config == "config":
-            grid, config = "lambda meta: " + grid.replace("config.kwargs", "meta"), "None"
-        passed = self.passed(kernel, sizes)
-        launched = ["None", self.around.launcher(kernel.name), name, config, *passed, self.specialised(kernel), options]
-        return [f"{name} = {grid}", f"launch.run({', '.join(filter(None, launched))})"]
+        return {
+            "key": "None",
+            "kernel": self.around.launcher(kernel.name),
+            "config": "None" if kernel.search else "config",
+            "passed": ", ".join([*self.passed(kernel, sizes), self.specialised(kernel)]),
+        }
+
+    def known_launch(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
+        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
+        return self.launch(kernel, sizes) | ({"key": "key"} if self.knows else {})
 
     @property
     def knows(self) -> bool:
@@ -182,17 +180,8 @@ class Common:
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
 
-    def known_launch(self, kernel: Kernel, grid: str, sizes: str = "") -> list[str]:
-        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
-        if not self.knows:
-            return self.launch(kernel, grid)
-        passed = self.passed(kernel, sizes)
-        launched = ["key", f"kernels.{kernel.name}", "grid", "config", *passed, self.specialised(kernel)]
-        return [f"grid = {grid}", f"launch.run({', '.join(launched)})"]
-
     def fold_cols(self) -> list[str]:
         """The lines that fold the columns; one dimension of them is passed as it is."""
-        self.column_strides = self.host.column_strides()
         return [] if self.column_strides else self.host.fold("cols", self.space.cols)
 
     def passed(self, kernel: Kernel, sizes: str = "") -> list[str]:

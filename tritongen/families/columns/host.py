@@ -9,7 +9,6 @@ from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text, view_of
 from ...lang.ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from ...lowering.tile import needed
-from ...lowering.views import Kernel
 from ...passes.structure import Program
 from ...spec.types import Input, TensorType, plain_shape
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
@@ -26,60 +25,41 @@ class SumsModule(Common):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+        self.column_strides = self.host.column_strides()
 
     def module(self) -> Module:
-        plan, host, around = self.plan, self.host, self.around
-        tiles = plan.tiles.kernel
+        plan, space = self.plan, self.space
         finish = f"{self.op.name}_sums_kernel"
-        pointers = [f"{name}_part_ptr, {name}_ptr" for name in self.sums]
-        passed = [f"{name}_part, {name}" for name in self.sums]
         extra: dict[str, Any] = {
             "family": "columns",
             "sums": self.sums,
-            "n_rows": length_text(self.space.row_axes),
-            "n_cols": length_text(self.space.col_axes),
-            "zeroed": [line for name in self.sums for line in (f"if {name} is not None:", f"    {name}.zero_()")],
-            "fold": [
-                *host.fold("rows", self.space.rows),
-                *self.fold_cols(),
-                f"sizes = {self.sizes(tiles)}",
-            ],
-            "whole": self.one(plan.whole) if plan.whole else None,
-            "shared": None,
-            "column_bytes": self.column_bytes(plan.whole) if plan.whole else "",
-            "shared_bytes": self.column_bytes(plan.shared) if plan.shared else "",
+            "n_rows": length_text(space.row_axes),
+            "n_cols": length_text(space.col_axes),
+            "fold": [*self.host.fold("rows", space.rows), *self.fold_cols()],
+            "sizes": self.sizes(plan.tiles.kernel),
+            "rows_function": self.rows_function(),
+            "whole": plan.whole and self.one(plan.whole),
+            "shared": plan.shared and self.shared(plan.shared),
             "tiles": self.one(plan.tiles),
-            "statistics": self.statistics(),
-            "workspaces": [
-                f"{name}_part = torch.empty((n_programs, n_cols), dtype={self.torch_dtype()}, "
-                f"device={self.first()}.device) if {name} is not None else None"
-                for name in self.sums
-            ],
-            "launch_whole": self.launch_sums(plan.whole.kernel, "(n_programs,)") if plan.whole else [],
-            "launch_tiles": self.launch_sums(tiles, "(n_programs, n_tiles)", name="tile_grid"),
             "finish_name": finish,
-            "finish_signature": ", ".join(pointers),
+            "finish": self.around.launcher(finish),
+            "part_dtype": "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32",
+            "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
+            "is_told_compute": self.compute.constexpr,
             "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
-            "launch_finish": [
-                f"launch.run(None, {around.launcher(finish)}, (tensors.cdiv(n_cols, 32),), None, "
-                f"({', '.join(passed)}, n_programs, n_cols), "
-                f"COMPUTE={self.compute_name()}, BLOCK_M=128, BLOCK_N=32, num_warps=8)"
-            ],
         }
-        kinds = {"sums"} | ({"whole"} if plan.whole else set())
-        if plan.shared is not None:
-            extra |= self.shared(plan.shared)
-            kinds.add("shared")
-        return Module(self.view(extra), Traffic(frozenset(kinds), sums=len(self.sums)))
-
-    def launch_sums(self, kernel: Kernel, grid: str, options: str = "", name: str = "grid") -> list[str]:
-        """A launch, with sizes of its own where not those of the tiles, which read less than whole rows."""
-        same = self.sizes(kernel) == self.sizes(self.plan.tiles.kernel)
-        return self.launch(kernel, grid, options=options, name=name, sizes="sizes" if same else "")
+        every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
+        kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
+        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
+        """A kernel and its launch, with sizes of its own where they are not those of the tiles, which read less."""
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
-        return view_of(kernel.kernel, self.space) | parts
+        same = self.sizes(kernel.kernel) == self.sizes(self.plan.tiles.kernel)
+        launch = self.launch(kernel.kernel, "sizes" if same else "")
+        return (
+            view_of(kernel.kernel, self.space) | parts | {"launch": launch, "column_bytes": self.column_bytes(kernel)}
+        )
 
     def column_bytes(self, kernel: SumsKernel) -> str:
         """The bytes that a step reads of a column."""
@@ -93,33 +73,23 @@ class SumsModule(Common):
         return " + ".join(terms)
 
     def shared(self, shared: SumsKernel) -> dict[str, Any]:
-        """The view of programs that share rows, whose launch has to see that all of them run at once."""
-        may = f"heuristics.use_shared(n_cols, {self.first()}.device)"
-        names = ", ".join(f"{name}_slots" for name in shared.slots)
-        shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"
-        options = "maxnreg=config.maxnreg, launch_cooperative_grid=True"
-        return {
-            "shared": self.one(shared),
-            "may_share": f"compute == tl.float32 and {may}" if self.compute.constexpr else may,
-            "slots": [
-                'members = config.kwargs["CTAS_PER_ROW"]',
-                f"{names} = torch.zeros({shape}, dtype=torch.int64, device={self.first()}.device)",
-            ],
-            "launch_shared": self.launch_sums(shared.kernel, "(n_programs * members,)", options),
+        """Programs that share rows, whose launch has to see that all of them run at once."""
+        count = len(shared.slots)
+        return self.one(shared) | {
+            "slots": ", ".join(f"{name}_slots" for name in shared.slots),
+            "slots_shape": "(n_rows, members)" if count == 1 else f"({count}, n_rows, members)",
         }
 
-    def statistics(self) -> str:
+    def rows_function(self) -> dict[str, str]:
+        """The function that reduces the rows alone: its name, what it returns and what it is called with."""
         if self.rows is None:
-            return ""
-        names = ", ".join(result.output.name for result in self.rows.results)
+            return {}
         passed = [tensor.name for tensor in self.rows.inputs] + [param.name for param in self.rows.params]
-        return f"{names} = _{self.rows.name}({', '.join(passed)})"
-
-    def compute_name(self) -> str:
-        return "compute" if self.compute.constexpr else self.compute.text
-
-    def torch_dtype(self) -> str:
-        return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+        return {
+            "name": f"_{self.rows.name}",
+            "results": ", ".join(result.output.name for result in self.rows.results),
+            "passed": ", ".join(passed),
+        }
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:

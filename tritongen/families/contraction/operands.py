@@ -54,12 +54,6 @@ class Joined:
         """The kernel's name for whether the first comes first in memory."""
         return f"{self.first.name.upper()}_FIRST"
 
-    def apart(self) -> list[str]:
-        """The lines that take the two sums apart."""
-        halves = [f"{self.sum}_halves = halves({self.sum}, BLOCK_M, 2 * BLOCK_N)"]
-        places = (f"0 if {self.flag} else 1", f"1 if {self.flag} else 0")
-        return halves + [f"{name} = {self.sum}_halves[{at}]" for name, at in zip(self.sums, places, strict=True)]
-
 
 @dataclass(frozen=True, slots=True)
 class Operands:

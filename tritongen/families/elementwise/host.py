@@ -24,51 +24,43 @@ class MapModule(Common):
         return [kernel for kernel in self.kernels if kernel is not self.plan.body]
 
     def module(self) -> Module:
-        plan, host = self.plan, self.host
-        strided = self.searched(plan.strided, "TILE")
+        one_axis = is_line(self.plan.space)
+        plan = self.unfolded_plan() if one_axis else self.plan
+        strided = self.searched(plan.strided, "FLAT" if one_axis else "TILE")
         assert strided is not None
         extra: dict[str, Any] = {
             "family": "elementwise",
-            "flat": None,
-            "choose": [],
-            "one_axis": is_line(plan.space),
+            "autotune": self.autotune,
+            "one_axis": one_axis,
             "numel": self.numel(),
+            "strided": self.kernel_view(strided),
+            "launch_strided": self.known_launch(strided),
+            "flat": None,
+            **({} if one_axis else self.folding()),
+            **self.known(strided),
         }
-        if extra["one_axis"]:
-            return self.line(extra)
-        extra |= {"strided": self.kernel_view(strided), **self.known(strided)}
-        if plan.space.split:
-            extra["fold"] = [
-                *host.fold("rows", self.space.rows),
-                *host.fold("cols", self.space.cols),
-                *self.counts(),
-            ]
-        else:
-            extra["fold"] = self.fold_all()
-        grid = 'tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]) * tensors.cdiv(n_cols, config.kwargs["BLOCK_N"]),'
-        choice = [f"config = configs.TILE{self.tables}.choose(n_rows, n_cols, {self.cols_contiguous()})"]
-        extra["launch_strided"] = [
-            *([] if self.autotune else choice),
-            *self.known_launch(strided, f"({grid})"),
-        ]
         if plan.flat is not None and plan.body is not None:
             extra |= self.flat(plan.body, plan.flat)
-        kinds = {"tile", "flat"} if plan.flat is not None else {"tile"}
+        kinds = {"flat"} if one_axis else {"tile", "flat"} if plan.flat is not None else {"tile"}
         return Module(self.view(extra), Traffic(frozenset(kinds)))
 
-    def line(self, extra: dict[str, Any]) -> Module:
-        """The module of an operator of one axis, whose strides a kernel takes as they are."""
-        strided = replace(self.plan.strided, arguments=tuple(map(self.unfolded, self.plan.strided.arguments)))
-        strided = self.searched(strided, "FLAT") or strided
-        choice = [] if self.autotune else [f"config = configs.FLAT{self.tables}.choose(n)"]
-        launch = [*choice, *self.known_launch(strided, '(tensors.cdiv(n, config.kwargs["BLOCK"]),)')]
-        extra |= {"strided": self.kernel_view(strided), "fold": [], "launch_strided": launch, **self.known(strided)}
-        if self.plan.flat is not None and self.plan.body is not None:
-            extra |= self.flat(self.plan.body, self.plan.flat)
-            if not self.autotune:  # Both kernels have the same configurations and grid.
-                extra["choose"], extra["launch_strided"] = launch[:2], launch[2:]
-                extra["flat"] |= {"choice": "", "launch": extra["flat"]["launch"][1:]}
-        return Module(self.view(extra), Traffic(frozenset({"flat"})))
+    def unfolded_plan(self) -> MapKernels:
+        """The kernels of an operator of one axis, whose strides the strided one takes as they are."""
+        arguments = tuple(map(self.unfolded, self.plan.strided.arguments))
+        return replace(self.plan, strided=replace(self.plan.strided, arguments=arguments))
+
+    def folding(self) -> dict[str, Any]:
+        """How rows and columns come about: each folded for itself, or all dimensions at once by their strides."""
+        space = self.space
+        if not space.split:
+            return {"by_stride": self.by_stride(), "contiguous": self.cols_contiguous()}
+        return {
+            "by_stride": None,
+            "fold": [*self.host.fold("rows", space.rows), *self.host.fold("cols", space.cols)],
+            "n_rows": length_text(space.row_axes),
+            "n_cols": length_text(space.col_axes),
+            "contiguous": self.cols_contiguous(),
+        }
 
     def unfolded(self, argument: Argument) -> Argument:
         """An argument as the wrapper of one axis has it at hand."""
@@ -90,35 +82,26 @@ class MapModule(Common):
     def numel(self) -> str:
         return f"{self.whole()}.numel()" if self.whole() else length_text(self.op.results[0].axes)
 
-    def counts(self) -> list[str]:
-        return [f"n_rows, n_cols = {length_text(self.space.row_axes)}, {length_text(self.space.col_axes)}"]
-
     def cols_contiguous(self) -> str:
         moving = [name for name, _, optional in self.host.moving(self.space.cols) if not optional]
         return " and ".join(f"{name}_cols[-1] in (0, 1)" for name in moving)
 
-    def fold_all(self) -> list[str]:
-        """One fold of all dimensions; the innermost that is left is the columns."""
-        dims = self.space.dims
+    def by_stride(self) -> dict[str, Any]:
+        """One fold of all dimensions."""
+        host, dims = self.host, self.space.dims
         axes = dims[-1].axes
-        named = self.host.moving(dims)
-        strides = [self.host.optional(self.host.strides(n, a, axes), n, o, axes) for n, a, o in named]
-        lines = [
-            f"folded = tensors.fold_by_stride({len(dims)}, {self.host.sizes(axes, True)}, {tuple_text(strides)})",
-            "if folded is None:  # More dimensions than the kernel steps through.",
-            f"    return {self.host.retry()}",
-            f"sizes, {tuple_text([f'{n}_steps' for n, _, _ in named])} = folded",
-        ]
-        if len(dims) == 1:
-            lines.append("n_rows, n_cols = 1, sizes[0]")
-            return [*lines, *(f"{name}_cols = {name}_steps" for name, _, _ in named)]
-        sizes = "row_sizes, n_cols = sizes[:-1], sizes[-1]"
-        if not any("row_sizes" in value for value in self.plan.strided.passed):
-            sizes = "n_cols = sizes[-1]"
-        lines += [sizes, "n_rows = n // n_cols"]
-        for name, _, _ in named:
-            lines.append(f"{name}_rows, {name}_cols = {name}_steps[:-1], {name}_steps[-1:]")
-        return lines
+        moving = host.moving(dims)
+        strides = [host.optional(host.strides(name, own, axes), name, o, axes) for name, own, o in moving]
+        return {
+            "n_dims": len(dims),
+            "sizes": host.sizes(axes, True),
+            "strides": tuple_text(strides),
+            "retry": host.retry(),
+            "tensors": [name for name, _, _ in moving],
+            "steps": tuple_text([f"{name}_steps" for name, _, _ in moving]),
+            "one_dim": len(dims) == 1,
+            "passes_row_sizes": any("row_sizes" in value for value in self.plan.strided.passed),
+        }
 
     def flat(self, body: Kernel, flat: Kernel) -> dict[str, Any]:
         results = [r.output.name for r in self.op.results]
@@ -158,11 +141,10 @@ class MapModule(Common):
             "tile": {**self.kernel_view(body), "inner_signature": signature},
             "flat": {
                 **self.kernel_view(runtime),
-                "launch": self.known_launch(runtime, '(tensors.cdiv(n, config.kwargs["BLOCK"]),)'),
-                "choice": "" if self.autotune else f"config = configs.FLAT{self.tables}.choose(n)",
+                "launch": self.known_launch(runtime),
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",
+                "is_contiguous": " and ".join(tests),
+                "is_folded": " and ".join(["n_rows == 1", *steps]),
             },
-            "is_contiguous": " and ".join(tests),
-            "is_flat": " and ".join(["n_rows == 1", *steps]),
         }

@@ -18,58 +18,53 @@ class RowsModule(Common):
         plan = self.plan
         kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
+        self.column_strides = self.host.column_strides()
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
+        shared = self.shared_sizes()
+        sizes = "sizes" if shared else ""
+        loop = self.searched(plan.loop, "LOOP") or plan.loop
         extra: dict[str, Any] = {
             "family": "rowwise",
-            "registers": None,
-            "partial": None,
+            "autotune": self.autotune,
             "n_rows": length_text(rows),
             "n_cols": length_text(cols),
-            "also_empty": " or n_cols == 0" if is_empty else "",
+            "has_cols": is_empty,
             "empty_errors": [] if own_empty else host.empty_errors(),
             "fold": [*host.fold("rows", self.space.rows), *self.fold_cols()],
-            "contiguous_cols": self.contiguous_cols(),
+            "sizes": shared,
+            "contiguous": self.contiguous_cols(),
+            "chooses": not self.autotune or plan.partial is not None,
+            "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
+            "loop": self.kernel_view(loop),
+            "launch_loop": self.known_launch(loop, sizes),
+            "registers": None,
+            "partial": None,
+            **self.known(loop),
         }
-        extra["vector"] = self.vector() if "VECTOR" in plan.loop.constexprs else ""
-        loop = self.searched(plan.loop, "LOOP") or plan.loop
-        extra["loop"] = self.kernel_view(loop)
-        extra["choose"] = not self.autotune or plan.partial is not None
-        row_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)'
-        shared = self.shared_sizes()
-        extra["sizes"] = shared
-        sizes = "sizes" if shared else ""
-        extra["launch_loop"] = self.known_launch(loop, row_grid, sizes)
-        extra |= self.known(loop)
         if plan.registers is not None:
             registers = self.searched(plan.registers, "WARPS") or plan.registers
             extra["registers"] = self.kernel_view(registers)
-            extra["launch_registers"] = (
-                self.launch(registers, row_grid, "None", "**config.kwargs")
-                if self.autotune
-                else self.known_launch(registers, row_grid, sizes)
-            )
+            extra["launch_registers"] = self.known_launch(registers, sizes)
         if plan.partial is not None and plan.combine is not None:
             extra |= {
                 "partial": self.kernel_view(plan.partial),
                 "combine": self.kernel_view(plan.combine),
+                "launch_partial": self.launch(plan.partial),
+                "launch_combine": self.launch(plan.combine),
+                "states": [
+                    {
+                        "name": name,
+                        "dtype": self.torch_dtype(dtype),
+                        "otherwise": f" if {condition_text(path)} else None" if path else "",
+                    }
+                    for name, dtype, path in plan.states
+                ],
             }
-            extra["workspaces"] = [
-                f"{name}_part = torch.empty((n_rows, n_splits), dtype={self.torch_dtype(dtype)}, "
-                f"device={self.first()}.device)" + (f" if {condition_text(path)} else None" if path else "")
-                for name, dtype, path in plan.states
-            ]
-            split_grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)'
-            extra["launch_split"] = [
-                *self.launch(plan.partial, split_grid, name="split_grid"),
-                *self.launch(
-                    plan.combine, "(n_rows,)", "None", "BLOCK_M=1, BLOCK_N=tensors.power_of_two(n_splits), num_warps=4"
-                ),
-            ]
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
         return Module(self.view(extra), self.traffic(kinds))
 
@@ -78,7 +73,7 @@ class RowsModule(Common):
         registers, loop = self.plan.registers, self.plan.loop
         if not self.knows or registers is None or self.sizes(registers) != self.sizes(loop):
             return ""
-        return f"sizes = {self.sizes(loop)}"
+        return self.sizes(loop)
 
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [
@@ -115,6 +110,3 @@ class RowsModule(Common):
     def largest(self) -> str:
         """The largest input, by its axes."""
         return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
-
-    def vector(self) -> str:
-        return f"vector = heuristics.choose_vector(n_cols, contiguous, {self.largest()}.element_size())"

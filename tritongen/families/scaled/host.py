@@ -18,8 +18,6 @@ class ScaledModule(Common):
 
     def module(self) -> Module:
         host, space = self.host, self.space
-        contiguous = f"{self.result.output.name}_cols[-1] in (0, 1)"
-        grid = '(tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), tensors.cdiv(n_cols, split_cols))'
         extra: dict[str, Any] = {
             "family": "scaled",
             "scaled": self.kernel_view(self.kernel),
@@ -27,8 +25,7 @@ class ScaledModule(Common):
             "n_cols": length_text(space.col_axes),
             "result": host.regrouped(self.result),
             "fold": [*host.fold("rows", space.rows), *host.fold("cols", space.cols)],
-            "choose_tile": f"config = configs.TILE{self.tables}.choose(n_rows, n_cols, {contiguous})",
-            "choose_splits": f"n_splits = heuristics.choose_splits(n_rows, n_cols, config, {self.first()}.device)",
-            "launch_scaled": self.launch(self.kernel, grid),
+            "contiguous": f"{self.result.output.name}_cols[-1] in (0, 1)",
+            "launch": self.launch(self.kernel),
         }
         return Module(self.view(extra), Traffic(frozenset({"tile"})))

@@ -1,0 +1,118 @@
+"""How tensors become matrices of batch by rows by columns, and how results get their axes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...emit.host import Host
+from ...emit.host_checks import tuple_text
+from ...emit.module import length_text
+from ...lang.ir import Result
+from ...passes.contractions import Contraction
+from ...spec.types import BATCH, Input
+from .addressing import COUNTS
+from .operands import Operand, Operands
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Spells them for the wrapper of a contraction."""
+
+    contraction: Contraction
+    operands: Operands
+    host: Host
+
+    def present(self, roles: tuple[str, ...]) -> list[str]:
+        return [role for role in roles if self.contraction.axes(role)]
+
+    def counts(self, roles: tuple[str, ...]) -> dict[str, str]:
+        """The lengths that some roles have together, and those of groups and of what is in one."""
+        present, size = self.present(roles), self.operands.group_size
+        return {
+            "names": ", ".join(COUNTS[role] for role in present),
+            "lengths": ", ".join(length_text(self.contraction.axes(role)) for role in present),
+            "groups": length_text(self.contraction.groups) if size else "",
+            "within": length_text(self.contraction.within) if size == "group_size" else "",
+        }
+
+    def merged_inputs(self) -> list[dict[str, Any]]:
+        """The inputs whose axes are not already one for each role."""
+        found = [(tensor, self.merged(tensor)) for tensor in self.host.op.inputs]
+        return [
+            {"name": tensor.name, "merged": text, "is_optional": tensor.default is not None}
+            for tensor, text in found
+            if text != tensor.name
+        ]
+
+    def merged(self, tensor: Input) -> str:
+        """A tensor with one dimension for each role that its axes play."""
+        axes, text = tensor.type.axes, tensor.name
+        roles = self.contraction.roles(axes)
+        wanted = [axis for role in roles for axis in self.contraction.axes(role) if axis in axes]
+        if list(axes) != wanted:
+            text += f".permute({_places(axes, wanted)})"
+        is_matrix = tensor.name in self.operands.names
+        lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
+        every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
+        if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
+            return text
+        if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
+            ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in every if axis not in axes}
+            spread = ", ".join(ones.get(axis, "*batch" if axis == BATCH else axis) for axis in every)
+            text = f"{text}.reshape({spread}).expand({_sizes(every)})"
+        has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
+        return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
+
+    def inner_last(self, operand: Operand) -> str:
+        """A matrix, merged, with the inner axes last."""
+        roles = self.contraction.roles(operand.tensor.type.axes)
+        if (roles[-1] == "inner" and roles[0] == "batch") or roles == (("rows", "cols")[operand.side], "inner"):
+            return operand.name
+        if len(roles) == 2 or roles[0] == "batch":
+            return f"{operand.name}.mT"
+        order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
+        return f"{operand.name}.permute({', '.join(map(str, order))})"
+
+    def made(self, result: Result) -> str:
+        """The memory of a result, or None where it is not made."""
+        host, first = self.host, self.host.first()
+        assert first is not None
+        sizes = tuple_text([COUNTS[role] for role in self.ordered(result.axes)])
+        text = f"torch.empty({sizes}, dtype={host.dtype(result.dtype)}, device={first.name}.device)"
+        return f"{text} if {result.when} else None" if result.when else text
+
+    def returned(self, result: Result) -> str:
+        """The result with its axes apart again, and in its own order."""
+        name, axes = result.output.name, result.axes
+        roles = self.ordered(axes)
+        made = [axis for role in roles for axis in self.contraction.axes(role)]
+        text = name
+        if (
+            any(self.contraction.axes(role) != (axis,) for role, axis in zip(roles, made, strict=False))
+            or BATCH in made
+        ):
+            text += ".view(batch)" if made == [BATCH] else f".view({_sizes(made)})"
+        if tuple(made) != axes:
+            text += f".permute({_places(tuple(made), list(axes))})"
+        shape = result.output.shape or self.host.grouped(result)
+        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
+            if len(term.names) > 1:
+                text += f".flatten({position - len(term.names) + 1}, {position})"
+        return f"{text} if {name} is not None else None" if result.when and text != name else text
+
+    def ordered(self, axes: tuple[str, ...]) -> list[str]:
+        """The roles of a result in the order in which its memory has them."""
+        return [role for role in ("batch", "rows", "cols") if role in self.contraction.roles(axes)]
+
+
+def _sizes(axes: list[str]) -> str:
+    return ", ".join("*batch" if axis == BATCH else axis for axis in axes)
+
+
+def _places(axes: tuple[str, ...], wanted: list[str]) -> str:
+    """The positions of some axes, of which one may stand for any number: those behind it count from the end."""
+    many = axes.index(BATCH) if BATCH in axes else len(axes)
+    places = [axes.index(axis) if axes.index(axis) < many else axes.index(axis) - len(axes) for axis in wanted]
+    every = f"{many}, {many} + len(batch)" if many else "len(batch)"
+    return ", ".join(f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, places, strict=True))
