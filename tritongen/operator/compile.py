@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..emit.configs import Table, configs_view, matmul_tables, row_tables
+from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
 from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, host_imports, imports_of
@@ -138,8 +139,8 @@ def tables_of_forward(module: Module, schedule: Schedule) -> tuple[Table, ...]:
 
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
-    """A module with the imports that its text asks for."""
-    body = render(template, view)
+    """A module with the imports that its code asks for, once what it would never read is left out."""
+    body = without_dead_code(render(template, view))
     return environment().get_template("module.py.jinja").render(m=view, body=body, imports=imports_of(body, provided))
 
 
