@@ -14,9 +14,9 @@ from ..lowering.space import Space
 from ..lowering.views import Kernel
 from ..passes.structure import Program
 from .configs import Traffic
+from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, returned_types, tuple_text
-from .layout import LONGEST, wrapped
 
 
 @dataclass(frozen=True, slots=True)
