@@ -12,8 +12,7 @@ import torch
 from importing import module_at, with_runtime, written
 
 from tritongen.emit.format import format_python
-from tritongen.emit.layout import laid_out
-from tritongen.lang.literals import code_of, literal, message, prose, replaced
+from tritongen.lang.literals import code_of, literal, message, prose
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
@@ -205,18 +204,3 @@ def test_each_way_is_read_back(word: str) -> None:
 def test_code_and_strings_apart() -> None:
     line = """x = f"{n_rows} of {{n_cols}}" + 'it"s n_cols' + "n_cols" * n_cols  # torch's"""
     assert code_of(line).split() == 'x = n_rows of + "" + "" * n_cols # torch\'s'.replace("of ", "").split()
-    assert replaced(r"\bn_cols\b", "length", line) == line.replace("* n_cols", "* length")
-
-
-def test_layout_knows_strings() -> None:
-    """Quotes in strings and comments begin neither strings nor docstrings, whose text is left as it is."""
-    text = "\n".join(
-        [
-            "if mode not in ('\"', 'x', '\"\"\"'):  # y",
-            "    # y = 'it' if mode == '\"\"\"' else x",
-            "    x = 'a'",
-            '"""Say \'a\' " b"""',
-            "y = 'b'",
-        ]
-    )
-    assert laid_out(text) == text.replace("'x'", '"x"').replace("= 'a'", '= "a"').replace("= 'b'", '= "b"')

@@ -1,47 +1,68 @@
-"""Leaves out of a wrapper what it would assign and never read."""
+"""Leaves out of the functions of a module what they would assign and never read."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
-from ..lang.literals import code_of
-
-_UNPACKED = re.compile(r"( *)(.+?) = (\w+[._]shape\b.*|folded)")
-_ASSIGNED = re.compile(r" *(row_sizes|col_sizes) \+?= (.*)")
+import ast
+from collections import Counter
+from collections.abc import Iterator
 
 
-def without_unread(lines: list[str], rest: Iterable[str]) -> list[str]:
-    """The lines with `_name` for what is unpacked in vain. `rest` is all other text of the wrapper."""
-    code = [*map(_code, rest)]
+def without_dead_code(text: str) -> str:
+    """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
+
+    What is computed by a call stays, since it may refuse its arguments. Every statement stands on lines of its own.
+    """
+    lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
+    edits = [edit for function in _functions(ast.parse(text)) for edit in _edits(function)]
+    for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        if isinstance(node, ast.Name):
+            line = lines[node.lineno - 1]
+            lines[node.lineno - 1] = line[: node.col_offset] + b"_" + line[node.col_offset :]
+        else:
+            del lines[node.lineno - 1 : node.end_lineno]
+    return b"\n".join(lines).decode()
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """The functions and methods of a module."""
+    for statement in tree.body:
+        inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        yield from (node for node in inside if isinstance(node, ast.FunctionDef))
+
+
+def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name]:
+    """The assignments of a function that are left out, and the names in others that get an underscore."""
+    reads = _reads(function)
+    left = [node for block in _blocks(function) for node in _plain(block)]
+    dead: list[ast.Assign] = []
+    while found := [node for node in left if not any((reads - _reads(node))[name.id] for name in _targets(node))]:
+        for node in found:
+            reads -= _reads(node)
+        dead += found
+        left = [node for node in left if node not in found]
+    return [*dead, *(name for node in left for name in _targets(node) if not reads[name.id] and name.id[0] != "_")]
+
+
+def _reads(tree: ast.AST) -> Counter[str]:
+    """How often each name is read."""
+    return Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
+
+def _targets(node: ast.Assign) -> list[ast.Name]:
+    return [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
+    blocks = (getattr(node, field, None) for node in ast.walk(function) for field in ("body", "orelse", "finalbody"))
+    yield from (block for block in blocks if isinstance(block, list))
+
+
+def _plain(block: list[ast.stmt]) -> list[ast.Assign]:
+    """The assignments of a block that only give names to values; none where no other statement would be left."""
+    stored = (ast.Name, ast.Tuple, ast.Starred, ast.expr_context)
     found = []
-    for line in lines:
-        others = [*code, *(_code(other) for other in lines if other is not line)]
-        unpacked, assigned = _UNPACKED.fullmatch(line), _ASSIGNED.fullmatch(line)
-        if unpacked:
-            line = _unpacking(unpacked, others)
-        elif assigned and not _is_read(assigned[1], others):
-            line = ""
-        found += [line] if line else []
-    return found
-
-
-def _unpacking(match: re.Match[str], others: list[str]) -> str:
-    indent, targets, source = match.groups()
-    names = [name for name in re.findall(r"\w+", targets) if name != "_"]
-    unread = [name for name in names if not _is_read(name, others)]
-    if len(unread) == len(names):
-        return ""
-    for name in unread:
-        targets = re.sub(rf"\b{name}\b", f"_{name}", targets)
-    return f"{indent}{targets} = {source}"
-
-
-def _is_read(name: str, others: list[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", other) for other in others)
-
-
-def _code(line: str) -> str:
-    """What a line reads: without the words in its strings, and what is assigned."""
-    assigns = _UNPACKED.fullmatch(line) or _ASSIGNED.fullmatch(line)
-    return code_of(assigns[assigns.lastindex or 0] if assigns else line)
+    for node in block:
+        if isinstance(node, ast.Assign) and not any(isinstance(part, ast.Call) for part in ast.walk(node.value)):
+            parts = [part for target in node.targets for part in ast.walk(target)]
+            found += [node] if all(isinstance(part, stored) for part in parts) else []
+    return found if len(found) < len(block) else []

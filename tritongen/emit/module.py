@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..lang.ir import Op, Value
-from ..lang.literals import code_of, prose
+from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
-from ..lowering.lines import Line
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Kernel
 from ..passes.structure import Program
 from .configs import Traffic
-from .dead_code import without_unread
+from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, returned_types, tuple_text
-from .layout import LONGEST, wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +46,6 @@ class Around:
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
         return f"library.wrap_triton(kernels.{kernel})" if self.register == "triton_op" else f"kernels.{kernel}"
-
-
-# What of a view is told to readers, and what it says besides of arguments and results.
-_PROSE = ("title", "summary", "formula", "derived", "notes", "also_raises", "raises", "says")
-_HEAD = ("signature", "returns")
 
 
 class Common:
@@ -118,12 +111,7 @@ class Common:
             "steps": (),
             "head": "signature.jinja",
         }
-        view |= extra
-        code = {key: text for key, text in view.items() if key not in ("shapes", "fold", "steps", *_HEAD)}
-        fold = view.get("fold", [])
-        view["shapes"] = without_unread(shapes, _strings([code, fold]))
-        view["fold"] = without_unread(fold, _strings(code))
-        return view
+        return view | extra
 
     def compute_text(self) -> str:
         """The dtype to compute in, where a kernel is told of it and no line before has done so."""
@@ -282,16 +270,3 @@ def _setting(param: Any) -> list[str]:
 
 def _limited(param: Any) -> bool:
     return bool(param.choices) or param.minimum is not None or param.maximum is not None
-
-
-def _strings(value: Any) -> set[str]:
-    """All code in a view, to see which host functions it calls; readers are told of what is not called."""
-    if isinstance(value, str):
-        return {code_of(value)}
-    if isinstance(value, dict):
-        return {text for key, part in value.items() if key not in _PROSE for text in _strings(part)}
-    if isinstance(value, list | tuple | set | frozenset):
-        return {text for part in value for text in _strings(part)}
-    if isinstance(value, Line):
-        return {code_of(value.text)}
-    return set()

@@ -52,15 +52,6 @@ def code_of(text: str) -> str:
     return STRING.sub(_computed, text) if '"' in text or "'" in text else text
 
 
-def replaced(pattern: str, by: str, text: str) -> str:
-    """`re.sub` of emitted code, but for its strings."""
-    parts, end = [], 0
-    for found in STRING.finditer(text):
-        parts += [re.sub(pattern, by, text[end : found.start()]), found[0]]
-        end = found.end()
-    return "".join([*parts, re.sub(pattern, by, text[end:])])
-
-
 def masked(text: str) -> str:
     """Text of the same length, with nothing to be seen of what is in its strings."""
     return STRING.sub(lambda found: '"' * len(found[0]), text)

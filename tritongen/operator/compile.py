@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistakes
 from ..emit.configs import configs_view, tables_of
+from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
 from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, host_imports, imports_of
@@ -114,8 +115,8 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
 
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
-    """A module with the imports that its text asks for."""
-    body = render(template, view)
+    """A module with the imports that its code asks for, once what it would never read is left out."""
+    body = without_dead_code(render(template, view))
     return render("module.py.jinja", view, body=body, imports=imports_of(body, provided))
 
 

@@ -22,7 +22,7 @@ from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, references
 from ...spec.types import Input
-from ..rowwise.kernels import _Builder
+from ..rowwise.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
         whole = _whole(program)
         shared = _shared(program)
     tiles = _tiles(program, given)
-    builder = _Builder(Program(_mapped(program, program.op), program.cols))
-    return SumsKernels(builder.space, builder.compute, whole, shared, tiles)
+    rows = Rows(Program(_mapped(program, program.op), program.cols))
+    return SumsKernels(rows.space, rows.compute, whole, shared, tiles)
 
 
 def _mapped(program: SumsProgram, op: Op) -> Op:
@@ -150,12 +150,12 @@ class _Sums:
 
     def __init__(self, program: SumsProgram, op: Op) -> None:
         self.program, self.op = program, _mapped(program, op)
-        self.builder = _Builder(Program(self.op, program.cols))
-        self.tile, self.assembler = self.builder.tile, self.builder.assembler
-        self.lowering = self.builder.lowering(False)
+        self.rows = Rows(Program(self.op, program.cols))
+        self.tile, self.assembler = self.rows.tile, self.rows.assembler
+        self.lowering = self.rows.lowering()
 
     def zeros(self) -> list[Line]:
-        text = self.builder.compute.text
+        text = self.rows.compute.text
         return [Line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], {text})") for name in self.program.sums]
 
     def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
@@ -163,7 +163,7 @@ class _Sums:
         return [
             line
             for tensor in self.read(values, rows, cols)
-            for line in under(self.builder.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
+            for line in under(self.rows.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
         ]
 
     def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
@@ -188,7 +188,7 @@ class _Sums:
             if value.name in known:
                 continue
             summed = value.name in self.program.sums
-            lines += _added(self.builder, value, self.lowering) if summed else self.lowering.line(value)
+            lines += _added(self.rows, value, self.lowering) if summed else self.lowering.line(value)
         return [*lines, *self.assembler.stores(self.op.results)]
 
     def reduced(self, values: list[Value], whole: bool) -> list[Line]:
@@ -208,15 +208,15 @@ class _Sums:
     def sums(self, values: list[Value], whole: bool) -> list[Line]:
         """The sums that are needed under the same conditions, two at a time."""
         lines: list[Line] = []
-        paths = {value.name: self.builder.choices.of(value.name) for value in values}
+        paths = {value.name: self.rows.choices.of(value.name) for value in values}
         for path in dict.fromkeys(paths.values()):
             alike = [value for value in values if paths[value.name] == path]
             texts: list[str] = []
             for value in alike:
                 assert isinstance(value.node, Reduce)
                 self.lowering.begin(value.name)
-                guard = self.builder.needs_guard(value.node, self.builder.other)
-                texts.append(ast.unparse(self.builder.argument(value.node, self.lowering, guard)))
+                guard = self.rows.needs_guard(value.node, self.rows.other)
+                texts.append(ast.unparse(self.rows.argument(value.node, self.lowering, guard)))
                 lines += self.lowering.pending
             names = [value.name for value in alike]
             sums: list[Line] = []
@@ -231,7 +231,7 @@ class _Sums:
     def means(self, values: list[Value]) -> list[Line]:
         """What turns sums into means, where those are wanted."""
         means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
-        paths = map(self.builder.choices.of, means)
+        paths = map(self.rows.choices.of, means)
         return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
 
     def shares(self, program: str) -> list[Line]:
@@ -269,7 +269,7 @@ class _Sums:
         told = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
         parts = [Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums]
         kernel = replace(kernel, arguments=(*told, *pointers, *parts, *rest))
-        casts = [line for line in param_casts(self.op, self.builder.compute, self.lowering) if line in kernel.setup]
+        casts = [line for line in param_casts(self.op, self.rows.compute, self.lowering) if line in kernel.setup]
         decode = [line for line in kernel.setup if line not in casts]
         cols = () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
         return SumsKernel(
@@ -298,7 +298,7 @@ def _whole(program: SumsProgram) -> SumsKernel:
     parts = _Sums(program, program.op)
     values = list(parts.op.values)
     first = needed(parts.op.values, [value.name for value in program.reductions])
-    known = {value.name for value in first if not parts.builder.along(value)}
+    known = {value.name for value in first if not parts.rows.along(value)}
     rest = [value for value in values if value.name not in known]
     before = [*parts.reads(values, False, False), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(first, True, True), *parts.reads(values, False, True)]
@@ -321,11 +321,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     values, names = list(parts.op.values), {value.name for value in reductions}
     first = needed(parts.op.values, names)
     whole = parts.read(first, True, True)
-    if (
-        len(parts.builder.passes()) > 1
-        or not all(map(_is_sum, reductions))
-        or any(t.default is not None for t in whole)
-    ):
+    if len(parts.rows.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in whole):
         return None
     rest = [value for value in values if value.name not in names]
     before = [
@@ -366,12 +362,11 @@ def _is_sum(value: Value) -> bool:
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"
 
 
-def _added(builder: _Builder, value: Value, lowering: Lowering) -> list[Line]:
+def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Line]:
     """Takes a tile into a sum, where the sum is asked for."""
     lowering.begin(value.name)
     text = ast.unparse(lowering.expression(value.node))
-    rows = tuple(axis for axis in builder.space.row_axes)
-    if _beyond(builder.op, value.node, rows) != "0":
+    if _beyond(rows.op, value.node, rows.space.row_axes) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
     guard = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")

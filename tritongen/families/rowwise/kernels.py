@@ -10,28 +10,16 @@ import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Load, Node, Path, Reduce, Value
-from ...lang.trees import parse, substitute
-from ...lowering.accumulate import (
-    PART,
-    ROW,
-    Numbers,
-    Running,
-    Span,
-    lane,
-    running,
-    running_exp,
-    running_sum,
-    whole,
-)
-from ...lowering.assemble import Assembler
+from ...lang.ir import Path, Reduce, Value
+from ...lowering.accumulate import PART, ROW, Running, Span, lane, running, running_exp, running_sum
 from ...lowering.lines import Line, under
-from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.space import Space, row_space
-from ...lowering.tile import Tile, loads, needed
+from ...lowering.lower import Compute, Lowering
+from ...lowering.space import Space
+from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel, Pass
-from ...passes.exponentials import exp_pairs, takes_finite, tells_of_nan
+from ...passes.exponentials import takes_finite
 from ...passes.structure import Program, references
+from .rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,131 +52,11 @@ def plan_rows(program: Program) -> RowKernels:
     )
 
 
-class _Builder:
-    def __init__(self, program: Program) -> None:
-        self.program, self.op = program, program.op
-        nodes = tuple(value.node for value in self.op.values)
-        self.space = row_space(self.op, program.over, nodes)
-        self.compute = compute_of(self.op)
-        self.pairs = exp_pairs(self.op)
-        # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
-        guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
-        self.other = min(guards, key=lambda other: guards[other])
-        self.tile = Tile(self.op, self.space, self.compute, self.other)
-        self.assembler = Assembler(self.tile)
-        self.choices = self.assembler.choices
-        self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
-
-    # Values, by how they vary
-
-    def along(self, value: Value) -> bool:
-        """Whether a value varies along the columns."""
-        return bool(set(value.node.axes) & set(self.program.over))
-
-    def depth(self, name: str) -> int:
-        """How many walks along the row come before a value is known."""
-        value = self.op.value(name)
-        below = max((self.depth(ref) for ref in references(value.node)), default=0)
-        if isinstance(value.node, Reduce):
-            if name in self.pairs:
-                return self.depth(self.pairs[name].name)
-            return below + 1
-        return below
-
-    def passes(self) -> list[list[Value]]:
-        reductions = self.program.reductions
-        depth = {value.name: self.depth(value.name) for value in reductions}
-        return [[v for v in reductions if depth[v.name] == level] for level in sorted(set(depth.values()))]
-
-    def guards(self, other: str) -> int:
-        return sum(self.needs_guard(v.node, other) for v in self.program.reductions if isinstance(v.node, Reduce))
-
-    def needs_guard(self, node: Reduce, other: str) -> bool:
-        if node.kind == "var":
-            return False
-        has = lane(self.op, node.arg, self.program.over, other)
-        wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
-        return has != wanted
-
-    def numbers(self, node: Reduce, span: Span = ROW) -> Numbers:
-        """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
-        rows = "BLOCK_M" if self.tile.moves(node.arg.axes)[0] else "1"
-        if node.arg.dtype.kind in ("int", "bool"):
-            return Numbers("tl.int64", "int", rows, span)
-        return Numbers(self.compute.text, node.arg.dtype.kind, rows, span)
-
-    def plain_max(self, value: Value) -> bool:
-        """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
-        total = next((name for name, largest in self.pairs.items() if largest == value), None)
-        if total is None or value.name in self.exact:
-            return False
-        return tells_of_nan(self.op, value, self.op.value(total))
-
-    # Expressions
-
-    def lowering(self, looping: bool) -> Lowering:
-        def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-            return self.whole(node, lowering)
-
-        return Lowering(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce, self.choices)
-
-    def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
-        """The argument of a reduction, with its masked lanes where the reduction ignores them."""
-        value = lowering.operand(node.arg)
-        has = node.arg.dtype.kind
-        if node.kind in ("any", "all") and has != "bool":
-            value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
-        elif has in ("bool", "int") and node.kind not in ("any", "all") and not self.is_int64(node.arg):
-            value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
-        if not guard:
-            return value
-        identity = self.numbers(node).identity(node.kind)
-        if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
-            return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
-        return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
-
-    def is_int64(self, node: Node) -> bool:
-        return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
-
-    def whole(self, node: Reduce, lowering: Lowering) -> ast.expr:
-        name = next(v.name for v in self.op.values if v.node == node)
-        value = self.op.value(name)
-        if node.kind == "var":
-            known = self.mean_of(node)
-            mean = known.name if known else f"{name}_mean"
-            x = lowering.operand(node.arg)
-            if known is None:
-                guarded = self.argument(
-                    replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
-                )
-                lowering.put(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
-            distance = f"{name}_distance"
-            text = f"tl.where(col_mask, {ast.unparse(x)} - {mean}, 0.0)"
-            lowering.put(Line(f"{distance} = {text}"))
-            x = parse(f"{distance} * {distance}")
-        else:
-            x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        template = whole(node, self.numbers(node), "cols", self.plain_max(value))
-        tree = lowering.name(template)
-        return substitute(tree, {"x": x})
-
-    def mean_of(self, node: Node) -> Value | None:
-        """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""
-        if not isinstance(node, Reduce) or node.kind != "var":
-            return None
-        mean = replace(node, kind="mean", correction=0)
-        var = next(value for value in self.program.reductions if value.node == node)
-        return next((v for v in self.program.reductions if v.node == mean and self.choices.alike(v, var)), None)
-
-    def means_first(self, values: list[Value]) -> list[Value]:
-        """The values in order, but each mean before the variances that go by it."""
-        both = [(self.mean_of(value.node), value) for value in values]
-        return list(dict.fromkeys(value for pair in both for value in pair if value is not None))
-
-    # Kernels
+class _Builder(Rows):
+    """The kernels of a row program."""
 
     def registers(self) -> Kernel:
-        lowering = self.lowering(False)
+        lowering = self.lowering()
         values = needed(self.op.values, [result.output.name for result in self.op.results])
         setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
         body: list[Line] = []
@@ -200,7 +68,7 @@ class _Builder:
         return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
 
     def loop(self, passes: list[list[Value]]) -> Kernel:
-        lowering = self.lowering(True)
+        lowering = self.lowering()
         known: set[str] = set()
         before = self.before(passes[0], known, lowering)
         walks = self.walks(passes, known, lowering)
@@ -359,7 +227,7 @@ class _Builder:
 
     def partial(self, reductions: list[Value]) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
-        lowering = self.lowering(True)
+        lowering = self.lowering()
         known: set[str] = set()
         before = self.before(reductions, known, lowering)
         (walk,) = self.walks([reductions], known, lowering, PART)
@@ -386,7 +254,7 @@ class _Builder:
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""
-        lowering = self.lowering(True)
+        lowering = self.lowering()
         running_ = self.running(reductions)
         states = [state for _, run in running_ for state in run.states]
         at = "_part_ptr + rows * n_splits + splits, mask=tile_mask"
@@ -418,8 +286,3 @@ class _Builder:
         tensors = {load.name for load in loads(value.node for value in values)}
         bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
         return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
-
-
-def _atom(value: ast.expr) -> str:
-    text = ast.unparse(value)
-    return text if isinstance(value, ast.Name) else f"({text})"

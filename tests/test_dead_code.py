@@ -1,0 +1,44 @@
+"""Generated functions assign nothing that they do not read."""
+
+import textwrap
+
+import pytest
+
+from tritongen.emit.dead_code import without_dead_code
+
+CASES = {
+    "all of it is read": ("m, n = x.shape\nreturn m * n", "m, n = x.shape\nreturn m * n"),
+    "nothing reads it": ("(n,) = x.shape\nreturn x", "return x"),
+    "a part of it is read": ("*batch, é, n = x.shape\nreturn n", "*_batch, _é, n = x.shape\nreturn n"),
+    "nothing reads what reads it": ("m = 2\nn = m\nreturn x", "return x"),
+    "only itself reads it": ("n = (1,)\nn = (*n, 2)\nreturn x", "return x"),
+    "a string has its name": ("n = 1\nreturn 'n'", "return 'n'"),
+    "an f-string reads it": ("n = 1\nreturn f'{n}'", "n = 1\nreturn f'{n}'"),
+    "a keyword has its name": ("n = 1\nreturn x.sum(n=2)", "return x.sum(n=2)"),
+    "a function within reads it": ("n = 1\nreturn lambda: n", "n = 1\nreturn lambda: n"),
+    "its value is a call": ("n = x.item()\nreturn x", "n = x.item()\nreturn x"),
+    "it is an attribute": ("x.n = 1\nreturn x", "x.n = 1\nreturn x"),
+    "it is all of a block": ("if x:\n    n = 1\nreturn x", "if x:\n    n = 1\nreturn x"),
+    "it is in a block": ("if x:\n    n = 1\n    f(x)\nreturn x", "if x:\n    f(x)\nreturn x"),
+    "it is longer than a line": ("n = (\n    1,\n)\nreturn x", "return x"),
+}
+
+
+def function(body: str) -> str:
+    return "def f(x):\n" + textwrap.indent(body, "    ") + "\n"
+
+
+def method(body: str) -> str:
+    return "class C:\n" + textwrap.indent(function(body), "    ")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_assignments(case: str) -> None:
+    before, after = CASES[case]
+    assert without_dead_code(function(before)) == function(after)
+    assert without_dead_code(method(before)) == method(after)
+
+
+def test_other_functions_have_names_of_their_own() -> None:
+    text = function("n = 1\nreturn n") + function("n = 1\nreturn x")
+    assert without_dead_code(text) == function("n = 1\nreturn n") + function("return x")
