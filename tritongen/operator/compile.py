@@ -49,7 +49,7 @@ def backward_of(spec: Spec, program: Program) -> Backward | None:
     if not spec.grad:
         return None
     is_ahead = spec.grad.write != "backward"
-    # Refuses, of products too, what has no gradient at all.
+    # Refuses, for contractions too, what has no gradient at all.
     gradient = derive(program.op, replace(spec.grad, save=()) if is_ahead else spec.grad)
     if is_ahead:
         return plan_ahead(gradient, program, spec.grad, spec.register)

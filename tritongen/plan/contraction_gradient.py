@@ -1,9 +1,9 @@
-"""The gradient of an operator with matmuls: a pass over what follows them, and products again.
+"""The gradient of a contraction: a pass that differentiates the epilogue, and matmuls again.
 
-What follows the products is an operator of its own, in which they are inputs: its gradient is one pass
-that gives those by the products (dz, in the dtype that is multiplied) and by its other inputs. Each
-gradient by what is multiplied is a product of those: `da = sum(dc * b, N)`. Where the gradient by a
-product is that of a result, or a number times that, there is no pass.
+The epilogue is an operator of its own, whose inputs are the contraction's results and the tensors that it
+reads. One pass computes the gradients of all of them, those of the contraction's results in the dtype of
+the matmul. The gradient of each operand is then a matmul: `da = sum(dc * b, N)`. There is no pass where
+the gradient of the contraction's result is that of the operator's, or a number times it.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _Planner:
         return bool(types[0].variable) and len({one.variable for one in types}) == 1
 
     def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> _Parts:
-        """Gradients that are more than a kernel of a product computes: the product, and a pass over it."""
+        """Gradients that one contraction kernel cannot compute: the matmul by itself, and a pass over its result."""
         op = name_reductions(found)
         behind = {
             name: {value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node)}

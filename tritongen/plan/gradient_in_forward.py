@@ -1,7 +1,7 @@
-"""A gradient that the forward writes: for a gradient of 1 of the result, by which the backward multiplies it.
+"""The gradient in the forward: computed for an incoming gradient of 1, and scaled by the actual one in the backward.
 
-The forward is then an operator with one more result for each gradient, and nothing else is kept for
-the backward: neither the inputs nor numbers of rows. That fits losses, with one number for each row.
+The forward is then an operator with one more result for each gradient, and nothing else is saved for
+the backward: neither inputs nor row statistics. That fits losses, with one number for each row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inp
 
 
 def plan_ahead(gradient: Gradient, program: Program, grad: Grad, register: str) -> Backward:
-    """How a gradient that is written ahead comes about. Raises `Mistakes` where it cannot be."""
+    """The plan of a gradient in the forward. Raises `Mistakes` where there is none."""
     if mistakes := list(_refused(gradient, program, grad, register)):
         raise Mistakes(*mistakes)
     in_place = grad.write == IN_PLACE
@@ -72,7 +72,7 @@ def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
 
 
 def _unfit(gradient: Gradient, program: Program) -> str:
-    """Why the results are not what a gradient is written ahead of; "" where they are."""
+    """Why the results do not admit a gradient in the forward; "" where they do."""
     if program.contraction:
         return "this operator is a contraction"
     if not program.over:
@@ -141,7 +141,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
 
 
 def _scaled(program: Program, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[ScaledProgram]:
-    """What multiplies gradients by that of the result: one function for all of one shape."""
+    """What scales the gradients by that of the result: one function for all of one shape."""
     op = program.op
     ((name, seed),) = gradient.seeds
     result = next(one for one in op.results if one.output.name == name)
@@ -171,7 +171,7 @@ def _scaled(program: Program, gradient: Gradient, gradients: tuple[Result, ...])
 
 
 def scaling_of(backward: Backward, name: str) -> Part:
-    """The part that multiplies the gradient by an input."""
+    """The part that scales the gradient of an input."""
     shape = backward.forward.op.input(name).type.shape
     return next(
         part

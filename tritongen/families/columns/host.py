@@ -93,7 +93,7 @@ class SumsModule(Common):
         return " + ".join(terms)
 
     def shared(self, shared: SumsKernel) -> dict[str, Any]:
-        """The view of programs that share rows, whose launch has to see that all of them run at once."""
+        """The view of a kernel whose CTAs share rows: all of them must be resident, so the launch is cooperative."""
         may = f"heuristics.use_shared(n_cols, {self.first()}.device)"
         names = ", ".join(f"{name}_slots" for name in shared.slots)
         shape = "(n_rows, members)" if len(shared.slots) == 1 else f"({len(shared.slots)}, n_rows, members)"

@@ -45,7 +45,7 @@ def positions_in(lines: list[Line]) -> list[str]:
 
 
 def combined(tiles: str) -> tuple[str, str]:
-    """The grid of what adds up the parts of some tiles, a few rows at a time, and its tiles."""
+    """The grid of the reduction of partial sums of some tiles, a few rows at a time, and its tiles."""
     blocks = 'BLOCK_M=block_m, BLOCK_N=block_n, GROUP=config.kwargs["GROUP"], num_warps=4'
     return f"({tiles} * block_m // {COMBINED_ROWS},)", blocks
 
@@ -170,7 +170,7 @@ class Products(Common):
         return " or ".join(f"{step} == 1" for step in steps) or "False"
 
     def sliced(self) -> list[str]:
-        """The lines that take a tile's sums apart, slice by slice."""
+        """The lines that split the accumulators of a tile into the slices of its epilogue."""
 
         def slices(name: str) -> str:
             if self.plan.halved:
@@ -217,7 +217,7 @@ class Products(Common):
         }
 
     def launches_with(self, shares: Kernel, every: str) -> list[str]:
-        """The lines that launch a kernel on the tiles of whole rounds, and others on what is left of them."""
+        """The lines that launch a kernel on the tiles of full waves, and stream-K on those of the tail wave."""
         others = (
             self.launch_of(shares, "(n_parts,)", self.tiles),
             self.launch_of(self.plan.combine, *combined("(n_long + n_short)")),
@@ -238,12 +238,12 @@ class Products(Common):
 
     @property
     def specialises(self) -> bool:
-        """Whether warps divide the work: of several products that are of plain matrices."""
+        """Whether the kernel is warp-specialised: several matmuls of plain matrices."""
         several = len(self.contraction.sums) > 1 and not self.operands.joined
         return several and self.contraction.is_plain
 
     def overlap(self) -> dict[str, str]:
-        """How a program copies one tile while it computes another: as measured, see docs/design/contraction.md."""
+        """How copies overlap with computation: as measured, see docs/design/contraction.md."""
         if self.specialises:
             return {
                 "overlap": "Some warps copy while others compute; else, the next tile is copied while one is stored.",
