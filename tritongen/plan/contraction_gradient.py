@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..autodiff.algebra import factors
 from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.promotion import promote
