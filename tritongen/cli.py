@@ -200,7 +200,8 @@ def new(name: str, family: str) -> int:
     from .diagnostics.report import Mistakes
     from .project.settings import find_settings
     from .project.starters import starter
-    from .spec.read import BadToml, read_spec
+    from .spec.read import read_spec
+    from .spec.toml import BadToml
 
     text = starter(name, family)
     try:

@@ -10,9 +10,10 @@ from tritongen.diagnostics.locate import locate
 from tritongen.diagnostics.report import Mistake, Mistakes
 from tritongen.project.starters import STARTERS, starter
 from tritongen.spec.nodes import examine
-from tritongen.spec.read import BadToml, read_spec
+from tritongen.spec.read import read_spec
 from tritongen.spec.schema import schema
 from tritongen.spec.tables import SPEC
+from tritongen.spec.toml import BadToml
 from tritongen.spec.types import BATCH, AxisTerm, Grad, Input, Output, Param, Range, Schedule, TensorType
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

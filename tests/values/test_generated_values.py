@@ -71,13 +71,15 @@ def spec_of(path: Path) -> Spec:
 
 @cache
 def multiplies(spec: Spec) -> bool:
-    """Whether it is a matrix product, whose sides are rounded to the dtype that is multiplied."""
+    """Whether it is a contraction, whose operands are rounded to the dtype of the matmul."""
     return forward_of(spec).family is CONTRACTION
 
 
 @cache
 def has_groups(spec: Spec) -> bool:
-    """Whether groups of what a matrix product sums are scaled by themselves; their blocks have tails of their own."""
+    """Whether groups of a matmul's inner axis are scaled by themselves; their blocks have tails of their own, unless
+    their length is fixed.
+    """
     forward = forward_of(spec)
     contraction = forward.family.matmuls(forward.program)
     return contraction is not None and bool(contraction.groups)
@@ -96,7 +98,9 @@ def lengths(spec: Spec, case: Case) -> dict[str, int]:
     if case.ones:
         return dict.fromkeys(named, 1) | {"W": 2}  # torch wants two values for a variance by channel
     found = dict(zip(named, itertools.cycle(LENGTHS)))
-    return found | {case.long: LONG if len(named) <= 2 or has_groups(spec) else LONG_OF_MANY}
+    terms = [term for tensor in spec.inputs for term in tensor.type.shape if case.long in term.names]
+    groups = has_groups(spec) and not any(size for term in terms for size in term.sizes)
+    return found | {case.long: LONG if len(named) <= 2 or groups else LONG_OF_MANY}
 
 
 def cases(spec: Spec) -> Iterator[Case]:

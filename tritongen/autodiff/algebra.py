@@ -1,8 +1,7 @@
 """Builds nodes in the form in which an engineer would write them: like terms together, factors taken out.
 
-Products are kept as a coefficient and powers of factors, sums as such products, and both become
-nodes again in one fixed order. Sums are never multiplied out, so that no cancellation is added to
-the numbers.
+Sums and products are taken apart (`terms`), put in order, and become nodes again in one fixed order.
+Sums are never multiplied out, so that no cancellation is added to the numbers.
 """
 
 from __future__ import annotations
@@ -10,36 +9,30 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..lang.functions import FUNCTIONS, OPERATORS
-from ..lang.ir import BOOL, Call, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
+from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
 from ..lang.promotion import as_float, constant, fold_numbers, promote
 from ..lang.syntax import SYMBOLS
+from .terms import (
+    ZERO,
+    Term,
+    condition_of,
+    contains,
+    factors,
+    half_of,
+    has,
+    is_half,
+    merged,
+    shared_by,
+    shared_by_some,
+    terms,
+)
 
 _COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-FLOAT = Dtype("float")
-ZERO = constant(0.0)
 ONE = constant(1)
-
-Factors = dict[Node, int]
-
-
-@dataclass(frozen=True)
-class Term:
-    """A coefficient times powers of factors, in the order in which they were met."""
-
-    coefficient: float
-    factors: Factors = field(default_factory=dict)
-
-    def __mul__(self, other: Term) -> Term:
-        factors = dict(self.factors)
-        for node, power in other.factors.items():
-            factors[node] = factors.get(node, 0) + power
-        return Term(self.coefficient * other.coefficient, {n: p for n, p in factors.items() if p})
-
-    def __pow__(self, power: int) -> Term:
-        return Term(self.coefficient**power, {node: power * p for node, p in self.factors.items()})
+_LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
 
 
 @dataclass
@@ -138,7 +131,7 @@ class Algebra:
         """What two nodes have as a factor, and what is left of them."""
         if ZERO in (then, other):
             return Term(1.0), then, other
-        shared = _shared([factors(then), factors(other)])
+        shared = shared_by([factors(then), factors(other)])
         return shared, *(self.product(factors(side) * shared**-1) for side in (then, other))  # type: ignore[return-value]
 
     def _entered(self, term: Term) -> Term:
@@ -147,7 +140,7 @@ class Algebra:
         So a side that is not chosen gives no gradient even where its derivative is infinite; torch gives NaN.
         """
         for node, power in term.factors.items():
-            if power != 1 or not _is_half(node):
+            if power != 1 or not is_half(node):
                 continue
             rest = {n: p for n, p in term.factors.items() if n != node}
             static = isinstance(node, Choose)
@@ -174,16 +167,16 @@ class Algebra:
 
     def sum(self, parts: list[Term]) -> Node:
         """Terms together, what they have in common before a parenthesis."""
-        left = _merged(self._joined(_merged(parts)))
+        left = merged(self._joined(merged(parts)))
         if len(left) < 2:
             return self.product(left[0]) if left else ZERO
-        shared = _shared(left)
+        shared = shared_by(left)
         if shared.factors or shared.coefficient != 1:
             inner = self.sum([term * shared**-1 for term in left])
             return self.product(shared * factors(inner))
-        if len(left) > 2 and (common := _often(left)) is not None:
-            having = [term * common**-1 for term in left if _has(term, common)]
-            return self.sum([common * factors(self.sum(having)), *(term for term in left if not _has(term, common))])
+        if len(left) > 2 and (common := shared_by_some(left)) is not None:
+            having = [term * common**-1 for term in left if has(term, common)]
+            return self.sum([common * factors(self.sum(having)), *(term for term in left if not has(term, common))])
         left.sort(key=lambda term: term.coefficient < 0)
         first, *rest = left
         node = self.product(first)
@@ -196,24 +189,26 @@ class Algebra:
         """Choices by the same condition as one: `where(c, a, 0) + where(c, 0, b)` is `where(c, a, b)`."""
         found: dict[tuple[type, Node], list[Term]] = {}
         for part in parts:
-            if (half := _half(part)) is not None:
-                found.setdefault((type(half), _condition(half)), []).append(part)
+            if (half := half_of(part)) is not None:
+                found.setdefault((type(half), condition_of(half)), []).append(part)
         joined = []
         for part in parts:
-            half = _half(part)
-            same = found.get((type(half), _condition(half)), []) if half is not None else []
+            half = half_of(part)
+            same = found.get((type(half), condition_of(half)), []) if half is not None else []
             if len(same) < 2:
                 joined.append(part)
             elif part is same[0]:
                 sides = [self._sides(one) for one in same]
                 make = self.choose if isinstance(half, Choose) else self.where
                 assert half is not None
-                joined.append(factors(make(_condition(half), *(self.add(*side) for side in zip(*sides, strict=True)))))
+                joined.append(
+                    factors(make(condition_of(half), *(self.add(*side) for side in zip(*sides, strict=True))))
+                )
         return joined
 
     def _sides(self, term: Term) -> tuple[Node, Node]:
         """The two sides of a choice, multiplied by all that it is multiplied by."""
-        half = _half(term)
+        half = half_of(term)
         assert half is not None
         rest = Term(term.coefficient, {node: power for node, power in term.factors.items() if node != half})
         whole = self._times_choice(half, rest)
@@ -294,7 +289,7 @@ class Algebra:
         for value in self.known:
             own = factors(value.node)
             fits = sum(map(abs, own.factors.values())) > 1 and own.coefficient == 1
-            if fits and all(_contains(term.factors.get(node, 0), power) for node, power in own.factors.items()):
+            if fits and all(contains(term.factors.get(node, 0), power) for node, power in own.factors.items()):
                 ref = Ref(value.name, value.node.axes, value.node.dtype)
                 return self._recognised(term * own**-1 * Term(1.0, {ref: 1}))
         return self._with_logarithms(term)
@@ -363,112 +358,12 @@ class Algebra:
         return {part: coefficient for part, coefficient in found.items() if coefficient}
 
 
-_LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
-
-
 def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
     """The outcome of a comparison of numbers, such as of a fixed exponent with 0."""
     numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
     if name not in _COMPARISONS or len(numbers) != 2:
         return None
     return constant(bool(_COMPARISONS[name](*numbers)))
-
-
-def factors(node: Node) -> Term:
-    """A node as a product."""
-    match node:
-        case Constant(value=int() | float() as value) if not isinstance(value, bool) and value == value:
-            if abs(value) != float("inf"):
-                return Term(float(value))
-        case Call(function="mul", args=(left, right)):
-            return factors(left) * factors(right)
-        case Call(function="div", args=(left, right)) if not (isinstance(right, Constant) and right.value == 0):
-            return factors(left) * factors(right) ** -1
-        case Call(function="neg", args=(arg,)):
-            return Term(-1.0) * factors(arg)
-        case Call(function="square", args=(arg,)):
-            return factors(arg) ** 2
-        case Call(function="reciprocal", args=(arg,)):
-            return factors(arg) ** -1
-        case Call(function="positive", args=(arg,)):
-            return factors(arg)
-    return Term(1.0, {node: 1})
-
-
-def terms(node: Node) -> list[Term]:
-    """A node as a sum of products."""
-    match node:
-        case Call(function="add", args=(left, right)):
-            return [*terms(left), *terms(right)]
-        case Call(function="sub", args=(left, right)):
-            return [*terms(left), *(Term(-1.0) * term for term in terms(right))]
-        case Call(function="neg", args=(arg,)):
-            return [Term(-1.0) * term for term in terms(arg)]
-    term = factors(node)
-    return [term] if term.coefficient else []
-
-
-def _merged(parts: list[Term]) -> list[Term]:
-    """Terms of the same factors as one."""
-    merged: dict[frozenset[tuple[Node, int]], Term] = {}
-    for part in parts:
-        key = frozenset(part.factors.items())
-        before = merged[key].coefficient if key in merged else 0.0
-        merged[key] = Term(before + part.coefficient, part.factors)
-    return [term for term in merged.values() if term.coefficient]
-
-
-def _shared(parts: list[Term]) -> Term:
-    """What all terms have as a factor."""
-    first, *others = parts
-    found: Factors = {}
-    for node, power in first.factors.items():
-        powers = [power, *(term.factors.get(node, 0) for term in others)]
-        if all(p > 0 for p in powers):
-            found[node] = min(powers)
-        elif all(p < 0 for p in powers):
-            found[node] = max(powers)
-    sizes = {abs(term.coefficient) for term in parts}
-    coefficient = sizes.pop() if len(sizes) == 1 else 1.0
-    if all(term.coefficient < 0 for term in parts):
-        coefficient = -coefficient
-    return Term(coefficient, found)
-
-
-def _contains(has: int, wants: int) -> bool:
-    return has >= wants if wants > 0 else has <= wants
-
-
-def _often(parts: list[Term]) -> Term | None:
-    """A factor that two terms or more have, though not all."""
-    counts: dict[tuple[Node, int], int] = {}
-    for term in parts:
-        for node, power in term.factors.items():
-            key = (node, 1 if power > 0 else -1)
-            counts[key] = counts.get(key, 0) + 1
-    best = max(counts, key=lambda key: counts[key], default=None)
-    return Term(1.0, {best[0]: best[1]}) if best and counts[best] > 1 else None
-
-
-def _has(term: Term, common: Term) -> bool:
-    return all(_contains(term.factors.get(node, 0), power) for node, power in common.factors.items())
-
-
-def _is_half(node: Node) -> bool:
-    """Whether a node is a choice between something and zero."""
-    if isinstance(node, Choose):
-        return ZERO in (node.then, node.other)
-    return isinstance(node, Call) and node.function == "where" and ZERO in node.args[1:]
-
-
-def _half(term: Term) -> Call | Choose | None:
-    """The only factor of a term that is a choice between something and zero."""
-    found = [node for node, power in term.factors.items() if power == 1 and _is_half(node)]
-    return found[0] if len(found) == 1 and isinstance(found[0], Call | Choose) else None
-
-
-def _condition(node: Call | Choose) -> Node:
-    return node.args[0] if isinstance(node, Call) else node.condition
 
 
 def position(axis: str) -> Index:

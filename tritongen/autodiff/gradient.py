@@ -1,49 +1,32 @@
-"""Op -> its gradient, an Op like any other: reverse mode over the nodes (Linnainmaa, 1970)."""
+"""Op -> its gradient, an Op like any other: reverse mode, and what the gradient reads of the forward."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..diagnostics.report import Mistake, Mistakes
-from ..lang.functions import FUNCTIONS
 from ..lang.ir import (
-    Call,
-    Cast,
-    Choose,
     Constant,
     Dtype,
-    Index,
     Load,
     Node,
     Op,
-    Path,
-    Reduce,
     Ref,
     Result,
     Scalar,
-    Scan,
-    Size,
     Value,
     children,
-    numbered,
     rebuild,
     walk,
 )
 from ..lang.names import shown
-from ..lang.promotion import is_float8
 from ..lang.unparse import spelled
-from ..passes.shifts import only_shifts
 from ..passes.structure import name_reductions, references
 from ..spec.types import FLOATS, AxisTerm, Grad, Input, Output, TensorType
-from .algebra import ZERO, Algebra, position
+from .reverse import Reverse
 from .save_policy import Kept
 from .sharing import named_parts
-from .summed_last import summed_last
-
-DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +53,8 @@ def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> Gradi
 
     `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
     """
-    reverse = _Reverse(name_reductions(op), grad, given)
-    return reverse.assembled(reverse.found())
+    reverse = Reverse(name_reductions(op), grad, given)
+    return _assembled(reverse, reverse.found())
 
 
 def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
@@ -79,394 +62,90 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
 
     Raises `Mistakes` where there is none.
     """
-    reverse = _Reverse(name_reductions(op), grad, {result: Constant(1.0, Dtype("float"))})
-    return reverse.joined(reverse.found())
+    reverse = Reverse(name_reductions(op), grad, {result: Constant(1.0, Dtype("float"))})
+    return _joined(reverse, reverse.found())
 
 
-class _Reverse:
-    def __init__(self, op: Op, grad: Grad, given: Mapping[str, Node] | None) -> None:
-        self.op, self.grad, self.given = op, grad, given or {}
-        self.taken = op.names
-        self.active: dict[str, bool] = {}
-        for value in op.values:
-            self.active[value.name] = self.is_active(value.node)
-        differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.is_active(r.node)]
-        self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable if not given}
-        known = tuple(value for value in op.values if value.source and value.node.axes)
-        seeds = {n.name for node in self.given.values() for n in walk(node) if isinstance(n, Load)}
-        self.algebra = Algebra(op, known, frozenset(self.seeds.values()) | seeds)
-        self.values = {value.name: value for value in op.values}
-        self.flowing: dict[str, list[Node]] = {}
-        self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
-        self.mistakes: list[Mistake] = []
-        self.line = ""
-        self.path: Path = ()
-        self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
+def _assembled(reverse: Reverse, found: dict[str, Node]) -> Gradient:
+    """The gradients by name of the input, as the results of an operator of their own."""
+    names = {name: reverse.fresh(f"d{name}") for name in found}
+    choice = Kept(reverse.op, reverse.grad.save)
+    kept, outputs = choice.of(found.values())
+    stand_ins = {name: _saved_name(reverse, name) for name in kept}
+    derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
+    roots = itertools.chain.from_iterable(references(node) for _, node in derived)
+    recomputed = choice.closure(roots, {*kept, *outputs})
+    values = [value for value in reverse.op.values if value.name in recomputed]
+    values += [Value(name, node, "") for name, node in derived]
+    turned = tuple(replace(value, node=_as_loads(value.node, stand_ins, outputs)) for value in values)
+    turned = tuple(
+        value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
+    )
+    read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
+    final = {value.name: value.node for value in turned}
+    results = [_result(reverse.op, name, own, final[own]) for name, own in names.items()]
+    op = Op(
+        name=f"{reverse.op.name}_backward",
+        summary="",
+        inputs=tuple(tensor for tensor in _inputs(reverse, stand_ins, outputs) if tensor.name in read),
+        params=tuple(p for p in reverse.op.params if any(_mentions(value.node, p.name) for value in turned)),
+        values=turned,
+        results=tuple(results),
+        axes=reverse.op.axes,
+        sizes=reverse.op.sizes,
+        precision=reverse.op.precision,
+    )
+    saved = tuple((own, name) for name, own in stand_ins.items())
+    return Gradient(
+        reverse.op, op, reverse.grad.wrt, tuple(reverse.seeds.items()), saved, tuple(sorted(outputs, key=shown))
+    )
 
-    def fresh(self, name: str) -> str:
-        name = numbered(name, self.taken)
-        self.taken.add(name)
-        return name
 
-    def floats(self, node: Node) -> bool:
-        return node.dtype.kind in ("float", "any")
+def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
+    """The operator with the gradients among its results."""
+    names = {name: reverse.fresh(f"d{name}") for name in found}
+    derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
+    values = (*reverse.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
+    results = (_result(reverse.op, name, own, dict(derived)[own]) for name, own in names.items())
+    return replace(reverse.op, values=values, results=(*reverse.op.results, *results))
 
-    # What depends on the inputs
 
-    def is_active(self, node: Node) -> bool:
-        """Whether a value changes smoothly with any of the inputs that are differentiated by."""
-        if not self.floats(node):
-            return False
-        match node:
-            case Load(name=name):
-                return name in self.grad.wrt
-            case Ref(name=name):
-                return self.active[name]
-            case Call(function=function, args=args):
-                flat = {name for name, text in FUNCTIONS[function].derivative if text == "0.0"}
-                wanted = zip(FUNCTIONS[function].args, args, strict=True)
-                return any(arg.name not in flat and self.is_active(given) for arg, given in wanted)
-            case Cast(arg=arg):
-                return self.is_active(arg)
-            case Choose(then=then, other=other):
-                return self.is_active(then) or self.is_active(other)
-            case Reduce(kind=kind, arg=arg):
-                return kind in DIFFERENTIABLE and self.is_active(arg)
-            case Scan(arg=arg):
-                return self.is_active(arg)
-        return False
+def _result(op: Op, name: str, own: str, node: Node) -> Result:
+    """The gradient by an input, under a name of its own, as a result."""
+    tensor = op.input(name)
+    output = Output(own, name, tensor.type.shape)
+    return Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,)))
 
-    # Backwards through the values
 
-    def found(self) -> dict[str, Node]:
-        """The gradients by name of the input."""
-        self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
-        for result in self.op.results:
-            name = result.output.name
-            if is_float8(self.op, result.dtype):
-                hint = "leave [grad] out, or give it another dtype"
-                message = f"{name} is float8, which has no gradient: what is rounded to it does not change smoothly"
-                self.mistakes.append(Mistake("TG604", message, ("outputs", name), hint=hint))
-            if name in self.seeds:
-                self.flow(name, Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],))))
-        for name, seed in self.given.items():
-            self.flow(name, seed)
-        for value in reversed(self.op.values):
-            if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
-                self.line = self.line_of(value)
-                g = self.algebra.add(*self.flowing[value.name])
-                self.push(value.node, g, value)
-        for name in self.grad.wrt:
-            if name not in self.flowing and not self.mistakes:
-                self.mistakes.append(self.flat(name))
-        if self.mistakes:
-            raise Mistakes(*self.mistakes)
-        rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
-        found: dict[str, Node] = {}
-        for name in self.grad.wrt:
-            node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
-            # The opposite of another is written as that.
-            twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
-            found[name] = self.algebra.plain("neg", twin) if twin is not None else summed_last(node, self.algebra, rows)
-        return found
+def _saved_name(reverse: Reverse, name: str) -> str:
+    """What a saved value is called: an output that is saved keeps its digits, and is another tensor."""
+    return reverse.fresh(f"{name}_exact") if any(r.output.name == name for r in reverse.op.results) else name
 
-    def named(self, node: Node) -> Node:
-        """The node with the lines of the forward for what they define."""
-        node = rebuild(node, tuple(map(self.named, children(node))))
-        same = (value for value in self.op.values if value.source and value.node == node and isinstance(node, Call))
-        line = next(same, None)
-        return Ref(line.name, node.axes, node.dtype) if line else node
 
-    def line_of(self, value: Value) -> str:
-        after = self.op.values[self.op.values.index(value) :]
-        return next((v.name for v in after if v.source), value.name)
+def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[Input]:
+    """All that a gradient may read."""
+    found = []
+    for result in reverse.op.results:
+        if result.output.name in reverse.seeds:
+            found.append(Input(reverse.seeds[result.output.name], TensorType(FLOATS, grouping(reverse.op, result))))
+    found += list(reverse.op.inputs)
+    found += [
+        Input(r.output.name, TensorType(FLOATS, grouping(reverse.op, r)))
+        for r in reverse.op.results
+        if r.output.name in outputs
+    ]
+    for name, own in saved.items():
+        axes = reverse.values[name].node.axes
+        found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))
+    return found
 
-    def flat(self, name: str) -> Mistake:
-        dtypes = self.op.input(name).type.dtypes
-        place = ("grad", "wrt", str(self.grad.wrt.index(name)))
-        if not set(dtypes) & set(FLOATS):
-            hint = "leave it out: gradients are by floats"
-            return Mistake("TG604", f"{name} is no float, and has no gradient", place, 0, len(shown(name)), hint)
-        message = f"no result changes smoothly with {name}, so that its gradient would be zero"
-        return Mistake("TG604", message, place, 0, len(shown(name)), "leave it out")
 
-    def unscaled(self, name: str) -> Mistake:
-        place = ("grad", "wrt", str(self.grad.wrt.index(name)))
-        message = f"{name} is float8, in which its gradient would be rounded without a scale, most of it to 0"
-        hint = f"leave it out, or differentiate by the float that {name} was rounded from, in a spec without float8"
-        return Mistake("TG604", message, place, 0, len(name), hint)
-
-    def flow(self, name: str, node: Node) -> None:
-        """What a gradient gets where the path is taken that leads here."""
-        if node != ZERO:
-            for condition, holds in reversed(self.path):
-                node = self.algebra.choose(condition, *((node, ZERO) if holds else (ZERO, node)))
-            self.flowing.setdefault(name, []).append(node)
-
-    def push(self, node: Node, g: Node, value: Value | None = None) -> None:
-        """Take the gradient of the results by a node to what it is made of.
-
-        Of a choice that may be zero each side goes on by itself: what is made of it, reductions above all, is left out
-        where that is not chosen.
-        """
-        if g == ZERO or not self.is_active(node):
-            return
-        if _may_be_zero(g):
-            assert isinstance(g, Choose)
-            for side, holds in ((g.then, True), (g.other, False)):
-                with self.under(g.condition, holds) as is_taken:
-                    if is_taken:
-                        self.push(node, side, value)
-            return
-        if value is not None and value.source:
-            self.hints.setdefault(g, f"d{value.name}")
-        match node:
-            case Load(name=name, at=()):
-                self.flow(name, g)
-            case Load():
-                self.scatter(node, g)
-            case Ref(name=name):
-                self.flow(name, g)
-            case Cast(arg=arg):
-                self.push(arg, g)
-            case Choose(condition=condition, then=then, other=other):
-                for side, holds in ((then, True), (other, False)):
-                    with self.under(condition, holds) as is_taken:
-                        if is_taken:
-                            self.to(side, node, g)
-            case Reduce():
-                self.through_reduction(node, g, value)
-            case Call():
-                self.through_call(node, g, value)
-            case Scan():
-                self.refuse("TG602", f"a gradient through {node.kind}, which no kernel family of this version plans")
-
-    @contextmanager
-    def under(self, condition: Node, holds: bool) -> Iterator[bool]:
-        """What flows does so where a condition holds, or does not. Yields whether that may be."""
-        path = self.path
-        if (condition, holds) not in path:
-            self.path = (*path, (condition, holds))
-        yield (condition, not holds) not in path
-        self.path = path
-
-    def to(self, arg: Node, node: Node, g: Node) -> None:
-        """The gradient by an argument, summed along the axes that only the node has."""
-        over = tuple(axis for axis in node.axes if axis not in arg.axes)
-        self.push(arg, self.algebra.reduce_sum(g, over) if over and self.is_active(arg) else g)
-
-    def through_call(self, node: Call, g: Node, value: Value | None) -> None:
-        row = FUNCTIONS[node.function]
-        y: Node = Ref(value.name, node.axes, node.dtype) if value else node
-        derivative = dict(row.derivative)
-        # At zero the length of a vector has the gradient zero, as torch's norms have.
-        if node.function == "sqrt" and self.is_sum_of(_is_square, node.args[0]):
-            derivative = {"x": "0.5 * where(y == 0, 0.0, g / y)"}
-        if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
-            derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
-        names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
-        for arg, given in zip(row.args, node.args, strict=True):
-            text = derivative.get(arg.name, "")
-            if text == "0.0" or not self.is_active(given):
-                continue
-            if not text:
-                self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
-                continue
-            self.to(given, node, self.algebra.parsed(text, names))
-
-    def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
-        while isinstance(node, Ref):
-            node = self.values[node.name].node
-        return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.arg, Call) and what(node.arg)
-
-    def through_reduction(self, node: Reduce, g: Node, value: Value | None) -> None:
-        """The gradient by what is reduced; it broadcasts by the names of its axes."""
-        assert value is not None
-        algebra, x = self.algebra, node.arg
-        y: Node = Ref(value.name, node.axes, node.dtype)
-        match node.kind:
-            case "sum":
-                self.push(x, g)
-            case "mean":
-                self.push(x, algebra.call("div", g, Size(node.over)))
-            case "var":
-                count = algebra.call("sub", Size(node.over), Constant(node.correction, Dtype("int")))
-                distance = algebra.call("sub", x, self.mean_of(node))
-                self.push(x, algebra.parsed("2 * g * d / n", {"g": g, "d": distance, "n": count}))
-            case "max" | "min":
-                # Ties share it evenly.
-                hit = algebra.call("eq", x, y)
-                count = algebra.reduce_sum(algebra.where(hit, Constant(1.0, Dtype("float")), ZERO), node.over)
-                self.push(x, algebra.where(hit, algebra.call("div", g, count), ZERO))
-            case "prod":
-                self.through_product(node, g, y)
-
-    def through_product(self, node: Reduce, g: Node, y: Node) -> None:
-        """The product of the others: of a row with a zero, only the zero's is not zero itself."""
-        algebra, x = self.algebra, node.arg
-        zero = algebra.call("eq", x, ZERO)
-        zeros = algebra.reduce_sum(algebra.where(zero, Constant(1.0, Dtype("float")), ZERO), node.over)
-        rest = algebra.where(zero, Constant(1.0, Dtype("float")), x)
-        others = Reduce("prod", rest, node.over, node.axes, node.dtype)
-        names = {"x": x, "g": g, "zero": zero, "zeros": zeros, "others": others}
-        text = "g * where(zero, where(zeros == 1, others, 0.0), where(zeros == 0, others / x, 0.0))"
-        self.push(x, algebra.parsed(text, names))
-
-    def mean_of(self, node: Reduce) -> Node:
-        for value in self.op.values:
-            match value.node:
-                case Reduce(kind="mean", arg=arg, over=over) if (arg, over) == (node.arg, node.over):
-                    return Ref(value.name, value.node.axes, value.node.dtype)
-        return replace(node, kind="mean", correction=0)
-
-    def scatter(self, node: Load, g: Node) -> None:
-        """The gradient of `take`: each element gets it from where it was taken to."""
-        if len(node.at) > 1:
-            self.refuse("TG604", f"{node.name} is taken from along several axes, which has no gradient here")
-            return
-        ((axis, index),) = node.at
-        own = self.op.input(node.name).type.axes
-        if axis not in index.axes and set(index.axes) <= set(own):
-            self.flow(node.name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
-            return
-        back = self.turned_back(index, axis)
-        if back is None:
-            message = f"{node.name} is read at positions that other elements may read too, which has no gradient here"
-            self.refuse("TG604", message)
-            return
-        self.flow(node.name, self.moved(g, axis, back))
-
-    def turned_back(self, index: Node, axis: str) -> Node | None:
-        """From where a position is read, where that is the position, or the negative of it, plus a number."""
-        linear = self.algebra.linear(index)
-        times = linear.pop(position(axis), 0.0)
-        if abs(times) != 1 or any(node.axes for node in linear):
-            return None
-        offset: Node = Constant(0, Dtype("int"))
-        for node, count in linear.items():
-            offset = self.algebra.call(
-                "add", offset, self.algebra.call("mul", Constant(int(count), Dtype("int")), node)
-            )
-        ahead, behind = (position(axis), offset) if times > 0 else (offset, position(axis))
-        return ahead if behind == ZERO else self.algebra.call("sub", ahead, behind)
-
-    def moved(self, g: Node, axis: str, index: Node) -> Node:
-        """The node at another position along an axis, 0 where there is none."""
-        size = dict(self.op.sizes).get(axis)
-        moved = self.at(g, axis, index)
-        if size and _inside(index, dict(self.op.sizes), size):
-            return moved
-        names = {"i": index, "n": Size((axis,)), "g": moved}
-        return self.algebra.parsed("where((i >= 0) & (i < n), g, 0.0)", names)
-
-    def at(self, node: Node, axis: str, index: Node) -> Node:
-        """The node with its position along an axis replaced, down to what is loaded."""
-        if axis not in node.axes:
-            return node
-        order = self.algebra.order
-        match node:
-            case Index():
-                return index
-            case Ref(name=name):
-                return self.at(self.values[name].node, axis, index)
-            case Load(name=name):
-                own = self.axes_of(name)
-                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
-                kept = [a for a in own if a not in moved]
-                return replace(
-                    node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
-                )
-            case Call() | Cast() | Choose():
-                parts = tuple(self.at(part, axis, index) for part in children(node))
-                return replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
-        self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
-        return node
-
-    def axes_of(self, name: str) -> tuple[str, ...]:
-        """The axes of an input, or of the gradient of a result."""
-        for result in self.op.results:
-            if self.seeds.get(result.output.name) == name:
-                return result.axes
-        return self.op.input(name).type.axes
-
-    def refuse(self, code: str, message: str) -> None:
-        hint = "leave [grad] out: the kernel can be built without it"
-        self.mistakes.append(Mistake(code, message, ("compute", self.line), hint=hint))
-
-    # Putting the operator together
-
-    def assembled(self, found: dict[str, Node]) -> Gradient:
-        names = {name: self.fresh(f"d{name}") for name in found}
-        choice = Kept(self.op, self.grad.save)
-        kept, outputs = choice.of(found.values())
-        stand_ins = {name: self.saved_name(name) for name in kept}
-        derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
-        roots = itertools.chain.from_iterable(references(node) for _, node in derived)
-        recomputed = choice.closure(roots, {*kept, *outputs})
-        values = [value for value in self.op.values if value.name in recomputed]
-        values += [Value(name, node, "") for name, node in derived]
-        turned = tuple(replace(value, node=self.as_loads(value.node, stand_ins, outputs)) for value in values)
-        turned = tuple(
-            value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
-        )
-        read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
-        final = {value.name: value.node for value in turned}
-        results = [self.result(name, own, final[own]) for name, own in names.items()]
-        op = Op(
-            name=f"{self.op.name}_backward",
-            summary="",
-            inputs=tuple(tensor for tensor in self.inputs(stand_ins, outputs) if tensor.name in read),
-            params=tuple(p for p in self.op.params if any(_mentions(value.node, p.name) for value in turned)),
-            values=turned,
-            results=tuple(results),
-            axes=self.op.axes,
-            sizes=self.op.sizes,
-            precision=self.op.precision,
-        )
-        saved = tuple((own, name) for name, own in stand_ins.items())
-        return Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), saved, tuple(sorted(outputs, key=shown)))
-
-    def joined(self, found: dict[str, Node]) -> Op:
-        """The operator with the gradients among its results."""
-        names = {name: self.fresh(f"d{name}") for name in found}
-        derived = named_parts({names[name]: node for name, node in found.items()}, self.hints, self.fresh)
-        values = (*self.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
-        results = (self.result(name, own, dict(derived)[own]) for name, own in names.items())
-        return replace(self.op, values=values, results=(*self.op.results, *results))
-
-    def result(self, name: str, own: str, node: Node) -> Result:
-        """The gradient by an input, under a name of its own, as a result."""
-        tensor = self.op.input(name)
-        output = Output(own, name, tensor.type.shape)
-        return Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,)))
-
-    def saved_name(self, name: str) -> str:
-        """What a saved value is called: an output that is saved keeps its digits, and is another tensor."""
-        return self.fresh(f"{name}_exact") if any(r.output.name == name for r in self.op.results) else name
-
-    def inputs(self, saved: dict[str, str], outputs: set[str]) -> list[Input]:
-        """All that a gradient may read."""
-        found = []
-        for result in self.op.results:
-            if result.output.name in self.seeds:
-                found.append(Input(self.seeds[result.output.name], TensorType(FLOATS, grouping(self.op, result))))
-        found += list(self.op.inputs)
-        found += [
-            Input(r.output.name, TensorType(FLOATS, grouping(self.op, r)))
-            for r in self.op.results
-            if r.output.name in outputs
-        ]
-        for name, own in saved.items():
-            axes = self.values[name].node.axes
-            found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))
-        return found
-
-    def as_loads(self, node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
-        """The node with what the forward gives read as inputs."""
-        if isinstance(node, Ref) and (node.name in saved or node.name in outputs):
-            name = saved.get(node.name, node.name)
-            return Load(name, node.axes, Dtype("float", (name,)))
-        return rebuild(node, tuple(self.as_loads(part, saved, outputs) for part in children(node)))
+def _as_loads(node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
+    """The node with what the forward gives read as inputs."""
+    if isinstance(node, Ref) and (node.name in saved or node.name in outputs):
+        name = saved.get(node.name, node.name)
+        return Load(name, node.axes, Dtype("float", (name,)))
+    return rebuild(node, tuple(_as_loads(part, saved, outputs) for part in children(node)))
 
 
 def grouping(op: Op, result: Result) -> tuple[AxisTerm, ...]:
@@ -475,39 +154,6 @@ def grouping(op: Op, result: Result) -> tuple[AxisTerm, ...]:
         return result.output.shape
     same = (tensor.type.shape for tensor in op.inputs if tensor.type.axes == result.axes)
     return next(same, tuple(AxisTerm((axis,), (None,)) for axis in result.axes))
-
-
-def _inside(node: Node, sizes: dict[str, int], size: int) -> bool:
-    """Whether an index is surely a position along an axis of this size."""
-    bounds = _bounds(node, sizes)
-    return bounds is not None and bounds[0] >= 0 and bounds[1] < size
-
-
-def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
-    match node:
-        case Constant(value=int() as value):
-            return value, value
-        case Index(axis=axis) if axis in sizes:
-            return 0, sizes[axis] - 1
-        case Call(function="add" | "sub" as function, args=(left, right)):
-            a, b = _bounds(left, sizes), _bounds(right, sizes)
-            if a and b:
-                return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
-    return None
-
-
-def _may_be_zero(node: Node) -> bool:
-    """Whether a node is a choice by the params of which a side is zero."""
-    return isinstance(node, Choose) and any(side == ZERO or _may_be_zero(side) for side in (node.then, node.other))
-
-
-def _is_square(node: Call) -> bool:
-    return node.function == "square" or (node.function == "mul" and node.args[0] == node.args[1])
-
-
-def _is_power_of_size(node: Call) -> bool:
-    base = node.args[0]
-    return node.function == "pow" and isinstance(base, Call) and base.function == "abs"
 
 
 def _mentions(node: Node, param: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from ..lang.ir import Choose, Node, Reduce, children
-from .algebra import ZERO, Algebra, Term, factors, terms
+from .algebra import Algebra
+from .terms import ZERO, Term, factors, terms
 
 
 def summed_last(node: Node, algebra: Algebra, rows: Container[tuple[str, ...]]) -> Node:

@@ -14,6 +14,7 @@ from ..diagnostics.report import Mistake, did_you_mean, listed
 from ..spec.types import BATCH, FLOAT8S, Input, Spec
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS, POWERS
+from .hints import ONE_SIDED, for_function, for_name
 from .ir import (
     BOOL,
     Call,
@@ -32,21 +33,7 @@ from .ir import (
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .reductions import REDUCTIONS, build_reduction
 from .special import SPECIAL, may_be
-from .syntax import SYMBOLS, Text, instead, symbol
-
-CONSTANTS = {
-    "inf": float("inf"),
-    "nan": float("nan"),
-    "pi": 3.141592653589793,
-    "e": 2.718281828459045,
-}
-# What Python and torch convert by, and the dtypes that are meant.
-_CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
-_CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
-# What torch computes along an axis and the language has no word for.
-_SCANS = frozenset("cummax cummin logcumsumexp".split())
-_TRIANGLES = {"tril": "<=", "triu": ">="}
-_ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
+from .syntax import CONSTANTS, SYMBOLS, Text, instead, symbol
 
 
 class Abandoned(Exception):
@@ -167,20 +154,7 @@ class Expressions:
         if name in self.axes:
             hint = f"write index({name}) for the position along it, size({name}) for its length"
             raise self.fail("TG203", f"{name} is an axis, not a value", tree, hint)
-        raise self.fail("TG203", f"{name} is not defined", tree, self.perhaps(name))
-
-    def perhaps(self, name: str) -> str:
-        """What someone may mean by a name that is not defined."""
-        if any(name == statement.name for statement in self.spec.compute):
-            return "lines of [compute] see only the lines above them"
-        if name in ("true", "false"):
-            return f"write {name.capitalize()}"
-        if name in FUNCTIONS or name in REDUCTIONS:
-            return f"{name} is a function: write {name}(x)"
-        if name.upper() in self.axes:
-            return f"{name.upper()} is an axis: size({name.upper()}) is its length"
-        known = [*self.values, *self.inputs, *self.params, *CONSTANTS]
-        return did_you_mean(name, known, "an expression sees the inputs, the params and the lines above it")
+        raise self.fail("TG203", f"{name} is not defined", tree, for_name(self, name))
 
     def dtype_of(self, name: str) -> Dtype:
         """An input's. That of a float8 gives way to other floats, as a number's does."""
@@ -276,19 +250,7 @@ class Expressions:
         if name in REDUCTIONS:
             return build_reduction(self, name, tree)
         if name not in FUNCTIONS:
-            known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
-            hint = did_you_mean(name, known, "docs/spec.md lists all functions")
-            if name in _SCANS:
-                hint = f"{name} is a scan: what runs along an axis is not planned by this version"
-            if name in _TRIANGLES:
-                hint = self.triangle(name, tree)
-            if name in _CONVERSIONS:
-                hint = f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
-                word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
-                hint = f"write {word}" if word.lstrip("+-") in CONSTANTS else hint
-            if name in (*self.values, *self.inputs, *self.params):
-                hint = f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
-            raise self.fail("TG204", f"there is no function {name}", tree.func, hint)
+            raise self.fail("TG204", f"there is no function {name}", tree.func, for_function(self, name, tree))
         names = [arg.name for arg in FUNCTIONS[name].args]
         form = f"{name}({', '.join(names)})"
         if len(tree.args) > len(names):
@@ -310,18 +272,10 @@ class Expressions:
         nodes: list[Node] = []
         for wanted in FUNCTIONS[name].args:
             if wanted.name not in given and wanted.required:
-                hint = _ONE_SIDED.get((name, wanted.name), form)
+                hint = ONE_SIDED.get((name, wanted.name), form)
                 raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
             nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
         return self.call(name, nodes, tree)
-
-    def triangle(self, name: str, tree: ast.Call) -> str:
-        """How torch's tril and triu are written, by the positions along the last two axes."""
-        texts = [ast.unparse(part) for part in tree.args] or ["x"]
-        axes = self.visit(tree.args[0]).axes if tree.args else ()
-        rows, columns = axes[-2:] if len(axes) > 1 and BATCH not in axes[-2:] else ("M", "N")
-        offset = f" + {texts[1]}" if len(texts) > 1 else ""
-        return f"write where(index({columns}) {_TRIANGLES[name]} index({rows}){offset}, {texts[0]}, 0)"
 
     def call(self, name: str, args: list[Node], tree: ast.AST) -> Node:
         row = FUNCTIONS[name]

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from .literals import masked
 
 MAX_DEPTH = 100
+# What needs no definition.
+CONSTANTS = {
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "pi": 3.141592653589793,
+    "e": 2.718281828459045,
+}
 # Every Python operator of the language, as the function table writes it.
 SYMBOLS: dict[type, str] = {
     ast.Add: "+",

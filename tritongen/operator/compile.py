@@ -47,7 +47,7 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
         return None
     op, families = forward.op, gradient_families(spec.register != "none")
     is_ahead = spec.grad.write != "backward"
-    # Refuses, of contractions too, what has no gradient at all.
+    # Refuses, for contractions too, what has no gradient at all.
     gradient = derive(op, replace(spec.grad, save=()) if is_ahead else spec.grad)
     if is_ahead:
         return plan_ahead(gradient, forward, spec.grad, families, spec.register)

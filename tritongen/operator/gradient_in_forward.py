@@ -15,9 +15,9 @@ NOT_COMPILING = "not torch.compiler.is_compiling()"
 
 
 def ahead_view(backward: Backward) -> dict[str, Any]:
-    """As `autograd_class.class_view`: nothing is kept but gradients, which one backward gives on.
+    """As `autograd_class.class_view`: nothing is saved but gradients, which one backward returns.
 
-    What torch.compile and torch.func trace writes into new memory, and leaves it as it is: both count on that.
+    What torch.compile and torch.func trace writes into new memory and is functional, which both rely on.
     """
     op, gradient = backward.forward.op, backward.gradient
     joint = backward.plan.steps[0].op
@@ -70,7 +70,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
 
 def _once(name: str, grads: list[str], optional: bool) -> list[str]:
-    """The lines that see to it that what the forward kept is multiplied once."""
+    """The lines that make sure that the saved gradient is scaled only once."""
     copies = [
         f"{own} = None if {own} is None else {own}.clone()" if optional else f"{own} = {own}.clone()" for own in grads
     ]

@@ -1,20 +1,20 @@
-"""The gradient of an operator with matmuls: a pass over what follows them, and products again.
+"""The gradient of a contraction: a pass that differentiates the epilogue, and matmuls again.
 
-What follows the products is an operator of its own, in which they are inputs: its gradient is one pass
-that gives those by the products (dz, in the dtype that is multiplied) and by its other inputs. Each
-gradient by what is multiplied is a product of those: `da = sum(dc * b, N)`. Where the gradient by a
-product is that of a result, or a number times that, there is no pass.
+The epilogue is an operator of its own, whose inputs are the contraction's results and the tensors that it
+reads. One pass computes the gradients of all of them, those of the contraction's results in the dtype of
+the matmul. The gradient of each operand is then a matmul: `da = sum(dc * b, N)`. There is no pass where
+the gradient of the contraction's result is that of the operator's, or a number times it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..autodiff.algebra import factors
 from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.registry import step_of
+from ..families.registry import single_step_of, step_of
 from ..families.steps import restricted, stand_ins, unknown
 from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.promotion import promote
@@ -252,12 +252,12 @@ class _Planner:
         return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
 
     def step(self, gradient: Gradient, op: Op) -> Step:
-        step = step_of(_in_own_dtypes(gradient, op), self.families)
+        step = single_step_of(_in_own_dtypes(gradient, op), self.families)
         shapes, dtypes = unknown(gradient, step.op)
         return replace(step, shapes=shapes, dtypes=dtypes)
 
     def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
-        """Gradients that are more than a kernel of a product computes: the product, and a pass over it."""
+        """Gradients that one contraction kernel cannot compute: the matmul by itself, and a pass over its result."""
         op = name_reductions(found)
         behind = {
             name: {value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node)}

@@ -1,7 +1,7 @@
-"""A gradient that the forward writes: for a gradient of 1 of the result, by which the backward multiplies it.
+"""The gradient in the forward: computed for an incoming gradient of 1, and scaled by the actual one in the backward.
 
-The forward is then an operator with one more result for each gradient, and nothing else is kept for
-the backward: neither the inputs nor numbers of rows. That fits losses, with one number for each row.
+The forward is then an operator with one more result for each gradient, and nothing else is saved for
+the backward: neither inputs nor row statistics. That fits losses, with one number for each row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..autodiff.gradient import Gradient, derive_ahead, grouping
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
 from ..families.family import Families, Step
-from ..families.registry import step_of
+from ..families.registry import single_step_of, step_of
 from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.names import shown
 from ..lowering.space import row_space
@@ -25,7 +25,7 @@ IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inp
 
 
 def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families, register: str) -> Backward:
-    """How a gradient that is written ahead comes about. Raises `Mistakes` where it cannot be."""
+    """The plan of a gradient in the forward. Raises `Mistakes` where there is none."""
     program = forward.program
     if mistakes := list(_refused(gradient, forward, grad, register)):
         raise Mistakes(*mistakes)
@@ -44,7 +44,7 @@ def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families
     names = listed(one.output.name for one in gradients).replace(" or ", " and ")
     says = f"The forward, with {names} where {seed} is 1."
     try:
-        first = replace(step_of(joint), flags=(IN_PLACE,) if in_place else (), says=says)
+        first = replace(single_step_of(joint), flags=(IN_PLACE,) if in_place else (), says=says)
     except Mistakes:
         raise Mistakes(*(unplanned(grad.wrt, name, apart(joint, program.op)) for name in grad.wrt[:1])) from None
     others = (
@@ -74,7 +74,7 @@ def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
 
 
 def _unfit(gradient: Gradient, forward: Step) -> str:
-    """Why the results are not what a gradient is written ahead of; "" where they are."""
+    """Why the results do not admit a gradient in the forward; "" where they do."""
     program = forward.program
     if not forward.family.keeps_rows_apart:
         return f"this operator is {forward.family.title}"
@@ -142,7 +142,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
 
 
 def _scaled(op: Op, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[Op]:
-    """What multiplies gradients by that of the result: one operator for all of one shape."""
+    """What scales the gradients by that of the result: one operator for all of one shape."""
     ((name, seed),) = gradient.seeds
     result = next(one for one in op.results if one.output.name == name)
     factor = Load(seed, result.axes, Dtype("float", (seed,)))
@@ -168,7 +168,7 @@ def _scaled(op: Op, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterat
 
 
 def scaling_of(backward: Backward, name: str) -> Step:
-    """The step that multiplies the gradient by an input."""
+    """The step that scales the gradient of an input."""
     shape = backward.forward.op.input(name).type.shape
     _, *scaling = backward.plan.steps
     return next(step for step in scaling if step.op.inputs[1].type.shape == shape)

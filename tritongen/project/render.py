@@ -12,7 +12,8 @@ from ..diagnostics.locate import locate
 from ..diagnostics.report import Diagnostic, Mistakes
 from ..emit.format import check_black, format_python
 from ..resources import digest, read_text, templates_digest
-from ..spec.read import BadToml, read_spec, syntax_error
+from ..spec.read import read_spec
+from ..spec.toml import BadToml, syntax_error
 from ..spec.types import Spec
 from .settings import Source, stamp_of
 from .tree import with_header

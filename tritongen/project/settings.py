@@ -166,7 +166,7 @@ def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
     except UnicodeDecodeError as error:
         raise Rejected([Diagnostic(shown, 0, 0, "TG801", f"not valid TOML: {error}")]) from None
     except tomllib.TOMLDecodeError:
-        from ..spec.read import syntax_error
+        from ..spec.toml import syntax_error
 
         raise Rejected([syntax_error(shown, text, "TG801")]) from None
     for key in table:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import keyword
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..diagnostics.report import Diagnostic, Mistake, Mistakes, did_you_mean
+from ..diagnostics.report import Mistake, Mistakes, did_you_mean
 from .grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 from .nodes import NAME_PATTERN, examine
+from .reserved import BUILTINS, MODULES, TORCH_NAMESPACES
 from .tables import SPEC
+from .toml import Table, parse_toml
 from .types import (
     BATCH,
     DTYPE_CLASSES,
@@ -28,75 +28,7 @@ from .types import (
     Statement,
 )
 
-# What the modules of an operator need at their top, where its function stands too, and what is beside them.
-MODULES = frozenset(
-    "torch triton tl math functools configs kernels autograd dtypes gemm heuristics launch library tensors tma"
-    " Any Callable".split()
-)
-BUILTINS = frozenset(
-    "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
-    " len list map object open print property range reversed set setattr slice sorted str super"
-    " tuple type vars zip".split()
-)
-# What torch.ops has already, or keeps for its own operators.
-TORCH_NAMESPACES = frozenset(
-    "_c10d_functional _caffe2 _dir _dtensor _native _quantized _test aten at c10d debugprims export higher_order"
-    " image import_module inductor load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn prim prims"
-    " profiler py quantized rngprims sparse symm_mem torch torchaudio torchvision xnnpack".split()
-)
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
-
-Table = dict[str, Any]
-# What lies behind the parser's messages, by how they begin.
-_HINTS = {
-    "Invalid value": "a string stands in quotes",
-    "Illegal character '\\n'": "a string in single or double quotes ends on its line",
-    "Cannot overwrite a value": "this key is given twice",
-    "Cannot declare": "a table is written once",
-}
-_PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
-_SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
-
-
-@dataclass(eq=False)
-class BadToml(Exception):
-    """Not TOML at all, and where."""
-
-    message: str
-    line: int
-    column: int
-    hint: str = ""
-
-
-def parse_toml(text: str) -> Table:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _SYNTAX.fullmatch(str(error))
-        message, line, column = found.groups() if found else (str(error), "1", "1")
-        if line is None:
-            lines = text.rstrip("\n").split("\n")
-            line, column = len(lines), len(lines[-1]) + 1
-        hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
-        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
-            written = text.split("\n")[int(line) - 1]
-            column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
-        message = message[:1].lower() + message[1:]
-        raise BadToml(message, int(line), int(column), hint) from None
-    except RecursionError:
-        raise BadToml("nested too deep", 1, 1) from None
-
-
-def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
-    """What is wrong with text that is not TOML."""
-    try:
-        parse_toml(text)
-    except BadToml as error:
-        lines = text.split("\n")
-        line = lines[error.line - 1] if error.line <= len(lines) else ""
-        hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
-        return Diagnostic(shown, error.line, error.column, code, f"not valid TOML: {error.message}", hint, line)
-    raise AssertionError("this text is TOML")
 
 
 def read_spec(path: str, text: str) -> Spec:

@@ -19,6 +19,27 @@ from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
 from ..spec.types import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
+from .torch_calls import (
+    ANY_DIMS,
+    NUMBERS,
+    ONE_DIM,
+    Term,
+    as_tensor,
+    attribute,
+    axis_of,
+    call,
+    indexed,
+    merged,
+    method,
+    moved,
+    normalised,
+    parsed,
+    permuted,
+    reduced,
+    regrouped,
+    replaced,
+    zero,
+)
 
 
 def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
@@ -62,23 +83,13 @@ def signature(op: Op) -> str:
     return public(", ".join([*tensors, *(["*", *params] if params else [])]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A torch expression: its axes, whether it is a tensor or a Python number, and what of."""
-
-    tree: ast.expr
-    axes: tuple[str, ...]
-    tensor: bool
-    kind: str = ""  # "bool" and "float" where that is known
-
-
 @dataclass
 class _Printer:
     """Prints [compute] as torch. Tensors keep their axes in the operator's order throughout."""
 
     spec: Spec
     op: Op
-    terms: dict[str, _Term] = field(default_factory=dict)
+    terms: dict[str, Term] = field(default_factory=dict)
     sized: set[str] = field(default_factory=set)
 
     def lines(self) -> tuple[str, ...]:
@@ -86,18 +97,18 @@ class _Printer:
         for tensor in told_in_order(self.op.inputs):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
-            text = self.ungrouped(tensor) + _moved(tensor.type.axes, axes)
-            self.terms[tensor.name] = _Term(ast.Name(tensor.name), axes, True, kind)
+            text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
+            self.terms[tensor.name] = Term(ast.Name(tensor.name), axes, True, kind)
             if text != tensor.name:
                 before.append(f"{tensor.name} = {text}")
         for param in self.op.params:
             kind = {"enum": "bool"}.get(param.kind, param.kind)
-            self.terms[param.name] = _Term(ast.Name(param.name), (), False, kind)
+            self.terms[param.name] = Term(ast.Name(param.name), (), False, kind)
         math: list[str] = []
         for statement in self.spec.compute:
             term = self.visit(Text(statement.expression).parse())
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
-            self.terms[statement.name] = _Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
+            self.terms[statement.name] = Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
         results = ", ".join(self.result(result) for result in self.op.results)
         last = math[-1].partition(" = ")
         if results == last[0]:
@@ -137,9 +148,9 @@ class _Printer:
 
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
-        text = result.output.name if term.tensor else ast.unparse(_tensor(term))
+        text = result.output.name if term.tensor else ast.unparse(as_tensor(term))
         shape = result.output.shape or self.grouping(result)
-        return text + _moved(term.axes, result.axes) + _regrouped(shape)
+        return text + moved(term.axes, result.axes) + regrouped(shape)
 
     def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
         shapes = (t.type.shape for t in self.op.inputs if t.type.axes == result.axes)
@@ -151,20 +162,20 @@ class _Printer:
 
     # Expressions
 
-    def visit(self, tree: ast.expr) -> _Term:
+    def visit(self, tree: ast.expr) -> Term:
         match tree:
             case ast.Constant(value=value):
                 kind = {bool: "bool", int: "int", float: "float"}.get(type(value), "")
-                return _Term(tree, (), False, kind)
+                return Term(tree, (), False, kind)
             case ast.Name(id=name) if name in self.terms:
                 return self.terms[name]
             case ast.Name(id=name):
-                return _Term(_attribute(name), (), False, "float")
+                return Term(attribute(name), (), False, "float")
             case ast.UnaryOp(op=op, operand=operand):
                 term = self.visit(operand)
                 if isinstance(op, ast.Not) and term.tensor:
                     return self.call("logical_not", [term])
-                return _Term(ast.UnaryOp(op, term.tree), term.axes, term.tensor, term.kind)
+                return Term(ast.UnaryOp(op, term.tree), term.axes, term.tensor, term.kind)
             case ast.BinOp(left=left, op=op, right=right):
                 return self.binary(op, self.visit(left), self.visit(right))
             case ast.BoolOp(op=op, values=values):
@@ -178,12 +189,12 @@ class _Printer:
                 choice = ast.IfExp(self.visit(test).tree, then.tree, other.tree)
                 axes = self.ordered(then.axes + other.axes)
                 kind = then.kind if then.kind == other.kind else ""
-                return _Term(choice, axes, then.tensor or other.tensor, kind)
+                return Term(choice, axes, then.tensor or other.tensor, kind)
             case ast.Call(func=ast.Name(id=name)):
                 return self.function(name, tree)
         raise AssertionError(f"the type check lets {ast.dump(tree)} through")
 
-    def align(self, term: _Term, axes: tuple[str, ...]) -> ast.expr:
+    def align(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
         """The term with dimensions of one where it lacks an axis, for torch to broadcast."""
         if not term.tensor or not term.axes:
             return term.tree
@@ -196,24 +207,24 @@ class _Printer:
             parts.append(ast.Slice() if axis in term.axes else ast.Constant(None))
         return ast.Subscript(term.tree, ast.Tuple(parts))
 
-    def aligned(self, terms: list[_Term]) -> tuple[list[ast.expr], tuple[str, ...]]:
+    def aligned(self, terms: list[Term]) -> tuple[list[ast.expr], tuple[str, ...]]:
         axes = self.ordered(axis for term in terms for axis in term.axes)
         return [self.align(term, axes) for term in terms], axes
 
-    def binary(self, op: ast.operator, left: _Term, right: _Term) -> _Term:
+    def binary(self, op: ast.operator, left: Term, right: Term) -> Term:
         (a, b), axes = self.aligned([left, right])
         kind = left.kind if left.kind == right.kind else ""
-        return _Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind)
+        return Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind)
 
-    def compare(self, left: _Term, op: ast.cmpop, right: _Term) -> _Term:
+    def compare(self, left: Term, op: ast.cmpop, right: Term) -> Term:
         (a, b), axes = self.aligned([left, right])
-        return _Term(ast.Compare(a, [op], [b]), axes, left.tensor or right.tensor, "bool")
+        return Term(ast.Compare(a, [op], [b]), axes, left.tensor or right.tensor, "bool")
 
-    def logic(self, op: ast.boolop, terms: list[_Term]) -> _Term:
+    def logic(self, op: ast.boolop, terms: list[Term]) -> Term:
         if len(terms) == 1:
             return terms[0]
         if not any(term.tensor for term in terms):
-            return _Term(parenthesized(ast.BoolOp(op, [term.tree for term in terms])), (), False, "bool")
+            return Term(parenthesized(ast.BoolOp(op, [term.tree for term in terms])), (), False, "bool")
         result = terms[0]
         for term in terms[1:]:
             name = "logical_and" if isinstance(op, ast.And) else "logical_or"
@@ -222,8 +233,8 @@ class _Printer:
 
     # Functions
 
-    def function(self, name: str, tree: ast.Call) -> _Term:
-        special: dict[str, Callable[[ast.Call], _Term]] = {
+    def function(self, name: str, tree: ast.Call) -> Term:
+        special: dict[str, Callable[[ast.Call], Term]] = {
             "index": self.index,
             "size": self.size,
             "take": self.take,
@@ -236,32 +247,32 @@ class _Printer:
         row = FUNCTIONS[name]
         given = dict(zip((arg.name for arg in row.args), map(self.visit, tree.args), strict=False))
         given |= {str(keyword.arg): self.visit(keyword.value) for keyword in tree.keywords}
-        defaults = (_Term(ast.Constant(arg.default), (), False) for arg in row.args)
+        defaults = (Term(ast.Constant(arg.default), (), False) for arg in row.args)
         terms = [given.get(a.name, default) for a, default in zip(row.args, defaults, strict=True)]
         return self.call(name, terms)
 
-    def call(self, name: str, terms: list[_Term]) -> _Term:
+    def call(self, name: str, terms: list[Term]) -> Term:
         row = FUNCTIONS[name]
         if name == "where" and terms[0].kind != "bool":
-            terms = [self.compare(terms[0], ast.NotEq(), _zero()), *terms[1:]]
+            terms = [self.compare(terms[0], ast.NotEq(), zero()), *terms[1:]]
         trees, axes = self.aligned(terms)
         arguments = {}
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
-            number = not arg.required or f"{name}.{arg.name}" in _NUMBERS
-            arguments[arg.name] = tree if term.tensor or number else _tensor(term)
-        template = _parsed(row.torch)
+            number = not arg.required or f"{name}.{arg.name}" in NUMBERS
+            arguments[arg.name] = tree if term.tensor or number else as_tensor(term)
+        template = parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
-        return _Term(substitute(template, arguments), axes, True, kind)
+        return Term(substitute(template, arguments), axes, True, kind)
 
-    def index(self, tree: ast.Call) -> _Term:
+    def index(self, tree: ast.Call) -> Term:
         axis = ast.unparse(tree.args[0])
         first = next(t.name for t in self.op.inputs)
         text = f"torch.arange({self.length(axis)}, device={first}.device)"
-        return _Term(_parsed(text), (axis,), True, "int")
+        return Term(parsed(text), (axis,), True, "int")
 
-    def size(self, tree: ast.Call) -> _Term:
-        text = " * ".join(self.length(_axis(axis)) for axis in tree.args)
-        return _Term(_parsed(text), (), False, "int")
+    def size(self, tree: ast.Call) -> Term:
+        text = " * ".join(self.length(axis_of(axis)) for axis in tree.args)
+        return Term(parsed(text), (), False, "int")
 
     def length(self, axis: str) -> str:
         fixed = dict(self.op.sizes)
@@ -270,48 +281,48 @@ class _Printer:
         self.sized.add(axis)
         return "math.prod(batch)" if axis == BATCH else axis
 
-    def cast(self, tree: ast.Call) -> _Term:
+    def cast(self, tree: ast.Call) -> Term:
         term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
-        value = term.tree if term.tensor else _tensor(term)
+        value = term.tree if term.tensor else as_tensor(term)
         dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
-        cast = ast.Call(ast.Attribute(value, "to"), [_parsed(dtype)], [])
-        return _Term(cast, term.axes, True, "bool" if name == "bool" else "")
+        cast = ast.Call(ast.Attribute(value, "to"), [parsed(dtype)], [])
+        return Term(cast, term.axes, True, "bool" if name == "bool" else "")
 
-    def take(self, tree: ast.Call) -> _Term:
+    def take(self, tree: ast.Call) -> Term:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
         axis = ast.unparse(tree.args[2])
         rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
         if not index.tensor:
-            chosen = _method(source.tree, "select", position, index.tree)
-            return _Term(chosen, rest, True, source.kind)
-        index = _Term(_method(index.tree, "long"), index.axes, True)
+            chosen = method(source.tree, "select", position, index.tree)
+            return Term(chosen, rest, True, source.kind)
+        index = Term(method(index.tree, "long"), index.axes, True)
         if not any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs):
             # What is computed may be out of range where nobody looks, and torch looks everywhere.
-            last = _parsed(f"{self.length(axis)} - 1")
-            index = _Term(_method(index.tree, "clamp", 0, last), index.axes, True)
+            last = parsed(f"{self.length(axis)} - 1")
+            index = Term(method(index.tree, "clamp", 0, last), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
         if BATCH in index.axes and rest:
-            first = _method(source.tree, "movedim", position, 0)
+            first = method(source.tree, "movedim", position, 0)
             chosen, order = ast.Subscript(first, index.tree), index.axes + rest
         else:
-            chosen, order = _indexed(source, position, index), _replaced(source.axes, axis, index.axes)
-        return _Term(_permuted(chosen, order, axes), axes, True, source.kind)
+            chosen, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
+        return Term(permuted(chosen, order, axes), axes, True, source.kind)
 
-    def gather(self, source: _Term, index: _Term, axis: str) -> _Term:
+    def gather(self, source: Term, index: Term, axis: str) -> Term:
         """What an index that varies along other axes of the source picks."""
         axes = self.ordered(source.axes + index.axes)
         position = axes.index(axis) - len(axes)
         spread = self.spread(source, axes), self.spread(index, axes)
-        chosen = _call("torch.take_along_dim", *spread, position)
+        chosen = call("torch.take_along_dim", *spread, position)
         if axis in index.axes:
-            return _Term(chosen, axes, True, source.kind)
+            return Term(chosen, axes, True, source.kind)
         rest = tuple(name for name in axes if name != axis)
-        return _Term(_method(chosen, "squeeze", position), rest, True, source.kind)
+        return Term(method(chosen, "squeeze", position), rest, True, source.kind)
 
-    def spread(self, term: _Term, axes: tuple[str, ...]) -> ast.expr:
+    def spread(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
         """The term with a dimension for each axis, where torch does not broadcast by itself."""
         tree, named = term.tree, [axis for axis in axes if axis != BATCH]
         if any(axis not in term.axes for axis in named):
@@ -320,158 +331,37 @@ class _Printer:
             tree = ast.Subscript(tree, ast.Tuple(parts))
         if BATCH in axes and BATCH not in term.axes:
             self.sized.add(BATCH)
-            tree = _method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
+            tree = method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
         return tree
 
     # Reductions
 
-    def reduction(self, name: str, tree: ast.Call) -> _Term:
+    def reduction(self, name: str, tree: ast.Call) -> Term:
         term = self.visit(tree.args[0])
-        over = self.ordered(_axis(axis) for axis in tree.args[1:]) or term.axes
+        over = self.ordered(axis_of(axis) for axis in tree.args[1:]) or term.axes
         rest = tuple(axis for axis in term.axes if axis not in over)
         name = {"max": "amax", "min": "amin"}.get(name, name)
         options = {str(keyword.arg): self.visit(keyword.value).tree for keyword in tree.keywords}
         x, dims = self.reduced_dims(name, term, over)
         if name in ("softmax", "log_softmax"):
-            mapped = _normalised(name, x, dims)
+            mapped = normalised(name, x, dims)
             if x is not term.tree:
-                mapped = _method(mapped, "view_as", term.tree)
-            return _Term(mapped, term.axes, True, "float")
+                mapped = method(mapped, "view_as", term.tree)
+            return Term(mapped, term.axes, True, "float")
         axes = term.axes if name in ("cumsum", "cumprod") else rest
         kind = "bool" if name in ("any", "all") else ""
-        return _Term(_reduced(name, x, dims, options), axes, True, kind)
+        return Term(reduced(name, x, dims, options), axes, True, kind)
 
-    def reduced_dims(self, name: str, term: _Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
+    def reduced_dims(self, name: str, term: Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
         """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
         if over == term.axes and (len(over) > 1 or BATCH in over):
-            if name in _ANY_DIMS:
+            if name in ANY_DIMS:
                 return term.tree, ()
-            return _method(term.tree, "flatten"), (0,)
+            return method(term.tree, "flatten"), (0,)
         dims = tuple(term.axes.index(axis) - len(term.axes) for axis in over)
         x = term.tree
         if BATCH in over:  # The leading dimensions, and one more in case there are none, become one.
             self.sized.add(BATCH)
             first = ast.Subscript(x, ast.Constant(None))
-            x = _method(first, "flatten", 0, _parsed("len(batch)"))
-        return _merged(x, dims) if name in _ONE_DIM and len(dims) > 1 else (x, dims)
-
-
-_CONSTANTS = ("inf", "nan", "pi", "e")
-
-# Arguments that torch wants, or takes, as Python numbers; others must be tensors.
-_NUMBERS = frozenset(
-    "clamp.min clamp.max clamp_min.min clamp_max.max pow.exponent where.x where.other fmod.other"
-    " remainder.other floor_divide.other lerp.weight xlogy.other copysign.other threshold.threshold"
-    " threshold.value add.other sub.other mul.other div.other eq.other ne.other lt.other le.other"
-    " gt.other ge.other bitwise_and.other bitwise_or.other bitwise_xor.other"
-    " bitwise_left_shift.other bitwise_right_shift.other".split()
-)
-# Reductions that torch does along one dimension at a time, and those that do all if told none.
-_ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod"))
-_ANY_DIMS = frozenset(REDUCTIONS) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"} | {
-    "amax",
-    "amin",
-}
-
-
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _attribute(name: str) -> ast.expr:
-    assert name in _CONSTANTS, name
-    return ast.Attribute(ast.Name("torch"), name)
-
-
-def _zero() -> _Term:
-    return _Term(ast.Constant(0), (), False, "int")
-
-
-def _tensor(term: _Term) -> ast.expr:
-    """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
-    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
-    return _parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
-
-
-def _call(function: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(_parsed(function), [_node(arg) for arg in args], [])
-
-
-def _method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(ast.Attribute(value, name), [_node(arg) for arg in args], [])
-
-
-def _node(value: ast.expr | int) -> ast.expr:
-    return _parsed(repr(value)) if isinstance(value, int) else value
-
-
-def _axis(tree: ast.expr) -> str:
-    return BATCH if isinstance(tree, ast.Constant) else ast.unparse(tree)
-
-
-def _replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str, ...]:
-    position = axes.index(axis)
-    return (*axes[:position], *by, *axes[position + 1 :])
-
-
-def _indexed(source: _Term, position: int, index: _Term) -> ast.expr:
-    """The source with an index in one place."""
-    if BATCH in source.axes:
-        parts = [ast.Constant(...), index.tree, *[ast.Slice()] * (-position - 1)]
-    else:
-        parts = [*[ast.Slice()] * (len(source.axes) + position), index.tree]
-    return ast.Subscript(source.tree, parts[0] if len(parts) == 1 else ast.Tuple(parts))
-
-
-def _permuted(tree: ast.expr, has: tuple[str, ...], wants: tuple[str, ...]) -> ast.expr:
-    return _parsed(ast.unparse(tree) + _moved(has, wants))
-
-
-def _moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
-    """The method call that brings dimensions into another order; `...` comes first in both."""
-    if has == wants:
-        return ""
-    if BATCH not in has:
-        return f".permute({', '.join(str(has.index(axis)) for axis in wants)})"
-    named = [axis for axis in wants if axis != BATCH]
-    source = tuple(has.index(axis) - len(has) for axis in named)
-    return f".movedim({source}, {tuple(range(-len(named), 0))})"
-
-
-def _regrouped(shape: tuple[AxisTerm, ...]) -> str:
-    text, position = "", -1
-    for term in reversed(shape):
-        if len(term.names) > 1:
-            text += f".flatten({position - len(term.names) + 1}, {position})"
-        position -= 1
-    return text
-
-
-def _dims(dims: tuple[int, ...]) -> ast.expr:
-    return _parsed(repr(dims[0] if len(dims) == 1 else dims))
-
-
-def _reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]) -> ast.expr:
-    function = "torch.linalg.vector_norm" if name == "norm" else f"torch.{name}"
-    names = {"p": "ord"}
-    keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]
-    if dims:
-        keywords.insert(0, ast.keyword("dim", _dims(dims)))
-    return ast.Call(_parsed(function), [x], keywords)
-
-
-def _merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
-    """Several dimensions as one, for what torch reduces one at a time."""
-    last = tuple(range(-len(dims), 0))
-    if dims != tuple(range(dims[0], dims[0] + len(dims))):
-        x = _parsed(f"({ast.unparse(x)}).movedim({dims}, {last})")
-        dims = last
-    return _method(x, "flatten", dims[0], dims[-1]), (dims[-1],)
-
-
-def _normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
-    if len(dims) == 1:
-        return _call(f"torch.{name}", x, dims[0])
-    text = ast.unparse(x)
-    shifted = f"{text} - torch.logsumexp({text}, {dims}, keepdim=True)"
-    return _parsed(shifted if name == "log_softmax" else f"torch.exp({shifted})")
+            x = method(first, "flatten", 0, parsed("len(batch)"))
+        return merged(x, dims) if name in ONE_DIM and len(dims) > 1 else (x, dims)

@@ -1,7 +1,7 @@
 """Kernels that map rows and at the same time sum over them, as the gradient by a weight does.
 
-Programs take rows in turn and each keeps a share of the sums; a second kernel adds up the shares.
-So everything is read once, and the order of the additions is always the same.
+Each program loops over rows and keeps partial sums; a second kernel reduces them. So everything is read
+once, and the order of the additions is always the same.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class SumsProgram(Program):
 class SumsKernel:
     """A kernel with what stands before its loop over rows, in it and after it.
 
-    Where programs share rows, `ahead` reads those after the next, `next` reduces a program's part of the next, `inside`
-    finishes rows, and `slots` are where programs tell one another numbers. `reads` are the inputs that each step reads
-    along the columns, those that it reads twice twice.
+    Where CTAs share rows, `ahead` prefetches the row after the next, `next` reduces a CTA's columns of the next row,
+    `inside` finishes the current one, and `slots` are the mailboxes in which CTAs publish partial sums. `reads` are
+    the inputs that each iteration reads along the columns, those that it reads twice twice.
     """
 
     kernel: Kernel
@@ -146,7 +146,7 @@ def _summand(value: Value) -> Value:
 
 
 class _Sums:
-    """The lines of one kernel of an operator whose sums are kept beside what it maps."""
+    """The lines of one kernel of an operator that accumulates sums beside what it maps."""
 
     def __init__(self, program: SumsProgram, op: Op) -> None:
         self.program, self.op = program, _mapped(program, op)
@@ -235,7 +235,7 @@ class _Sums:
         return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
 
     def shares(self, program: str) -> list[Line]:
-        """The stores of a program's shares of the sums."""
+        """The stores of a program's partial sums."""
         lines = []
         for name in self.program.sums:
             lines += [

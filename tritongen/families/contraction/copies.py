@@ -1,4 +1,4 @@
-"""How a kernel copies blocks of matrices through descriptors, where it does more than copy a block of each."""
+"""How the TMA kernel copies blocks of matrices, where an iteration does more than copy a block of each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ...lowering.lines import Line
 from ...passes.contractions import Contraction
 from .operands import Operands
 
-HALVES = "_first", "_second"  # what follows the names of a tile's halves
-TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the sides of the product whose turn it is
+HALVES = "_first", "_second"  # suffixes of the names of a tile's halves
+TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands of the matmul whose turn it is
 
 
 def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Line:
@@ -26,9 +26,9 @@ def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Li
 
 
 def take_turns(contraction: Contraction, operands: Operands) -> bool:
-    """Whether blocks of one product come after those of another, where all are added to one sum.
+    """Whether matmuls that share an accumulator alternate, an iteration each.
 
-    Two in one step would wait for each other: tensor cores add to a sum one product at a time.
+    Two in one iteration would wait for each other: tensor cores add to an accumulator one matmul at a time.
     """
     one_sum = len(contraction.sums) == 1 < len(contraction.products)
     batched = {"batch" in contraction.roles(operand.tensor.type.axes) for operand in operands.matrices}
@@ -37,7 +37,7 @@ def take_turns(contraction: Contraction, operands: Operands) -> bool:
 
 
 def turns(contraction: Contraction) -> list[Line]:
-    """The lines that choose the product whose turn it is in a step, and where its block starts."""
+    """The lines that choose the matmul whose turn it is in an iteration, and where its block starts."""
     lines = []
     last = len(contraction.products) - 1
     for n, product in enumerate(contraction.products):

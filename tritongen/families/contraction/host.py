@@ -252,7 +252,7 @@ class Products(Common):
 
     @property
     def specialises(self) -> bool:
-        """Whether warps divide the work: of several products that are of plain matrices."""
+        """Whether the kernel is warp-specialised: several matmuls of plain matrices."""
         several = len(self.contraction.sums) > 1 and not self.operands.joined
         return several and self.contraction.is_plain
 

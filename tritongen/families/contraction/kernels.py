@@ -45,17 +45,17 @@ SLICERS = {2: "halves", 4: "quarters"}
 
 @dataclass(frozen=True, slots=True)
 class ContractionKernels:
-    """The kernels of a contraction. `dot` is the dtype that is multiplied, where kernels are told it."""
+    """The kernels of a contraction. `dot` is the dtype of the matmul, where kernels are given it."""
 
     compute: Compute
     operands: Operands
     dot: Dtype | None
-    widened: tuple[str, ...]  # what is multiplied as float64, where anything is
+    widened: tuple[str, ...]  # operands of a float64 matmul that the wrapper widens
     accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
-    takes_turns: bool  # whether descriptors copy blocks of one product after those of another
-    halved: bool  # whether descriptors copy a tile's columns, and it sums them, in two halves
+    takes_turns: bool  # whether matmuls alternate in the TMA kernel
+    halved: bool  # whether the TMA kernel accumulates a tile in two halves
     skips: bool  # whether tiles that are masked away are not summed
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
@@ -163,7 +163,7 @@ class _Builder:
                 lines.loop.append(self.summing(product.sum, *names))
 
     def summing(self, name: str, left: str, right: str) -> Line:
-        """The line that adds a block's product to a sum."""
+        """The line that adds the matmul of a block to an accumulator."""
         comment = ""
         if self.operands.float8:
             comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
@@ -177,7 +177,7 @@ class _Builder:
         return f"tl.dot({', '.join([*terms, *options])})"
 
     def scale(self, product: Product, lines: _Lines, done: set[str]) -> str:
-        """What multiplies the sum of a group's block, after the lines that it takes."""
+        """The scale of the sum of a group's block, after the lines that compute it."""
         assert product.scale is not None
         for name in tensors_of(self.op, product.scale):
             if name not in done:
@@ -238,7 +238,7 @@ class _Builder:
 
     @property
     def summed(self) -> str:
-        """The dtype of sums of products; launches tell it where it may be float64."""
+        """The accumulator's dtype; launches give it where it may be float64."""
         if self.operands.dot.kind != "float":
             return "tl.int32"
         return "ACC" if "float64" in self.operands.dtypes else "tl.float32"
@@ -266,7 +266,7 @@ class _Builder:
         return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
 
     def after(self, lines: _Lines, store: Callable[[Result, Line], list[Line]]) -> None:
-        """What happens to the sums: the rest of the math, and the stores."""
+        """The epilogue: the rest of the math, and the stores."""
         lowering = self.lowering()
         outputs = [result.output.name for result in self.op.results]
         values = [v for v in self.needed_after(outputs) if v.name not in self.contraction.sums]
@@ -399,7 +399,7 @@ class _Builder:
 
     @property
     def slices(self) -> int:
-        """In how many parts a tile is finished: matrices that are read beside it take shared memory."""
+        """In how many slices the epilogue runs: matrices that it reads take shared memory."""
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
         beside = names - self.operands.names

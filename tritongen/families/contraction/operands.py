@@ -1,4 +1,4 @@
-"""What a contraction multiplies: its matrices, in which dtype, and how tiles of them may be read."""
+"""The operands of a contraction: its matrices, the dtype of the matmul, and how tiles may be read."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Two matrices of the right that the same left one is multiplied by: one descriptor copies tiles of both, which
-    are multiplied as one.
-    """
+    """Two right matrices of one left matrix: one descriptor copies tiles of both, for a single matmul."""
 
     first: Operand
     second: Operand
@@ -57,14 +55,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The inputs of all products' sides."""
+    """The inputs of all operands of a contraction."""
 
     matrices: tuple[Operand, ...]
     inside: tuple[str, ...]  # all inputs that sides read
-    dot: Dtype  # what is multiplied
+    dot: Dtype  # of the matmul
     converts: bool  # whether matrices are converted to it
     dtypes: frozenset[str]  # the names that it may have
-    float8: bool  # whether float8 is multiplied as it is
+    float8: bool  # whether the matmul takes float8
     group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
     joined: Joined | None
 
@@ -109,11 +107,11 @@ def tensors_of(op: Op, node: Node) -> list[str]:
 
 
 def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
-    """Whether tiles may be copied by descriptors: of half precision or bytes, and where groups are whole blocks.
+    """Whether the TMA kernel is an option: of half precision or bytes, and where groups are whole blocks.
 
-    Never of so few rows or columns, of fixed lengths, that the rule for launches takes pointers, and never of bools,
-    which have one bit to Triton, and descriptors copy bytes. Tiles of float64
-    results do not fit beside them; of two products by group, Triton 3.6 made a row NaN.
+    Never with so few rows or columns, of fixed lengths, that the rule for launches takes the strided kernel, and never
+    of bools, which have one bit to Triton, while TMA copies bytes. Tiles of float64 results do not fit in shared memory
+    beside the operands; of two matmuls with groups, Triton 3.6 made a row NaN.
     """
     floats = [known for name in operands.dot.of if (known := set(_dtypes_of(op, name))) & set(FLOATS)]
     narrow = operands.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
@@ -128,7 +126,7 @@ def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
 
 
 def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, ...]:
-    """The inputs that a wrapper widens where float64 is multiplied: all that sides read, if they may differ.
+    """The inputs that a wrapper widens for a float64 matmul: all that operands read, if they may differ.
 
     Triton 3.6 lays a side out by what it was before it became float64, which its tensor cores do not take.
     """
@@ -161,7 +159,7 @@ def _group_size(op: Op, contraction: Contraction) -> str:
 
 
 def _joined(op: Op, contraction: Contraction) -> Joined | None:
-    """The two matrices of the right that are multiplied by the same left one, as they lie in memory."""
+    """The two right matrices of one left matrix, if there are such, as they lie in memory."""
     if len(contraction.products) != 2 or contraction.groups or contraction.batch:
         return None
     one, other = contraction.products

@@ -1,0 +1,63 @@
+"""TOML text -> tables, and where and why text is no TOML."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from ..diagnostics.report import Diagnostic
+
+Table = dict[str, Any]
+# What lies behind the parser's messages, by how they begin.
+_HINTS = {
+    "Invalid value": "a string stands in quotes",
+    "Illegal character '\\n'": "a string in single or double quotes ends on its line",
+    "Cannot overwrite a value": "this key is given twice",
+    "Cannot declare": "a table is written once",
+}
+_PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
+_SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+@dataclass(eq=False)
+class BadToml(Exception):
+    """Not TOML at all, and where."""
+
+    message: str
+    line: int
+    column: int
+    hint: str = ""
+
+
+def parse_toml(text: str) -> Table:
+    """The tables of a document. Raises `BadToml`."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _SYNTAX.fullmatch(str(error))
+        message, line, column = found.groups() if found else (str(error), "1", "1")
+        if line is None:
+            lines = text.rstrip("\n").split("\n")
+            line, column = len(lines), len(lines[-1]) + 1
+        hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
+        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
+            written = text.split("\n")[int(line) - 1]
+            column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
+        message = message[:1].lower() + message[1:]
+        raise BadToml(message, int(line), int(column), hint) from None
+    except RecursionError:
+        raise BadToml("nested too deep", 1, 1) from None
+
+
+def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
+    """What is wrong with text that is not TOML."""
+    try:
+        parse_toml(text)
+    except BadToml as error:
+        lines = text.split("\n")
+        line = lines[error.line - 1] if error.line <= len(lines) else ""
+        hint = "save the file without a byte order mark" if text.startswith("\ufeff") else error.hint
+        return Diagnostic(shown, error.line, error.column, code, f"not valid TOML: {error.message}", hint, line)
+    raise AssertionError("this text is TOML")

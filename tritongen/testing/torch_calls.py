@@ -1,0 +1,139 @@
+"""Calls of torch as Python's syntax trees: what the printer of the oracle puts together."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..lang.reductions import REDUCTIONS
+from ..spec.types import BATCH, AxisTerm
+
+CONSTANTS = ("inf", "nan", "pi", "e")
+
+# Arguments that torch wants, or takes, as Python numbers; others must be tensors.
+NUMBERS = frozenset(
+    "clamp.min clamp.max clamp_min.min clamp_max.max pow.exponent where.x where.other fmod.other"
+    " remainder.other floor_divide.other lerp.weight xlogy.other copysign.other threshold.threshold"
+    " threshold.value add.other sub.other mul.other div.other eq.other ne.other lt.other le.other"
+    " gt.other ge.other bitwise_and.other bitwise_or.other bitwise_xor.other"
+    " bitwise_left_shift.other bitwise_right_shift.other".split()
+)
+# Reductions that torch does along one dimension at a time, and those that do all if told none.
+ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod"))
+ANY_DIMS = frozenset(REDUCTIONS) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"} | {
+    "amax",
+    "amin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A torch expression: its axes, whether it is a tensor or a Python number, and what of."""
+
+    tree: ast.expr
+    axes: tuple[str, ...]
+    tensor: bool
+    kind: str = ""  # "bool" and "float" where that is known
+
+
+def parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def attribute(name: str) -> ast.expr:
+    assert name in CONSTANTS, name
+    return ast.Attribute(ast.Name("torch"), name)
+
+
+def zero() -> Term:
+    return Term(ast.Constant(0), (), False, "int")
+
+
+def as_tensor(term: Term) -> ast.expr:
+    """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
+    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
+    return parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
+
+
+def call(function: str, *args: ast.expr | int) -> ast.expr:
+    return ast.Call(parsed(function), [_node(arg) for arg in args], [])
+
+
+def method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
+    return ast.Call(ast.Attribute(value, name), [_node(arg) for arg in args], [])
+
+
+def _node(value: ast.expr | int) -> ast.expr:
+    return parsed(repr(value)) if isinstance(value, int) else value
+
+
+def axis_of(tree: ast.expr) -> str:
+    return BATCH if isinstance(tree, ast.Constant) else ast.unparse(tree)
+
+
+def replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str, ...]:
+    position = axes.index(axis)
+    return (*axes[:position], *by, *axes[position + 1 :])
+
+
+def indexed(source: Term, position: int, index: Term) -> ast.expr:
+    """The source with an index in one place."""
+    if BATCH in source.axes:
+        parts = [ast.Constant(...), index.tree, *[ast.Slice()] * (-position - 1)]
+    else:
+        parts = [*[ast.Slice()] * (len(source.axes) + position), index.tree]
+    return ast.Subscript(source.tree, parts[0] if len(parts) == 1 else ast.Tuple(parts))
+
+
+def permuted(tree: ast.expr, has: tuple[str, ...], wants: tuple[str, ...]) -> ast.expr:
+    return parsed(ast.unparse(tree) + moved(has, wants))
+
+
+def moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
+    """The method call that brings dimensions into another order; `...` comes first in both."""
+    if has == wants:
+        return ""
+    if BATCH not in has:
+        return f".permute({', '.join(str(has.index(axis)) for axis in wants)})"
+    named = [axis for axis in wants if axis != BATCH]
+    source = tuple(has.index(axis) - len(has) for axis in named)
+    return f".movedim({source}, {tuple(range(-len(named), 0))})"
+
+
+def regrouped(shape: tuple[AxisTerm, ...]) -> str:
+    text, position = "", -1
+    for term in reversed(shape):
+        if len(term.names) > 1:
+            text += f".flatten({position - len(term.names) + 1}, {position})"
+        position -= 1
+    return text
+
+
+def _dims(dims: tuple[int, ...]) -> ast.expr:
+    return parsed(repr(dims[0] if len(dims) == 1 else dims))
+
+
+def reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]) -> ast.expr:
+    function = "torch.linalg.vector_norm" if name == "norm" else f"torch.{name}"
+    names = {"p": "ord"}
+    keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]
+    if dims:
+        keywords.insert(0, ast.keyword("dim", _dims(dims)))
+    return ast.Call(parsed(function), [x], keywords)
+
+
+def merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
+    """Several dimensions as one, for what torch reduces one at a time."""
+    last = tuple(range(-len(dims), 0))
+    if dims != tuple(range(dims[0], dims[0] + len(dims))):
+        x = parsed(f"({ast.unparse(x)}).movedim({dims}, {last})")
+        dims = last
+    return method(x, "flatten", dims[0], dims[-1]), (dims[-1],)
+
+
+def normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
+    if len(dims) == 1:
+        return call(f"torch.{name}", x, dims[0])
+    text = ast.unparse(x)
+    shifted = f"{text} - torch.logsumexp({text}, {dims}, keepdim=True)"
+    return parsed(shifted if name == "log_softmax" else f"torch.exp({shifted})")
