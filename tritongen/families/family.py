@@ -99,7 +99,7 @@ class Step:
         """The arguments of its function besides tensors and params."""
         shapes = (f"{name}_shape" for name in self.shapes)
         dtypes = (f"{name}_dtype" for name in self.dtypes)
-        return (*shapes, *dtypes, *self.flags, *(result.when for result in self.op.results if result.when))
+        return (*shapes, *dtypes, *self.flags, *dict.fromkeys(r.when for r in self.op.results if r.when))
 
 
 def module_of(step: Step, around: Around | None = None, autotune: bool = False) -> Module:

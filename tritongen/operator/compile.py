@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..autodiff.gradient import derive
+from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistakes
 from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
@@ -17,7 +17,7 @@ from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, h
 from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
-from ..families.family import Step, module_of
+from ..families.family import Families, Step, module_of
 from ..families.registry import gradient_families, step_of
 from ..lang.ir import Op
 from ..lang.names import marked, told
@@ -52,8 +52,19 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
     if is_ahead:
         return plan_ahead(gradient, forward, spec.grad, families, spec.register)
     if contraction := forward.family.matmuls(forward.program):
-        return plan_contraction_backward(op, contraction, spec.grad, families)
+        try:
+            return plan_contraction_backward(op, contraction, spec.grad, families)
+        except Mistakes as refused:
+            return _plan_whole(gradient, forward, families, refused)
     return plan_backward(gradient, forward.program, families)
+
+
+def _plan_whole(gradient: Gradient, forward: Step, families: Families, refused: Mistakes) -> Backward:
+    """The gradient as a whole, where it does not go apart at the matmuls of the forward."""
+    try:
+        return plan_backward(gradient, forward.program, families)
+    except Mistakes:
+        raise refused from None
 
 
 def forward_of(spec: Spec) -> Step:

@@ -149,7 +149,12 @@ class Planner:
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
-        mistakes = [self.unplanned(op) for op in ops if not self.is_planned(op)]
+        refused = [op for op in ops if not self.is_single(op)]
+        if not refused:
+            return ops
+        if self.is_planned(whole):  # Of which several results may go on from the same values.
+            return [whole]
+        mistakes = [self.unplanned(op) for op in refused if not self.is_planned(op)]
         if mistakes:
             raise Mistakes(*mistakes)
         return ops

@@ -12,6 +12,7 @@ from .inputs import Input
 from .matmul import MatmulTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseTests
+from .steps import MatmulStepsTests
 
 __all__ = [
     "SUMS",
@@ -21,6 +22,7 @@ __all__ = [
     "GradientInPlaceTests",
     "GradientTests",
     "Input",
+    "MatmulStepsTests",
     "MatmulTests",
     "RegisteredTests",
     "RowwiseTests",

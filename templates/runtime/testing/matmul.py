@@ -101,17 +101,14 @@ class Tiles(Harness):
         patch.setattr(heuristics, "choose_stream_k", choose)
 
 
-class MatmulTests(Tiles, OperatorTests):
-    """Tiles that are read by pointers or copied by TMA, and sums that several programs share."""
+class Products(Tiles):
+    """How exact what is made of matmuls is."""
 
     tolerances = SUMS
     error_factor = (
         4  # In float32 it adds in the order of the inner axis, torch in parts.
     )
     rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
-
-    stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
-    joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
@@ -131,6 +128,13 @@ class MatmulTests(Tiles, OperatorTests):
         if cls.rounds_factors:
             dtypes += [one.dtype for one in tensors if one is not None]
         return max(cls.tolerances.get(one, 0.0) for one in dtypes)
+
+
+class MatmulTests(Products, OperatorTests):
+    """Tiles that are read by pointers or copied by TMA, and sums that several programs share."""
+
+    stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
+    joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
     @each("table, config", lambda cls: cls.strided("half"))
     @each("shape", lambda cls: cls.tiled)

@@ -1,7 +1,8 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 Of all choices of at most `MOST` values to store, those that leave steps which families take are compared by the bytes
-that the steps move, then by how many there are. Where so few do not, every reduction is stored.
+that the steps move, then by how many there are. Where so few do not,
+reductions are stored, all but those without which it costs less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import combinations
 from ...diagnostics.report import Mistakes
 from ...lang.ir import ALWAYS, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ...lang.unparse import spelled
+from ...passes.contractions import is_product
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted
@@ -45,8 +47,20 @@ def cut(op: Op, take: Take) -> Cut | None:
         found = [one for chosen in combinations(names, count) if (one := _steps(plain, chosen, take))]
         if found:
             return min(found, key=lambda one: one.cost)
-    reduced = [name for name in names if isinstance(plain.value(name).node, Reduce)]
-    return _steps(plain, reduced, take)
+    return _fewest(plain, [name for name in names if isinstance(plain.value(name).node, Reduce)], take)
+
+
+def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
+    """The steps where all of some values are stored, but for those without which it costs less."""
+    best = _steps(op, names, take)
+    while best is not None:
+        fewer = [[name for name in names if name != left] for left in names]
+        found = [(one.cost, others, one) for others in fewer if (one := _steps(op, others, take))]
+        cost, others, one = min(found, key=lambda each: each[0], default=(best.cost, names, best))
+        if cost >= best.cost:
+            return best
+        names, best = others, one
+    return None
 
 
 def _plain(op: Op) -> Op:
@@ -68,7 +82,7 @@ def _may_be_stored(op: Op, value: Value) -> bool:
 def _dtype_of(op: Op, value: Value) -> Dtype | None:
     """In which dtype a value is stored: sums and the like as they are computed, others as torch would have them."""
     dtype = value.node.dtype
-    if dtype.kind == "float" and isinstance(value.node, Reduce):
+    if dtype.kind == "float" and isinstance(value.node, Reduce) and not is_product(op, value.node):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)

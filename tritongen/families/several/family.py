@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
-from ...lang.ir import Op
+from ...lang.ir import Op, Reduce
 from ...spec.types import Schedule, Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..family import Step
 from ..maps import Maps
+from ..rowwise.family import SPLITS
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
@@ -29,7 +30,8 @@ class Several(Maps[SeveralProgram]):
 
     def take(self, op: Op) -> SeveralProgram | None:
         found = cut(op, self.take_alone)
-        return SeveralProgram(op, (), found.steps) if found else None
+        reduced = {axis for value in op.values if isinstance(value.node, Reduce) for axis in value.node.over}
+        return SeveralProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         if not schedule.autotune:
@@ -43,10 +45,18 @@ class Several(Maps[SeveralProgram]):
     def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            "splits": "(2, 3, 8)" if any(one.view.get("partial") for one in module.steps) else "",
+            "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
-        return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
+        multiplies = any(one.traffic.summing for one in module.steps)
+        return FamilyTests("MatmulStepsTests" if multiplies else "RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {}
+        kinds = {kind for one in module.steps for kind in one.traffic.kinds}
+        splits = any(one.view.get("partial") for one in module.steps)
+        declared = {
+            "backward_splits": SPLITS if splits else "",
+            "backward_split_k": "(2, 3)" if "pointers" in kinds else "",
+            "backward_stream_k": "((1, 3), (5, 2))" if "shares" in kinds else "",
+        }
+        return {name: text for name, text in declared.items() if text}

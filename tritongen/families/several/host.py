@@ -12,11 +12,13 @@ from ...emit.module import Around, Common, Module
 from ...lang.ir import Dtype
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
-from ...spec.types import Input
+from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType
 from ..family import Step, module_of
 from ..functions import function_view
 from ..steps import StepHost, Whole, unknown
 from .program import SeveralProgram
+
+OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,10 @@ class SeveralModule(Common):
     def __init__(self, program: SeveralProgram, around: Around) -> None:
         super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
         told = self.host.told_inputs()
-        self.whole = Whole(replace(program.op, inputs=(*program.op.inputs, *told), by_row=frozenset()))
+        mine = {tensor.name for tensor in (*program.op.inputs, *told)}
+        leaves = {leaf for result in program.op.results for leaf in result.dtype.of} - mine - {*FLOATS, *OTHERS}
+        of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in sorted(leaves))  # whose dtype is that of another
+        self.whole = Whole(replace(program.op, inputs=(*program.op.inputs, *told, *of_dtype), by_row=frozenset()))
         self.told = {tensor.name for tensor in told}
         self.steps = tuple(map(self.informed, program.steps))
 
@@ -61,9 +66,9 @@ class SeveralModule(Common):
     def around_of(self, step: Step) -> Around:
         host = partial(InnerHost, origin=self.whole)
         fake = (IS_FAKE,) if IS_FAKE in self.around.extra else ()
-        tables = self.tables
-        if step.family.has_own_tables:
-            tables = f"{tables}_{step.op.name.removeprefix(self.op.name).strip('_').upper()}"
+        own = [one for one in self.steps if one.family.has_own_tables]
+        number = own.index(step) + 1 if step in own else 0
+        tables = f"{self.tables}{number if number > 1 else ''}"
         return Around(f"_{step.op.name}", (*step.extra, *fake), tables, host, self.around.register)
 
     def call(self, step: Step, fake: tuple[str, ...]) -> dict[str, str]:
@@ -74,7 +79,7 @@ class SeveralModule(Common):
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
         passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
-        passed += [result.when for result in op.results if result.when]
+        passed += dict.fromkeys(result.when for result in op.results if result.when)
         return {
             "condition": "" if "" in whens else " or ".join(whens),
             "nothing": ", ".join("None" for _ in op.results),

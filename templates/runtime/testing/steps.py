@@ -1,0 +1,36 @@
+"""Tests of operators of several steps, matmuls among them."""
+
+import pytest
+import triton
+
+from .. import heuristics
+from .harness import each
+from .matmul import Products, described
+from .rowwise import RowwiseTests
+
+
+class MatmulStepsTests(Products, RowwiseTests):
+    """Each configuration of each step, with small ones of the others; what is stored between steps is rounded."""
+
+    rounds_factors = True
+
+    @each("table, config", lambda cls: cls.strided("half"))
+    @each("n_parts", lambda _: (1, 3))
+    def test_strided_configs(
+        self,
+        n_parts: int,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config)
+        self.force_split_k(monkeypatch, n_parts)
+        self.check(*self.make(self.wide, self.half()))
+
+    @described
+    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    def test_tma_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force_tiles(monkeypatch, table, config, tma=True)
+        self.check(*self.make(self.wide, self.half()))
