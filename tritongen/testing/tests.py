@@ -14,7 +14,7 @@ from ..emit.host_checks import CLASS_NAMES
 from ..emit.module import Module
 from ..emit.registration import LOWER, autocast_rule
 from ..families.contraction.operands import operands_of
-from ..lang.ir import Op, Result
+from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
@@ -52,6 +52,7 @@ def tests_view(spec: Spec, program: Program, kernel: Module, searches: bool, gra
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
+        "rounds_between": "True" if rounds_between(op) else "",
         "shifts": "(500.0, -500.0)" if program.over and compares_values(spec) else "",
         "splits": SPLITS if kernel.view.get("partial") else "",
         "tolerances": tolerances(program),
@@ -216,6 +217,12 @@ def in_own_dtype(spec: Spec) -> bool:
     """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
     texts = [spec.reference, *(statement.expression for statement in spec.compute)]
     return any("nan_to_num" in code_of(text) for text in texts)
+
+
+def rounds_between(op: Op) -> bool:
+    """Whether something is cast to the dtype of an input, which in the oracle is float64."""
+    casts = [node for value in op.values for node in walk(value.node) if isinstance(node, Cast)]
+    return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
 
 
 def compares_values(spec: Spec) -> bool:
