@@ -70,7 +70,7 @@ class Function:
         last = statement.end_lineno or statement.lineno
         if isinstance(statement, ast.For | ast.While | ast.If | ast.With):
             last = statement.body[0].lineno - 1
-        if isinstance(statement, ast.While):
+        if any(isinstance(one, ast.While) for one in (statement, *self.above(statement))):
             gpu = "programs that wait for one another"
         start, end = where if isinstance(where, tuple) else self.module.span(where)
         return Mutation(kind, what, self.name, (statement.lineno, last), start, end, new, gpu)
@@ -92,6 +92,46 @@ class Function:
         for node in self.nodes:
             if isinstance(node, ast.Call) and self.text(node.func) in names:
                 yield node
+
+    def readers(self, definition: ast.stmt) -> list[tuple[str, ast.stmt]]:
+        """The statements that read what one assigns, each with the name, until that is assigned anew.
+
+        From the end of a loop they go on at its beginning. What one branch of an `if` assigns, another may not.
+        """
+        stored = (one for one in ast.walk(definition) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+        loops = [one for one in self.above(definition) if isinstance(one, ast.For | ast.While)]
+        branches = {one for one in self.above(definition) if isinstance(one, ast.If)}
+        found: list[tuple[str, ast.stmt]] = []
+
+        def is_read_until_assigned(name: str, first: int, last: int) -> bool:
+            for one in self.statements:
+                if first < one.lineno <= last:
+                    names = [node for node in _own_nodes(one) if isinstance(node, ast.Name) and node.id == name]
+                    if isinstance(one, ast.AugAssign) or any(isinstance(node.ctx, ast.Load) for node in names):
+                        found.extend([(name, one)] * bool(names))
+                    is_sure = {each for each in self.above(one) if isinstance(each, ast.If)} <= branches
+                    if isinstance(one, ast.Assign) and is_sure and any(isinstance(n.ctx, ast.Store) for n in names):
+                        return True
+            return False
+
+        for name in sorted({one.id for one in stored}):
+            first = definition.lineno
+            for loop in (*loops, self.node):
+                if is_read_until_assigned(name, first, loop.end_lineno or 0):
+                    break
+                if loop is not self.node:
+                    is_read_until_assigned(name, loop.lineno - 1, definition.lineno)
+                first = loop.end_lineno or 0
+        return found
+
+    def assigned(self, name: str) -> list[ast.Assign]:
+        """The assignments to a name."""
+        return [one for one in self.nodes if isinstance(one, ast.Assign) and self.text(one.targets[0]) == name]
+
+    @functools.cached_property
+    def statements(self) -> list[ast.stmt]:
+        """All of them, in the order of the text."""
+        return sorted((one for one in self.nodes if isinstance(one, ast.stmt)), key=lambda one: one.lineno)
 
     def is_address(self, node: ast.AST) -> bool:
         """Whether a node says where in memory, or which rows and columns, and not a value."""
@@ -131,6 +171,14 @@ class Function:
                 if isinstance(right, ast.Tuple):
                     found.append((right, kernel))
         return tuple(found)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without those of the statements in it."""
+    yield statement
+    for child in ast.iter_child_nodes(statement):
+        if not isinstance(child, ast.stmt):
+            yield from ast.walk(child)
 
 
 class Module:

@@ -34,6 +34,8 @@ def _masks(function: Function) -> Iterator[Mutation]:
     for call in function.calls("tl.load", "tl.store", "tl.atomic_xchg"):
         kind = "load mask" if function.text(call.func) == "tl.load" else "mask"
         if any(keyword.arg == "mask" for keyword in call.keywords):
+            if any(keyword.arg == "mask" and _always_holds(function, keyword.value) for keyword in call.keywords):
+                continue
             # `other` goes with it: alone it is refused.
             kept = [one for one in call.keywords if one.arg not in ("mask", "other")]
             parts = ", ".join(function.text(one) for one in (*call.args, *kept))
@@ -45,14 +47,29 @@ def _masks(function: Function) -> Iterator[Mutation]:
         kind = "load mask" if id(node) in loading - storing else "mask"
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt):
             limit = node.comparators[0]
-            # A combine kernel has one program per row: none is past the last.
-            if function.name.endswith("_combine_kernel") and function.text(limit) == "n_rows":
+            if _always_holds(function, node):
                 continue
             if id(node) in loading | storing or (isinstance(limit, ast.Name) and re.match(r"n(_|$)", limit.id)):
                 yield function.between(kind, "one too many", node.left, limit, "<", "<=")
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and id(node) in loading | storing:
-            for left in (node.left, node.right):
-                yield function.edit(kind, "a condition dropped", node, function.operand(left), node)
+            for left, dropped in ((node.left, node.right), (node.right, node.left)):
+                if not _always_holds(function, dropped):
+                    yield function.edit(kind, "a condition dropped", node, function.operand(left), node)
+
+
+def _always_holds(function: Function, condition: ast.expr) -> bool:
+    """Whether a condition holds for all that there is.
+
+    A combine kernel has one program per row, and none past the last. A group whose length is a power of two has no
+    tail, since blocks are no longer than it.
+    """
+    text = function.text(condition).partition("[")[0]
+    if function.name.endswith("_combine_kernel") and text in ("row_mask", "rows < n_rows"):
+        return True
+    if text == "inner_mask":
+        text = next(function.text(one.value) for one in function.assigned(text))
+    group = re.fullmatch(r"inner < \(group \+ 1\) \* (\d+)", text)
+    return bool(group) and int(group[1]).bit_count() == 1
 
 
 def _is_step(node: ast.AST, function: Function) -> bool:
@@ -120,9 +137,10 @@ def _bounds(function: Function) -> Iterator[Mutation]:
                     "bound", "from the second block", args[0], f"{function.text(args[0])} + {step}", node
                 )
     for call in function.calls("tl.cdiv", "triton.cdiv", "tensors.cdiv", "cdiv"):
-        # Steps rounded down give more parts.
-        if not _in_grid(function, call) and not _is_made_good(function, call):
-            count, size = map(function.text, call.args)
+        count, size = map(function.text, call.args)
+        # Steps rounded down give more parts; what is a power of two is divided by blocks without a rest.
+        is_exact = count.isdecimal() and int(count).bit_count() == 1
+        if not (_in_grid(function, call) or _is_made_good(function, call) or is_exact):
             yield function.edit("bound", "rounded down", call, f"(({count}) // ({size}))", call)
     for call in function.calls("tl.minimum"):
         if function.text(call.args[-1]).startswith("n_") and function.is_kernel:
@@ -139,7 +157,8 @@ def _bounds(function: Function) -> Iterator[Mutation]:
 
 
 _MERGES = re.compile(
-    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add|arg(max|min)|lead_)\w*"
+    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add)\w*"
+    r"|(?P<pairs>(arg|lead_)(max|min))$"
 )
 
 
@@ -148,25 +167,37 @@ def _is_reduced(function: Function, load: ast.Call) -> bool:
     statement = function.statement(load)
     mask = next(function.text(one.value) for one in load.keywords if one.arg == "mask")
     rows_only = "row" in mask and "col" not in mask and "inner" not in mask
-    reached = {function.text(statement.targets[0])} if isinstance(statement, ast.Assign) else set()
-    for _ in range(4):  # As long as chains of names are.
-        for node in function.nodes:
-            if isinstance(node, ast.Assign | ast.AugAssign) and "tl.where" not in function.text(node.value):
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                names = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
-                if names & reached and isinstance(target, ast.Name):
-                    reached.add(target.id)
-    for node in function.nodes:
-        if isinstance(node, ast.Call) and _MERGES.match(function.text(node.func)):
-            names = {one.id for arg in node.args for one in ast.walk(arg) if isinstance(one, ast.Name)}
-            # A sum along a row leaves the rows past the last as they are, and they are not stored.
-            if (
-                names & reached
-                and not re.search("tl.where|mask", function.text(node))  # Masked once more.
-                and not (rows_only and "axis=1" in function.text(node))
-            ):
-                return True
+    # Nor is a row or a column of a product, of which nothing is missing along the inner axis.
+    parts = [one for keyword in load.keywords if keyword.arg == "mask" for one in ast.walk(keyword.value)]
+    has_no_tail = any(isinstance(one, ast.expr) and _always_holds(function, one) for one in parts)
+    reached = {("", statement), *function.readers(statement)}
+    for name, reader in (waiting := list(reached)):  # Grows on the way.
+        for node in ast.walk(reader):
+            if isinstance(node, ast.Call) and (match := _MERGES.match(function.text(node.func))):
+                # Of the positions that go with values, those of values outside do not lead.
+                args = node.args[::2] if match["pairs"] else node.args
+                inside = [one for arg in args for one in ast.walk(arg)]
+                # A sum along a row leaves the rows past the last as they are, and they are not stored.
+                if (
+                    (load in inside or any(isinstance(one, ast.Name) and one.id == name for one in inside))
+                    and not re.search("tl.where|mask", function.text(node))  # Masked once more.
+                    and not (rows_only and "axis=1" in function.text(node))
+                    and not (has_no_tail and match[0] == "tl.dot")
+                ):
+                    return True
+        masked = reader is not statement and re.search("tl.where|mask", function.text(reader))
+        if isinstance(reader, ast.Assign | ast.AugAssign) and not masked:
+            new = [one for one in function.readers(reader) if one not in reached]
+            reached.update(new)
+            waiting.extend(new)
     return False
+
+
+def _is_loaded_again(function: Function, load: ast.Call) -> bool:
+    """Whether a loop that waits for other programs does the same again, until it finds none of what is outside."""
+    statement = function.text(function.statement(load))
+    waits = [node for node in function.nodes if isinstance(node, ast.While) and node.lineno > load.lineno]
+    return any(function.text(one) == statement for node in waits for one in node.body)
 
 
 def _constants(function: Function) -> Iterator[Mutation]:
@@ -175,7 +206,7 @@ def _constants(function: Function) -> Iterator[Mutation]:
     for call in function.calls("tl.load"):
         for keyword in call.keywords:
             # What no reduction reads is not seen: the store is masked too.
-            if keyword.arg == "other" and _is_reduced(function, call):
+            if keyword.arg == "other" and _is_reduced(function, call) and not _is_loaded_again(function, call):
                 old = function.text(keyword.value)
                 # Not 1.0: times another's zero that is as good as 0.0.
                 new = {"0.0": 'float("nan")', "0": "1"}.get(old, "0.0")
@@ -203,7 +234,10 @@ def _constants(function: Function) -> Iterator[Mutation]:
         if function.text(value.func) == "tl.zeros" and grows:
             shape, dtype = map(function.text, value.args)
             yield function.edit("constant", "begins at 1", value, f"tl.full({shape}, 1.0, {dtype})", node)
-        if function.text(value.func) == "tl.full" and grows and "inf" in function.text(value.args[1]):
+        lowest = function.text(value.args[1]) if function.text(value.func) == "tl.full" else ""
+        # The largest of absolute values is no less than 0.
+        of_absolute = "-inf" in lowest and any("tl.abs(" in function.text(one) for one in function.assigned(target))
+        if grows and "inf" in lowest and not of_absolute:
             yield function.edit("constant", "begins at 0", value.args[1], "0.0", node)
     for node in function.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, float) and not function.is_address(node):
@@ -298,9 +332,45 @@ def _computes_once(function: Function) -> bool:
     return work <= 1
 
 
+_ORDERS = re.compile(r"(tl\.)?(arg|lead_)?(max|min|maximum|minimum)$")
+
+
+def _is_compared(function: Function, node: ast.AST) -> bool:
+    """Whether of what a cast gives only the largest or smallest is looked for, the same one in any dtype."""
+    statement = function.statement(node)
+    readers = function.readers(statement)
+    uses = [
+        use
+        for name, reader in readers
+        for use in ast.walk(reader)
+        if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load)
+    ]
+
+    def orders(use: ast.AST) -> bool:
+        outer = function.parents[use]
+        name = function.text(outer.func) if isinstance(outer, ast.Call) else ""
+        return orders(outer) if name == "tl.where" else bool(_ORDERS.match(name))
+
+    return bool(uses) and getattr(statement, "value", None) is node and all(map(orders, uses))
+
+
+def _computed(function: Function) -> set[str]:
+    """The names of what is cast to what a kernel computes in, and of what is made of such."""
+    found: set[str] = set()
+    for statement in function.statements:
+        if isinstance(statement, ast.Assign):
+            names = {one.id for one in ast.walk(statement.value) if isinstance(one, ast.Name)}
+            if names & {"COMPUTE", *found} and not isinstance(statement.value, ast.Compare):
+                found |= {one.id for one in ast.walk(statement.targets[0]) if isinstance(one, ast.Name)}
+    return found
+
+
 def _is_promoted(function: Function, node: ast.AST) -> bool:
     """Whether what a cast gives meets only what is cast too, so that they promote one another."""
-    statement = function.statement(node)
+    statement, around = function.statement(node), function.parents[node]
+    if isinstance(around, ast.BinOp):
+        other = around.right if node is around.left else around.left
+        return isinstance(other, ast.Name) and other.id in _computed(function)
     if not isinstance(statement, ast.Assign):
         return False
     target = function.text(statement.targets[0])
@@ -338,7 +408,8 @@ def _missing(function: Function) -> Iterator[Mutation]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
             to = function.text(node.args[0])
             # The interpreter's integers do not differ below 2**31; a store converts by itself.
-            if to in ("COMPUTE", "ACC") and not _computes_once(function) and not _is_promoted(function, node):
+            is_seen = not (_computes_once(function) or _is_promoted(function, node) or _is_compared(function, node))
+            if to in ("COMPUTE", "ACC") and is_seen:
                 yield function.edit(kind, "a cast", node, function.text(node.func.value), node)
             if to in ("INDEX", "tl.int64"):
                 yield function.edit(kind, "a cast", node, function.text(node.func.value), node, "2**31 elements")

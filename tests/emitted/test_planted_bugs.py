@@ -142,6 +142,82 @@ def test_nothing_equivalent() -> None:
     assert mutations(host.replace("y_part", "y"))
 
 
+HEAD = "@triton.jit\ndef {}_kernel(x_ptr, y_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):\n"
+
+
+def test_masks_that_hold_for_all() -> None:
+    """A combine kernel has no row past the last, and a group of a power of two no tail."""
+    every = {"no mask", "one too many", "a condition dropped", "another other"}
+
+    def planted(name: str, body: str) -> list[str]:
+        return sorted(one.what for one in mutations(HEAD.format(name) + body) if one.what in every)
+
+    store = "    row_mask = rows < n_rows\n    tl.store(y_ptr, y, mask=row_mask)\n"
+    load = "    tile_mask = row_mask & (cols < n_cols)\n    x = tl.load(x_ptr, mask=tile_mask, other=0.0)\n"
+    assert planted("f", store) == ["no mask", "one too many"]
+    assert planted("_combine", store) == []
+    assert planted("f", load) == ["a condition dropped", "a condition dropped", "no mask", "one too many"]
+    assert planted("_combine", load) == ["a condition dropped", "no mask", "one too many"]
+    group = (
+        "    inner_mask = inner < (group + 1) * {}\n"
+        "    a = tl.load(x_ptr, mask=row_mask & inner_mask[None, :], other=0.0)\n    y = tl.dot(a, b)\n"
+    )
+    assert planted("f", group.format(96)) == [
+        "a condition dropped",
+        "a condition dropped",
+        "another other",
+        "no mask",
+        "one too many",
+    ]
+    assert planted("f", group.format(128)) == ["a condition dropped", "no mask"]
+    assert "rounded down" in whats(HEAD.format("f") + "    steps = tl.cdiv(96, BLOCK_N)\n")
+    assert "rounded down" not in whats(HEAD.format("f") + "    steps = tl.cdiv(128, BLOCK_N)\n")
+
+
+def test_what_a_load_reaches() -> None:
+    """A reduction sees what is outside of a mask where the name still stands for it, also through the end of a loop."""
+    load = "        x = tl.load(x_ptr, mask=mask, other=0.0)\n"
+    once = f"    for n in range(n_cols):\n{load}        y += tl.sum(x)\n"
+    later = f"    for n in range(n_cols):\n{load}        tl.store(y_ptr, x)\n"
+    carried = f"    for n in range(n_cols):\n        y += tl.sum(before)\n{load}        before = x\n"
+    replaced = (
+        f"    for n in range(n_cols):\n        before = n\n        y += tl.sum(before)\n{load}        before = x\n"
+    )
+
+    def others(body: str) -> int:
+        return [one.what for one in mutations(HEAD.format("f") + body)].count("another other")
+
+    assert [others(body) for body in (once, later, once + later, carried, replaced)] == [1, 0, 1, 1, 0]
+    # Of values with positions, the positions outside do not lead, as the values there do not.
+    pairs = "    best = tl.load(x_ptr, mask=mask, other=0.0)\n    at = tl.load(y_ptr, mask=mask, other=0)\n"
+    assert others(f"{pairs}    best, at = argmax(best, at)\n") == 1
+    # A loop that waits reads once more what is outside.
+    wait = "    words = tl.load(x_ptr, mask=mask, other=1)\n"
+    assert others(f"{wait}    total = tl.sum(words)\n") == 1
+    loop = f"{wait}    while tl.max(words, axis=0) == 0:\n    {wait}"
+    found = [one for one in mutations(HEAD.format("f") + loop) if one.what == "another other"]
+    assert [one.gpu for one in found] == ["programs that wait for one another"]
+
+
+def test_casts_that_do_not_show() -> None:
+    """Of what is only compared, and of what meets a number that was cast."""
+    cast = "    x = tl.load(x_ptr).to(COMPUTE)\n"
+    assert "a cast" in whats(f"{HEAD.format('f')}{cast}    y = tl.exp(x) * 2\n")
+    assert "a cast" not in whats(
+        f"{HEAD.format('f')}{cast}    y, at = lead_max(y, at, tl.where(mask, x, lowest(COMPUTE)), cols)\n"
+    )
+    assert "a cast" not in whats(
+        f"{HEAD.format('f')}    y = tl.exp(n).to(COMPUTE)\n    z = tl.load(x_ptr).to(COMPUTE) * y\n"
+    )
+    assert "a cast" in whats(
+        f"{HEAD.format('f')}    y = tl.load(y_ptr)\n    z = tl.exp(tl.load(x_ptr).to(COMPUTE) * y)\n"
+    )
+    # The largest of absolute values is no less than 0.
+    largest = '    y = tl.full([BLOCK_N], float("-inf"), COMPUTE)\n    y = maximum(y, {})\n'
+    assert "begins at 0" in whats(HEAD.format("f") + largest.format("x"))
+    assert "begins at 0" not in whats(HEAD.format("f") + largest.format("tl.abs(x)"))
+
+
 def test_waiting_needs_a_gpu() -> None:
     """The interpreter runs one program after another, so that none waits."""
     text = "@triton.jit\ndef _hear(word):\n    while tl.max(word, axis=0) == 0:\n        word = word + 1\n"

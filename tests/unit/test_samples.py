@@ -10,7 +10,7 @@ import pytest
 from tritongen.families.rowwise.family import ROWWISE
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
-from tritongen.testing.samples import Shapes
+from tritongen.testing.samples import Shapes, other_values
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
@@ -44,3 +44,12 @@ def test_no_shape_is_shorter_than_the_smallest() -> None:
     tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
     assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
     assert min(shape[shapes.axes.index("C")] for shape in tried) == 0
+
+
+def test_params_that_integers_are_equal_to() -> None:
+    """Of targets the first is 0, so that a param that is 0 leaves it out. A tail of rows needs an odd number."""
+    path = ROOT / "specs" / "cross_entropy.toml"
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    program = program_of(spec)
+    assert {"ignore_index": 0} in other_values(program.op)
+    assert Shapes(spec, program).wide() == (3, 90)

@@ -159,10 +159,11 @@ class Shapes:
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail, and three parts of blocks of 32.
 
-        Rows are few, for the interpreter is slow, and short where only axes of fixed size are reduced.
+        Rows are few, for the interpreter is slow, and odd, for a tail of tiles of two; they are short where only axes
+        of fixed size are reduced.
         """
         fixed = self.program.over and self.long not in self.program.over
-        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 2, 90, others=2)
+        return self.of((2,), 2, 2, others=1) if fixed else self.of((3,), 3, 90, others=2)
 
     def dense(self) -> tuple[int, ...]:
         """Full tiles of elements that lie next to one another, where nothing is reduced."""
@@ -267,7 +268,8 @@ def _candidates(param: Param, op: Op) -> list[ParamValue]:
         for part in walk(call)
         if isinstance(part, Scalar)
     )
-    wanted = (0.25,) if param.kind == "float" else (1, 2 if partial else -1)
+    # 0 is the first of integers that are drawn between bounds, so that one is equal to the param.
+    wanted = (0.25,) if param.kind == "float" else (1, 2) if partial else (1, -1, 0)
     return list(_admitted(param, wanted))[: len(wanted)]
 
 

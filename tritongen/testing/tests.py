@@ -13,7 +13,7 @@ from typing import Any
 
 from ..emit.host_checks import CLASS_NAMES
 from ..emit.registration import LOWER
-from ..lang.ir import Op, Result
+from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
@@ -69,6 +69,7 @@ def tests_view(
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
+        "rounds_between": "True" if rounds_between(op) else "",
         **family.declared,
         **gradient.declared,
         **(registered_view(spec, op, autocast) if registered else {}),
@@ -215,6 +216,12 @@ def in_own_dtype(spec: Spec) -> bool:
     """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
     texts = [spec.reference, *(statement.expression for statement in spec.compute)]
     return any("nan_to_num" in code_of(text) for text in texts)
+
+
+def rounds_between(op: Op) -> bool:
+    """Whether something is cast to the dtype of an input, which in the oracle is float64."""
+    casts = [node for value in op.values for node in walk(value.node) if isinstance(node, Cast)]
+    return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
 
 
 def compares_values(spec: Spec) -> bool:

@@ -182,6 +182,21 @@ class BackwardTests(Tiles):
             self.force_all(monkeypatch, kind, SMALL_TILE)
         self.check_gradients(*self.make(self.wide), **params)
 
+    @each("n_splits", lambda cls: cls.saving_splits())
+    def test_backward_of_loops(
+        self, n_splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the forward saves that loops over rows, or shares them among programs."""
+        self.force_loop(monkeypatch, n_splits)
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        self.check_gradients(*self.make(self.wide))
+
+    @classmethod
+    def saving_splits(cls) -> list[int]:
+        """How many programs share a row of the forward, of what no test of the backward's own kernels has."""
+        alone = [1] if cls.loops() and not cls.loops(backward=True) else []
+        return alone + ([] if cls.backward_splits else list(cls.splits[:1]))
+
     @each("shift", lambda cls: cls.shifts)
     def test_backward_of_shifted_values(
         self, shift: float, monkeypatch: pytest.MonkeyPatch
@@ -308,6 +323,13 @@ class BackwardTests(Tiles):
     ) -> None:
         self.force_tiles(monkeypatch, table, config, tma=True)
         self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @described
+    @only(lambda cls: cls.tables_of(heuristics.Tma))
+    def test_backward_of_tma(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the forward saves by TMA, which needs lengths that are aligned."""
+        self.force_small(monkeypatch, tma=True)
+        self.check_gradients(*self.make(self.tiled[0], self.half()))
 
     @described
     @each("long_parts, short_parts", lambda cls: cls.backward_stream_k)

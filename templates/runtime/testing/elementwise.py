@@ -6,7 +6,7 @@ import triton
 
 from .. import heuristics
 from .harness import Dtypes, each, only, results
-from .inputs import DEVICE, scattered
+from .inputs import DEVICE, Layout, contiguous, scattered
 from .operator import OperatorTests
 
 SMALL_BLOCK = triton.Config({"BLOCK": 16})
@@ -47,6 +47,15 @@ class MapTests(OperatorTests):
 
 class ElementwiseTests(MapTests):
     """And each function as exactly as its dtype allows."""
+
+    @each("layout", lambda _: (contiguous, scattered))
+    @each("dtypes", lambda cls: cls.halves())
+    def test_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
+        """What is computed in it, and not in float32, is off by more than the last rounding."""
+        tensors = [layout(one) for one in self.make(self.wide, dtypes)]
+        wanted = results(self.oracle(*tensors))
+        for got, want in zip(results(self.call(*tensors)), wanted, strict=True):
+            self.check_rounded_once(got, want)
 
     @each("dtypes", lambda cls: [one for one in cls.floats() if one[0] in ROUNDING])
     def test_dense_values(self, dtypes: Dtypes) -> None:

@@ -9,7 +9,7 @@ import torch.utils.checkpoint
 
 from .backward import BackwardTests
 from .harness import Dtypes, Shape, each, gpu, only, results, wide
-from .inputs import Layout, backwards, scattered
+from .inputs import Layout, backwards, contiguous, scattered
 from .vmap import VmapTests
 
 
@@ -63,6 +63,26 @@ class GradientTests(BackwardTests, VmapTests):
     def test_gradients_of_layouts(self, layout: Layout) -> None:
         self.check_gradients(*map(layout, self.make(self.ragged)))
 
+    @each("layout", lambda _: (contiguous, scattered))
+    @each("dtypes", lambda cls: cls.halves() if cls.dense and not cls.ahead else ())
+    def test_gradients_in_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
+        """They are computed in float32, unless of results that are saved, and so were rounded."""
+        tensors = [layout(one) for one in self.make(self.wide, dtypes)]
+        saved: list[torch.Tensor] = []
+
+        def save(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            found = self.gradients(self.call, *tensors, arranged=layout)
+        inputs = {one.data_ptr() for one in tensors}
+        if any(one.itemsize == 2 and one.data_ptr() not in inputs for one in saved):
+            return
+        wanted = self.gradients(self.oracle, *wide(tensors), arranged=layout)
+        for got, want in zip(found, wanted, strict=True):
+            self.check_rounded_once(got, want)
+
     @each("outgoing", lambda _: [backwards, scattered, torch.zeros_like, one_for_all])
     def test_layouts_of_outgoing_gradients(self, outgoing: Layout) -> None:
         """Gradients of the results that are not contiguous, zero, or one number for all."""
@@ -87,6 +107,11 @@ class GradientTests(BackwardTests, VmapTests):
             self.check_gradients(*self.make(self.ragged, dtypes), **params)
         tensors = map(scattered, self.make(self.unfolded()))
         self.check_gradients(*tensors, arranged=scattered, **params)
+
+    @only(lambda cls: cls.positions())
+    def test_gradients_at_positions_outside(self) -> None:
+        """No memory is read there, nor written."""
+        self.gradients(self.call, *self.astray())
 
     @only(lambda cls: cls.tiny and not cls.ahead)
     def test_gradcheck(self) -> None:

@@ -106,16 +106,18 @@ class Harness:
     deep: ClassVar[Shape]  # of more dimensions than kernels step through
     two_batches: ClassVar[Shape] = ()
     wide: ClassVar[Shape]  # of several steps of a loop, and several programs
-    dense: ClassVar[Shape]  # of many values
+    dense: ClassVar[Shape] = ()  # of many values
     special: ClassVar[Shape]  # for infinities and NaN
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes
+    splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp has no room
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
+    rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
 
     # How tests are made
 
@@ -204,6 +206,18 @@ class Harness:
         return (dtype,) * len(groups) if all(dtype in own for own in groups) else ()
 
     @classmethod
+    def halves(cls) -> list[Dtypes]:
+        """The dtypes of half precision that all groups may have, for each, where results are rounded once.
+
+        Triton's interpreter cuts bits off for bfloat16.
+        """
+        halves = (
+            (torch.float16,) if DEVICE == "cpu" else (torch.float16, torch.bfloat16)
+        )
+        found = [] if cls.rounds_between else cls.floats()
+        return [one for one in found if one[0] in halves]
+
+    @classmethod
     def gives_one_float(cls) -> bool:
         """Whether there is one result, of a dtype that has rounding errors to compare."""
         inputs = [torch.empty(0, dtype=one.dtypes[0]) for one in cls.inputs]
@@ -226,6 +240,22 @@ class Harness:
             one.draw(lengths, by_group.get(one.group or one.name, one.dtypes[0]), ends)
             for one in cls.inputs
         )
+
+    @classmethod
+    def positions(cls) -> list[Input]:
+        """The inputs that say where along an axis to read."""
+        ranges = [one for one in cls.inputs if isinstance(one.high, str)]
+        return [one for one in ranges if not one.dtypes[0].is_floating_point]
+
+    @classmethod
+    def astray(cls) -> list[torch.Tensor]:
+        """Inputs in which the first position is one too small, and the last one too large."""
+        tensors = list(cls.make(cls.ragged))
+        for one in cls.positions():
+            values = tensors[cls.names().index(one.name)].view(-1)
+            values[0] -= 1
+            values[1:][-1:] += 1
+        return tensors
 
     @classmethod
     def shifted(cls, shift: float) -> list[torch.Tensor]:
@@ -339,6 +369,19 @@ class Harness:
                 atol=tolerance * cls.scale(other),
                 equal_nan=True,
             )
+
+    @classmethod
+    def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
+        """Results of half precision are the nearest to what is wanted, but for a few that lie between two."""
+        if got.dtype not in (torch.float16, torch.bfloat16):
+            return
+        found, wanted = got.cpu(), want.cpu().double()
+        largest = max(1.0, float(wanted.nan_to_num().abs().max()))
+        nearest = torch.finfo(got.dtype).eps / 2 * wanted.abs()
+        allowed = nearest + cls.tolerances[torch.float32] * largest
+        is_off = (found.double() - wanted).abs() > allowed
+        count = int((is_off & (found != wanted.to(found))).sum())
+        assert count <= 1 + 0.02 * got.numel(), f"{count} are rounded more than once"
 
     @classmethod
     def check(cls, *tensors: Any, **params: Any) -> None:

@@ -35,19 +35,34 @@ class Tiles(Harness):
     @classmethod
     def small(cls) -> triton.Config:
         """A small tile, as wide as it must be where it holds whole rows."""
+        return cls.tile(min(cls.widths()))
+
+    @classmethod
+    def extremes(cls) -> list[triton.Config]:
+        """A small tile, and one that is wider than those of the tables where axes have lengths that these divide."""
+        wide = [cls.tile(4 * max(cls.widths()))] if cls.sizes else []
+        return [cls.small(), *wide]
+
+    @classmethod
+    def tile(cls, width: int) -> triton.Config:
+        """A tile of few rows."""
+        tile = {"BLOCK_M": 16, "BLOCK_N": width, "BLOCK_K": 32, "GROUP": 2}
+        return triton.Config(tile, num_stages=2)
+
+    @classmethod
+    def widths(cls) -> list[int]:
+        """How wide the tiles of the forward's tables are."""
         tables: dict[str, Any] = {
             name: table
             for name, table in vars(cls.tables).items()
             if isinstance(table, (heuristics.Tma, heuristics.Strided))
         }
-        widths = [
+        return [
             config.kwargs["BLOCK_N"]
             for name, table in tables.items()
             if "_" not in name
             for config in getattr(table, "half", table)
         ]
-        tile = {"BLOCK_M": 16, "BLOCK_N": min(widths), "BLOCK_K": 32, "GROUP": 2}
-        return triton.Config(tile, num_stages=2)
 
     @classmethod
     def strided(cls, width: str, backward: bool = False) -> list[tuple[str, Any]]:
@@ -56,11 +71,11 @@ class Tiles(Harness):
         for name, table in vars(cls.tables).items():
             if isinstance(table, heuristics.Strided) and ("_" in name) == backward:
                 tables.setdefault(table, name)
-        small = (cls.small(),) if tables and width == "half" else ()
+        others = cls.extremes() if tables and width == "half" else ()
         return [
             (name, config)
             for table, name in tables.items()
-            for config in (*getattr(table, width), *small)
+            for config in (*getattr(table, width), *others)
         ]
 
     @classmethod
@@ -78,9 +93,15 @@ class Tiles(Harness):
         patch.setattr(heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
-    def force_small(cls, patch: pytest.MonkeyPatch, tma: bool = False) -> None:
+    def force_small(
+        cls,
+        patch: pytest.MonkeyPatch,
+        tma: bool = False,
+        tile: triton.Config | None = None,
+    ) -> None:
+        """Have launches take small tiles, or others, of every table."""
         for kind in (heuristics.Tma, heuristics.Strided):
-            cls.force_all(patch, kind, cls.small())
+            cls.force_all(patch, kind, tile or cls.small())
         patch.setattr(heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
@@ -92,11 +113,12 @@ class Tiles(Harness):
     def force_stream_k(
         cls, patch: pytest.MonkeyPatch, long_parts: int, short_parts: int
     ) -> None:
-        """Have half of the tiles be split, some into so many parts and the others into so many."""
+        """Have half of the tiles be split, some into so many parts and a third of them, if two are, into so many."""
 
         def choose(tiles: int, *_: int) -> tuple[int, int, int, int]:
-            short = tiles // 4
-            return tiles - tiles // 2 - short, long_parts, short, short_parts
+            split = tiles - (tiles - 1) // 2
+            short = (split + 1) // 3
+            return split - short, long_parts, short, short_parts
 
         patch.setattr(heuristics, "choose_stream_k", choose)
 
@@ -173,7 +195,7 @@ class MatmulTests(Products, OperatorTests):
         self.check(*self.make(self.tiled[1], seed=1))
 
     @described
-    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    @each("table, config", lambda cls: cls.configs(heuristics.Tma, *cls.extremes()))
     @each("shape", lambda cls: cls.tiled)
     @each("layout", lambda _: (contiguous, backward_matrices))
     def test_tma_configs(
@@ -212,11 +234,16 @@ class MatmulTests(Products, OperatorTests):
 
     @described
     @each("long_parts, short_parts", lambda cls: cls.stream_k)
+    @each("tile", lambda cls: cls.extremes())
     def test_stream_k(
-        self, long_parts: int, short_parts: int, monkeypatch: pytest.MonkeyPatch
+        self,
+        tile: triton.Config,
+        long_parts: int,
+        short_parts: int,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Half of the tiles, split into so many parts and so many."""
-        self.force_small(monkeypatch, tma=True)
+        self.force_small(monkeypatch, tma=True, tile=tile)
         self.force_stream_k(monkeypatch, long_parts, short_parts)
         self.check(*self.make(self.shared, self.half()))
 

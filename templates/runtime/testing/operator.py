@@ -79,6 +79,11 @@ class OperatorTests(Harness):
         oracle = cls.in_torch if cls.own_range else cls.oracle
         cls.compare(cls.call(*tensors), oracle(*tensors), tensors)
 
+    @only(lambda cls: cls.positions())
+    def test_positions_outside(self) -> None:
+        """No memory is read there: in the interpreter `check_bounds` tells."""
+        self.call(*self.astray())
+
     @each("absent", lambda cls: cls.absent())
     def test_optional_inputs(self, absent: tuple[str, ...]) -> None:
         tensors = self.make(self.ragged)

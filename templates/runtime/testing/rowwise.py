@@ -44,7 +44,6 @@ class RowwiseTests(MapTests):
     """Rows in registers, in a loop, and shared by several programs."""
 
     tolerances = SUMS
-    splits: tuple[int, ...] = ()  # how many programs share a row
 
     @each("row", lambda cls: rows_of(cls, heuristics.Registers))
     def test_register_configs(self, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +102,13 @@ class RowwiseTests(MapTests):
         for n_splits in (1, *self.splits):
             self.force_loop(monkeypatch, n_splits)
             self.check_special_values(self.floats()[-1])
+
+    @only(lambda cls: cls.loops() and cls.positions())
+    def test_positions_outside_in_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
+        for n_splits in (1, *self.splits):
+            self.force_loop(monkeypatch, n_splits)
+            self.call(*self.astray())
 
     @each("shift", lambda cls: cls.shifts)
     def test_shifted_values(
