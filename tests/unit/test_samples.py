@@ -50,6 +50,6 @@ def test_params_that_integers_are_equal_to() -> None:
     """Of targets the first is 0, so that a param that is 0 leaves it out. A tail of rows needs an odd number."""
     path = ROOT / "specs" / "cross_entropy.toml"
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
-    program = program_of(spec)
+    program = forward_of(spec).program
     assert {"ignore_index": 0} in other_values(program.op)
     assert Shapes(spec, program).wide() == (3, 90)

@@ -349,7 +349,8 @@ def compares(template: ast.expr, name: str) -> bool:
     """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
     for node in ast.walk(template):
         used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
-        if used and (isinstance(node, ast.Compare) or ast.unparse(node).startswith("tl.where(")):
+        selects = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.where"
+        if used and (selects or isinstance(node, ast.Compare)):
             return True
     return False
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..emit.scoping import undefined_names
 from ..lang.ir import Op
-from ..lang.literals import code_of
 from ..lang.names import in_string
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Spec
@@ -41,7 +40,7 @@ def bench_view(spec: Spec, op: Op, lengths: Sizes, runtime: str) -> dict[str, An
         **lengths.view(),
         **dtypes_view(op),
         "imports": f"from {runtime} import benchmarking\n{imports(op)}",
-        "imports_math": any(re.search(r"\bmath\.", code_of(line)) for line in view["lines"]),
+        "imports_math": "math" in undefined_names("\n".join(view["lines"])),
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
         "wrt": backward_places(spec, op),

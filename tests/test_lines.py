@@ -1,0 +1,29 @@
+"""What a kernel takes and declares is read off the names in its lines."""
+
+import pytest
+
+from tritongen.lowering.lines import Line, mentions
+
+LINES = {
+    "x_row = x_ptr + rows * stride_x": ("x_row", {"x_row", "x_ptr", "rows", "stride_x"}),
+    "    y = tl.load(x_row, mask=row_mask, other=0.0)": ("y", {"y", "tl", "x_row", "row_mask"}),
+    "m, n = merge(m, n)": ("", {"m", "n", "merge"}),
+    "total += x": ("", {"total", "x"}),
+    "tl.store(y_ptr, x.to(y_ptr.dtype.element_ty))": ("", {"tl", "y_ptr", "x"}),
+    "if mode == 'rows':": ("", {"mode"}),
+    "elif flag and not other:": ("", {"flag", "other"}),
+    "else:": ("", set()),
+}
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_names(text: str) -> None:
+    line = Line(text)
+    assert (line.assigned, line.names) == LINES[text]
+
+
+def test_mentions() -> None:
+    lines = [Line("rows = first + x"), Line("y = f(rows=2)"), Line("z = 'x' + x.rows")]
+    assert mentions(lines, "rows")
+    assert not mentions(lines, "rows", 2)
+    assert mentions(lines, "x", 2)
