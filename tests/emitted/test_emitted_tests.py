@@ -25,7 +25,6 @@ SPECS = sorted(
     (
         *(Path(__file__).parent / "specs").glob("*.toml"),
         *STRESS.glob("*registered*.toml"),
-        STRESS / "gradient_options.toml",
         STRESS / "gradient_shared_optional.toml",
         STRESS / "gradient_whole_norm.toml",
         STRESS / "product_float64_mixed.toml",
