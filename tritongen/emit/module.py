@@ -144,9 +144,6 @@ class Common:
         """The kernels that are launched, and not called by another."""
         return self.kernels
 
-    def kernel_view(self, kernel: Kernel) -> dict[str, Any]:
-        return view_of(kernel, self.space)
-
     def launch(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
         """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
         return {
@@ -216,15 +213,11 @@ class Common:
         return replace(kernel, search=candidates, search_key=f"[{key}]")
 
 
-def view_of(kernel: Kernel, space: Space) -> dict[str, Any]:
+def kernel_view(kernel: Kernel) -> dict[str, Any]:
     """What templates see of a kernel."""
     names = tuple(kernel.__dataclass_fields__)
     view = {name: getattr(kernel, name) for name in names}
-    return view | {
-        "signature": kernel.signature,
-        "passed": _starred(kernel.passed, space),
-        "fixed_text": repr([*map(in_string, kernel.fixed)]),
-    }
+    return view | {"signature": kernel.signature, "fixed_text": repr([*map(in_string, kernel.fixed)])}
 
 
 def _starred(values: tuple[str, ...], space: Space) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, length_text, view_of
+from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...lang.ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from ...lowering.tile import needed
 from ...passes.structure import Program
@@ -57,9 +57,7 @@ class SumsModule(Common):
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
         same = self.sizes(kernel.kernel) == self.sizes(self.plan.tiles.kernel)
         launch = self.launch(kernel.kernel, "sizes" if same else "")
-        return (
-            view_of(kernel.kernel, self.space) | parts | {"launch": launch, "column_bytes": self.column_bytes(kernel)}
-        )
+        return kernel_view(kernel.kernel) | parts | {"launch": launch, "column_bytes": self.column_bytes(kernel)}
 
     def column_bytes(self, kernel: SumsKernel) -> str:
         """The bytes that a step reads of a column."""

@@ -9,7 +9,7 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Module
+from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
@@ -264,7 +264,7 @@ class Products(Common):
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel and its launch."""
-        return self.kernel_view(kernel) | {"launch": self.launch_of(kernel)}
+        return kernel_view(kernel) | {"launch": self.launch_of(kernel)}
 
     def launch_of(self, kernel: Kernel, **given: str) -> dict[str, str]:
         """The launch of a kernel, with what is given in place of lengths that have no name there."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Common, Module, length_text
+from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
 from .kernels import MapKernels, is_line, plan_map
@@ -33,7 +33,7 @@ class MapModule(Common):
             "autotune": self.autotune,
             "one_axis": one_axis,
             "numel": self.numel(),
-            "strided": self.kernel_view(strided),
+            "strided": kernel_view(strided),
             "launch_strided": self.known_launch(strided),
             "flat": None,
             **({} if one_axis else self.folding()),
@@ -138,9 +138,9 @@ class MapModule(Common):
         flat = replace(flat, arguments=(*pointers, Argument("n", "n"), *params))
         runtime = self.searched(flat, "FLAT") or flat
         return {
-            "tile": {**self.kernel_view(body), "inner_signature": signature},
+            "tile": {**kernel_view(body), "inner_signature": signature},
             "flat": {
-                **self.kernel_view(runtime),
+                **kernel_view(runtime),
                 "launch": self.known_launch(runtime),
                 "inner_full": f"{arguments}, offsets, None{rest}",
                 "inner_masked": f"{arguments}, offsets, offsets < n{rest}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, length_text
+from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
 from ...passes.structure import Program
@@ -40,7 +40,7 @@ class RowsModule(Common):
             "contiguous": self.contiguous_cols(),
             "chooses": not self.autotune or plan.partial is not None,
             "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
-            "loop": self.kernel_view(loop),
+            "loop": kernel_view(loop),
             "launch_loop": self.known_launch(loop, sizes),
             "registers": None,
             "partial": None,
@@ -48,12 +48,12 @@ class RowsModule(Common):
         }
         if plan.registers is not None:
             registers = self.searched(plan.registers, "WARPS") or plan.registers
-            extra["registers"] = self.kernel_view(registers)
+            extra["registers"] = kernel_view(registers)
             extra["launch_registers"] = self.known_launch(registers, sizes)
         if plan.partial is not None and plan.combine is not None:
             extra |= {
-                "partial": self.kernel_view(plan.partial),
-                "combine": self.kernel_view(plan.combine),
+                "partial": kernel_view(plan.partial),
+                "combine": kernel_view(plan.combine),
                 "launch_partial": self.launch(plan.partial),
                 "launch_combine": self.launch(plan.combine),
                 "states": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, length_text
+from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...passes.structure import Program
 from .kernels import as_argument, plan_scaled
 
@@ -20,7 +20,7 @@ class ScaledModule(Common):
         host, space = self.host, self.space
         extra: dict[str, Any] = {
             "family": "scaled",
-            "scaled": self.kernel_view(self.kernel),
+            "scaled": kernel_view(self.kernel),
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),
             "result": host.regrouped(self.result),
