@@ -46,6 +46,10 @@ class Host(Checks):
         """Tensors whose shapes or dtypes are passed though they are not."""
         return ()
 
+    def alike(self) -> tuple[tuple[str, str], ...]:
+        """Inputs that are not passed, each with one that is and has its dtype."""
+        return ()
+
     def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
         return self.empty(result) + (f" if {self.condition(result)} else None" if result.when else "")

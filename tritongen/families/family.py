@@ -55,6 +55,9 @@ class Family(Protocol[P]):
     def matmuls(self, program: P) -> Contraction | None:
         """The matmuls at which a gradient is cut into steps; None where it is planned as a whole."""
 
+    def leaves(self, program: P) -> tuple[str, ...]:
+        """The inputs and dtypes whose promotion a launch asks for, besides those of the results."""
+
     def before(self, program: P) -> Step | None:
         """The step whose results a step goes on from where it cannot hold a row; None where it needs none."""
 

@@ -36,6 +36,9 @@ class Maps(Generic[P]):
     def matmuls(self, program: P) -> Contraction | None:
         return None
 
+    def leaves(self, program: P) -> tuple[str, ...]:
+        return ()
+
     def before(self, program: P) -> Step | None:
         return None
 

@@ -54,8 +54,11 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     )
 
 
-def unknown(origin: Origin, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Inputs of the forward whose shapes or dtypes are needed, though their values are not."""
+def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Inputs of the forward whose shapes or dtypes are needed, though their values are not.
+
+    Dtypes are those of the results, and of `more`.
+    """
     axes = {axis for result in op.results for axis in result.axes}
     for node in (node for value in op.values for node in walk(value.node)):
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
@@ -70,8 +73,9 @@ def unknown(origin: Origin, op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
             found.append(tensor)
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
-    known |= {leaf for result in op.results for leaf in result.dtype.of} - {t.name for t in origin.forward.inputs}
-    leaves = [leaf for result in op.results for leaf in result.dtype.of if leaf not in known]
+    every = [*(leaf for result in op.results for leaf in result.dtype.of), *more]
+    known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
+    leaves = [leaf for leaf in every if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
 
 
@@ -111,6 +115,10 @@ class StepHost(Host):
             for tensor in self.forward.inputs
             if tensor.name not in mine and {f"{tensor.name}_shape", f"{tensor.name}_dtype"} & set(self.extra)
         )
+
+    def alike(self) -> tuple[tuple[str, str], ...]:
+        assert self.origin is not None
+        return tuple(stand_ins(self.origin, self.op))
 
     def checks(self) -> list[str]:
         return []

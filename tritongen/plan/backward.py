@@ -202,7 +202,7 @@ class Planner:
         if step.family.rows(step.program) == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
         program = replace(step.program, op=op)
-        shapes, dtypes = unknown(self.gradient, op)
+        shapes, dtypes = unknown(self.gradient, op, step.family.leaves(step.program))
         return replace(step, program=program, shapes=shapes, dtypes=dtypes, before=step.family.before(program))
 
     def is_by_row(self, tensor: Input) -> bool:

@@ -54,6 +54,10 @@ class Contraction(Maps[ContractionProgram]):
                 found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
         return found
 
+    def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
+        """Of what is multiplied."""
+        return operands_of(program.op, program.contraction).dot.of
+
     def matmuls(self, program: ContractionProgram) -> contractions.Contraction:
         return program.contraction
 

@@ -38,13 +38,13 @@ class Rowwise(Maps[Program]):
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            "splits": SPLITS if module.view["partial"] else "",
+            "splits": SPLITS if module.view.get("partial") else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"backward_splits": SPLITS} if module.view["partial"] else {}
+        return {"backward_splits": SPLITS} if module.view.get("partial") else {}
 
 
 ROWWISE = Rowwise()

@@ -13,7 +13,21 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ...diagnostics.report import Mistakes
-from ...lang.ir import ALWAYS, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from ...lang.ir import (
+    ALWAYS,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
 from ...lang.unparse import spelled
 from ...passes.contractions import is_product
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
@@ -171,11 +185,10 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
 
     def loaded(node: Node) -> Node:
         if isinstance(node, Ref) and node.name in read:
-            tensor = read[node.name]
-            return Load(tensor.name, node.axes, Dtype(node.dtype.kind, (tensor.name,)))
+            return Load(read[node.name].name, node.axes, node.dtype)
         return rebuild(node, tuple(map(loaded, children(node))))
 
-    kept = (value for value in op.values if value.name not in read)
+    kept = [value for value in op.values if value.name not in read]
     values = tuple(_spelled(value, loaded(value.node), value.name in own) for value in kept)
     for target in targets:
         if target.output.name not in {value.name for value in values}:

@@ -33,6 +33,9 @@ class Several(Maps[SeveralProgram]):
         reduced = {axis for value in op.values if isinstance(value.node, Reduce) for axis in value.node.over}
         return SeveralProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 
+    def leaves(self, program: SeveralProgram) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(leaf for step in program.steps for leaf in step.family.leaves(step.program)))
+
     def check(self, schedule: Schedule) -> list[Mistake]:
         if not schedule.autotune:
             return []

@@ -10,6 +10,7 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
 from ...lang.ir import Dtype
+from ...lang.names import shown
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType
@@ -34,15 +35,18 @@ class SeveralModule(Common):
         super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
         told = self.host.told_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *told)}
-        leaves = {leaf for result in program.op.results for leaf in result.dtype.of} - mine - {*FLOATS, *OTHERS}
-        of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in sorted(leaves))  # whose dtype is that of another
-        self.whole = Whole(replace(program.op, inputs=(*program.op.inputs, *told, *of_dtype), by_row=frozenset()))
+        every = {*(leaf for result in program.op.results for leaf in result.dtype.of)}
+        every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
+        others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
+        of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
+        whole = replace(program.op, inputs=(*program.op.inputs, *told, *of_dtype), by_row=frozenset())
+        self.whole = Whole(whole, alike=self.host.alike())
         self.told = {tensor.name for tensor in told}
         self.steps = tuple(map(self.informed, program.steps))
 
     def informed(self, step: Step) -> Step:
         """The step with the shapes and dtypes that it is told besides."""
-        shapes, dtypes = unknown(self.whole, step.op)
+        shapes, dtypes = unknown(self.whole, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
 
     def module(self) -> Module:
