@@ -277,16 +277,14 @@ DTYPES = (
 FAMILIES = (
     row(
         "TG601",
-        "a contraction with something beside it",
+        "a contraction that tensor cores do not compute",
         """
-        A sum of products whose sides each have an axis that the other lacks is a contraction (a matmul). One
-        kernel computes one or several of the same axes, with elementwise math of the inputs as prologue, and as
-        epilogue elementwise math of the sums and reductions of whole rows of a fixed length up to 256. Inputs of a
-        contraction are floats or int8.
+        A sum of products whose sides each have an axis that the other lacks is a contraction (a matmul). Its operands
+        are floats or int8, or computed of them, and both have all axes that are summed.
 
             y = "gelu(sum(x * w, K) + bias)"         # x is [M, K], w is [N, K]
-            p = "softmax(sum(x * w, K), E)"          # w is [E=64, K]
-            o = "sum(softmax(s, T) * v, T)"          # wrong: s is a contraction itself (attention)
+            y = "sum(a * b, J, K)"                   # wrong: a is [M, J, K], b is [K, N]
+            y = "sum(sum(a, J) * b, K)"
         """,
     ),
     row(
@@ -300,12 +298,10 @@ FAMILIES = (
     ),
     row(
         "TG603",
-        "reductions that do not fit one kernel",
+        "a take of what was reduced",
         """
-        All reductions of a spec are over the same axes, and `take` reads inputs, or lines made of inputs without
-        a reduction between. Write a spec for each part, or reduce both over the same axes.
+        `take` reads inputs, or lines made of inputs without a reduction between. Take from the inputs, then reduce.
 
-            y = "x - sum(x, M) - sum(x, N)"        # wrong: two kinds of rows
             y = "take(sum(x, N), 0, M)"            # wrong
             y = "sum(take(x, 0, M), N)"
         """,
@@ -318,7 +314,7 @@ FAMILIES = (
         and one of float8, to which a gradient would be rounded without a scale. `digamma` and `heaviside` have no
         derivative here. Through `take` there is a gradient where each element is read once, by a position plus or minus
         a number, or from the axis by an index of the same row; where several elements may read the same one there is
-        none yet. All reductions that a gradient needs are along the same axes, or sums along all of the others.
+        none yet.
 
             [inputs]
             table = "float[V, D]"
@@ -334,18 +330,17 @@ FAMILIES = (
     ),
     row(
         "TG605",
-        "an output that stands apart",
+        "an output of one element",
         """
-        The outputs of a spec have the same axes, but for those that its reductions are over; and at least one.
+        Something has axes: an output of one element is what a reduction leaves of others.
 
             [inputs]
             x = "float[M, N]"
-            w = "float[N]"
+            t = "float[]"
 
             [compute]
-            y = "x * w"
-            v = "w * w"                    # wrong beside y: it has no M
-            n = "sum(x, N)"                # right beside y: a sum takes N away
+            s = "sum(x * t)"
+            y = "t * t"                    # wrong by itself
         """,
     ),
     row(

@@ -222,7 +222,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
     line = names[0]
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
-            raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first, in a spec")
+            raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first")
     factors = {factor for one in found.values() for factor in one.inside}
     inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
     for factor in factors:
