@@ -33,7 +33,8 @@ OTHERS = (
     " product_float8_result gradient_options product_int32_of_int8 product_masked product_unpacked"
     " product_many_axes product_prologue product_quantised product_sums product_sums_batched"
     " registered_heads registered_product reverse row_constants scaled_softmax spelled_dtypes standard_scores"
-    " take_optional take_optional_map variances vector_reductions whole_statistics wide_positions wide_reductions"
+    " steps_sinkhorn take_optional take_optional_map variances vector_reductions whole_statistics wide_positions"
+    " wide_reductions"
 ).split()
 
 

@@ -5,6 +5,7 @@ import triton
 
 from .. import heuristics
 from .harness import each
+from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
 from .rowwise import RowwiseTests
 
@@ -13,6 +14,11 @@ class MatmulStepsTests(Products, RowwiseTests):
     """Each configuration of each step, with small ones of the others; what is stored between steps is rounded."""
 
     rounds_factors = True
+
+    @classmethod
+    def layouts(cls) -> list[Layout]:
+        """Those of equal rows or columns are left out: behind a matmul they are constant along what is reduced."""
+        return [one for one in super().layouts() if one not in (same_rows, same_columns)]
 
     @each("table, config", lambda cls: cls.strided("half"))
     @each("n_parts", lambda _: (1, 3))

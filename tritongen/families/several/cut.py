@@ -15,6 +15,7 @@ from itertools import combinations
 from ...diagnostics.report import Mistakes
 from ...lang.ir import (
     ALWAYS,
+    Call,
     Dtype,
     Load,
     Node,
@@ -55,13 +56,15 @@ class Cut:
 
 def cut(op: Op, take: Take) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = _plain(op)
+    plain = _rows_named(_plain(op))
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
     for count in range(1, MOST + 1):
         found = [one for chosen in combinations(names, count) if (one := _steps(plain, chosen, take))]
         if found:
             return min(found, key=lambda one: one.cost)
-    return _fewest(plain, [name for name in names if isinstance(plain.value(name).node, Reduce)], take)
+    made = {value.name for value in plain.values} - {value.name for value in op.values}
+    reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
+    return _fewest(plain, [name for name in names if name in made | reduced], take)
 
 
 def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
@@ -86,6 +89,27 @@ def _plain(op: Op) -> Op:
     return replace(op, inputs=inputs, results=results, by_row=frozenset())
 
 
+def _rows_named(op: Op) -> Op:
+    """The operator with a name for what reductions are made into before it meets values with more axes."""
+    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+    taken = op.names
+    values: list[Value] = []
+
+    def named(node: Node, line: Value) -> Node:
+        refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
+        if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
+            name = numbered(f"{line.name}_rows", taken)
+            taken.add(name)
+            values.append(Value(name, node, ""))
+            return Ref(name, node.axes, node.dtype)
+        return rebuild(node, tuple(named(part, line) for part in children(node)))
+
+    for value in op.values:
+        node = value.node if isinstance(value.node, Reduce) else named(value.node, value)
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(values))
+
+
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
@@ -94,9 +118,11 @@ def _may_be_stored(op: Op, value: Value) -> bool:
 
 
 def _dtype_of(op: Op, value: Value) -> Dtype | None:
-    """In which dtype a value is stored: sums and the like as they are computed, others as torch would have them."""
+    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
     dtype = value.node.dtype
-    if dtype.kind == "float" and isinstance(value.node, Reduce) and not is_product(op, value.node):
+    widest = max(len(one.node.axes) for one in op.values)
+    is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
+    if dtype.kind == "float" and is_row and not is_product(op, value.node):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)

@@ -45,7 +45,10 @@ class SeveralModule(Common):
         self.steps = tuple(map(self.informed, program.steps))
 
     def informed(self, step: Step) -> Step:
-        """The step with the shapes and dtypes that it is told besides."""
+        """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
+        whens = {result.output.name: result.when for result in self.op.results}
+        results = tuple(replace(r, when=r.when and whens[r.output.name]) for r in step.op.results)
+        step = replace(step, program=replace(step.program, op=replace(step.op, results=results)))
         shapes, dtypes = unknown(self.whole, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
 
