@@ -1,8 +1,8 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 Of all choices of at most `MOST` values to store, those that leave steps which families take are compared by the bytes
-that the steps move, then by how many there are. Where so few do not,
-reductions are stored, all but those without which it costs less.
+that the steps move, then by how many there are. Where so few do not, reductions are stored, and what rows are made of
+them: all but those without which it costs less.
 """
 
 from __future__ import annotations
