@@ -18,7 +18,9 @@ class MatmulStepsTests(Products, RowwiseTests):
     @classmethod
     def layouts(cls) -> list[Layout]:
         """Those of equal rows or columns are left out: behind a matmul they are constant along what is reduced."""
-        return [one for one in super().layouts() if one not in (same_rows, same_columns)]
+        return [
+            one for one in super().layouts() if one not in (same_rows, same_columns)
+        ]
 
     @each("table, config", lambda cls: cls.strided("half"))
     @each("n_parts", lambda _: (1, 3))

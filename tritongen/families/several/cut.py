@@ -98,7 +98,7 @@ def _rows_named(op: Op) -> Op:
     def named(node: Node, line: Value) -> Node:
         refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
         if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            name = numbered(f"{line.name}_rows", taken)
+            name = numbered(f"{line.name}_{node.function}", taken)
             taken.add(name)
             values.append(Value(name, node, ""))
             return Ref(name, node.axes, node.dtype)

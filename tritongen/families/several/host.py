@@ -60,10 +60,13 @@ class SeveralModule(Common):
         functions = [
             module.view | function_view(step, bool(fake), optional) for step, module in zip(inner, modules, strict=True)
         ]
+        calls: list[dict[str, Any]] = [self.call(step, fake) for step in self.steps]
+        for call in calls:
+            call["is_returned"] = call is calls[-1] and not call["condition"] and call["results"] == self.host.result()
         extra: dict[str, Any] = {
             "family": "several",
             "steps": functions,
-            "calls": [self.call(step, fake) for step in self.steps],
+            "calls": calls,
             "allocate": [],
             "fold": [],
             "index": "",
@@ -78,7 +81,7 @@ class SeveralModule(Common):
         tables = f"{self.tables}{number if number > 1 else ''}"
         return Around(f"_{step.op.name}", (*step.extra, *fake), tables, host, self.around.register)
 
-    def call(self, step: Step, fake: tuple[str, ...]) -> dict[str, str]:
+    def call(self, step: Step, fake: tuple[str, ...]) -> dict[str, Any]:
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
         results = {result.output.name: result.when for result in self.op.results}
