@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..autodiff.gradient import Gradient, grouping
@@ -106,7 +106,7 @@ class Planner:
             spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
-        return tuple(self.step(op, users) for op in self.split(results)), spelled
+        return tuple(self.told(step, users) for step in self.split(results)), spelled
 
     def is_seed(self, node: Load, result: Result) -> bool:
         """Whether a gradient is that of a result as it came, with dimensions in the same order."""
@@ -136,28 +136,33 @@ class Planner:
     def op_input(self, name: str) -> Input:
         return self.gradient.forward.input(name)
 
-    def split(self, results: tuple[Result, ...]) -> list[Op]:
-        """The results by the operators that can compute them together: one, if that can be."""
+    def split(self, results: tuple[Result, ...]) -> list[Step]:
+        """The steps that compute the results: one, if that can be."""
         if not results:
             return []
         whole = self.restricted(results, 0)
-        if self.is_single(whole):
-            return [whole]
+        if (single := self.found(single_step_of, whole)) is not None:
+            return [single]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
             values = needed(self.op.values, [result.output.name])
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
-        refused = [op for op in ops if not self.is_single(op)]
-        if not refused:
-            return ops
-        if self.is_planned(whole):  # Of which several results may go on from the same values.
-            return [whole]
-        mistakes = [self.unplanned(op) for op in refused if not self.is_planned(op)]
-        if mistakes:
+        steps = [self.found(single_step_of, op) for op in ops]
+        if None in steps and (several := self.found(step_of, whole)) is not None:
+            return [several]  # Of which several results may go on from the same values.
+        steps = [step or self.found(step_of, op) for step, op in zip(steps, ops, strict=True)]
+        if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
             raise Mistakes(*mistakes)
-        return ops
+        return [step for step in steps if step is not None]
+
+    def found(self, find: Callable[[Op, Families], Step], op: Op) -> Step | None:
+        """The step that computes an operator; None where it is refused."""
+        try:
+            return find(op, self.families)
+        except Mistakes:
+            return None
 
     def unplanned(self, op: Op) -> Mistake:
         own = op.results[0].output.name
@@ -179,22 +184,8 @@ class Planner:
         axes = tuple(axis for axis in self.rows if axis in tensor.type.axes)
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
-    def is_single(self, op: Op) -> bool:
-        """Whether one family computes an operator."""
-        try:
-            return bool(single_step_of(op, self.families))
-        except Mistakes:
-            return False
-
-    def is_planned(self, op: Op) -> bool:
-        try:
-            return bool(step_of(op, self.families))
-        except Mistakes:
-            return False
-
-    def step(self, op: Op, users: dict[str, list[str]]) -> Step:
-        """The step that computes some of the results, each where a user of it is asked for."""
-        step = step_of(op, self.families)
+    def told(self, step: Step, users: dict[str, list[str]]) -> Step:
+        """The step, told what it needs besides tensors, with each result made where a user of it is asked for."""
         results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
