@@ -183,9 +183,9 @@ class Checks:
             names = ", ".join(["*batch", *targets])
             line = f"{names} = {tensor.name}.shape"
         elif batch:
-            line = f"{_targets(targets)} = {tensor.name}.shape[{-len(named)}:]"
+            line = f"{targets_text(targets)} = {tensor.name}.shape[{-len(named)}:]"
         else:
-            line = f"{_targets(targets)} = {tensor.name}.shape"
+            line = f"{targets_text(targets)} = {tensor.name}.shape"
         lines = [line]
         for axis, target in zip(named, targets, strict=True):
             if target not in (axis, "_"):
@@ -305,7 +305,8 @@ def tuple_text(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _targets(names: list[str]) -> str:
+def targets_text(names: list[str]) -> str:
+    """What a shape is unpacked into."""
     return ", ".join(names) if len(names) > 1 else tuple_text(names)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..emit.host import Host
-from ..emit.host_checks import tuple_text
+from ..emit.host_checks import targets_text
 from ..lang.ir import Dtype, Index, Load, Op, Reduce, Result, Size, walk
 from ..lang.names import shown
 from ..lowering.tile import needed
@@ -162,7 +162,7 @@ class StepHost(Host):
         elif BATCH in axes and BATCH not in known:
             line = f"{', '.join(['*batch', *targets])} = {shape}"
         else:
-            line = f"{_targets(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
+            line = f"{targets_text(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
         known |= set(axes)
         return [line]
 
@@ -250,7 +250,3 @@ class StepHost(Host):
 
     def usual_like(self, result: Result) -> Input | None:
         return super().like(result)
-
-
-def _targets(names: list[str]) -> str:
-    return ", ".join(names) if len(names) > 1 else tuple_text(names)
