@@ -115,9 +115,6 @@ class Products(Common):
             },
             "counts": self.shapes.counts(roles) if roles else None,
             "merged": merged,
-            # What it has no use for would count as reading the axes.
-            **dict.fromkeys(("fields", "results", "made"), ()),
-            **dict.fromkeys(("result", "index", "compute_of_results"), ""),
         }
 
     def summing(self) -> Summing:

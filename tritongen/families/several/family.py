@@ -11,9 +11,10 @@ from ...lang.ir import Op, Reduce
 from ...spec.types import Schedule, Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
+from ..contraction.family import CONTRACTION
 from ..family import Step
 from ..maps import Maps
-from ..rowwise.family import SPLITS
+from ..rowwise.family import ROWWISE, SPLITS
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
@@ -73,11 +74,5 @@ class Several(Maps[SeveralProgram]):
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        kinds = {kind for one in module.steps for kind in one.traffic.kinds}
-        splits = any(one.view.get("partial") for one in module.steps)
-        declared = {
-            "backward_splits": SPLITS if splits else "",
-            "backward_split_k": "(2, 3)" if "pointers" in kinds else "",
-            "backward_stream_k": "((1, 3), (5, 2))" if "shares" in kinds else "",
-        }
-        return {name: text for name, text in declared.items() if text}
+        found = [family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps]
+        return {name: text for declared in found for name, text in declared.items()}

@@ -33,6 +33,7 @@ class InnerHost(StepHost):
 class SeveralModule(Common):
     def __init__(self, program: SeveralProgram, around: Around) -> None:
         super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
+        self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
         told = self.host.told_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *told)}
         every = {*(leaf for result in program.op.results for leaf in result.dtype.of)}
@@ -55,33 +56,29 @@ class SeveralModule(Common):
     def module(self) -> Module:
         inner = [one for step in self.steps for one in (step.before, step) if one is not None]
         modules = [module_of(step, self.around_of(step)) for step in inner]
-        fake = (IS_FAKE,) if IS_FAKE in self.around.extra else ()
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
         functions = [
-            module.view | function_view(step, bool(fake), optional) for step, module in zip(inner, modules, strict=True)
+            module.view | function_view(step, bool(self.fake), optional)
+            for step, module in zip(inner, modules, strict=True)
         ]
-        calls: list[dict[str, Any]] = [self.call(step, fake) for step in self.steps]
+        calls: list[dict[str, Any]] = [self.call(step) for step in self.steps]
         for call in calls:
             call["is_returned"] = call is calls[-1] and not call["condition"] and call["results"] == self.host.result()
         extra: dict[str, Any] = {
             "family": "several",
             "steps": functions,
             "calls": calls,
-            "allocate": [],
-            "fold": [],
-            "index": "",
         }
         return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
 
     def around_of(self, step: Step) -> Around:
         host = partial(InnerHost, origin=self.whole)
-        fake = (IS_FAKE,) if IS_FAKE in self.around.extra else ()
         own = [one for one in self.steps if one.family.has_own_tables]
         number = own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
-        return Around(f"_{step.op.name}", (*step.extra, *fake), tables, host, self.around.register)
+        return Around(f"_{step.op.name}", (*step.extra, *self.fake), tables, host, self.around.register)
 
-    def call(self, step: Step, fake: tuple[str, ...]) -> dict[str, Any]:
+    def call(self, step: Step) -> dict[str, Any]:
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
         results = {result.output.name: result.when for result in self.op.results}
@@ -95,7 +92,7 @@ class SeveralModule(Common):
             "nothing": ", ".join("None" for _ in op.results),
             "results": ", ".join(result.output.name for result in op.results),
             "function": f"_{op.name}",
-            "passed": ", ".join([*passed, *(f"{name}={name}" for name in fake)]),
+            "passed": ", ".join([*passed, *(f"{name}={name}" for name in self.fake)]),
         }
 
     def dtype_of(self, name: str) -> str:
