@@ -11,7 +11,7 @@ from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
 from ..lowering.lower import Compute
 from ..lowering.space import Space
-from ..lowering.views import Kernel
+from ..lowering.views import Field, Kernel
 from ..passes.structure import Program
 from .configs import Traffic
 from .format import LONGEST, wrapped
@@ -69,26 +69,18 @@ class Common:
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
         shapes = host.shapes()
-        fields = [*host.tensor_fields(), *host.param_fields()]
+        tensors, params = host.tensor_fields(), host.param_fields()
         results = host.result_fields()
-        tensors = [
-            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.tensor_fields()
-        ]
-        params = [
-            f"{public(f.name)}: {f.annotation}{f' = {f.default}' if f.default else ''}" for f in host.param_fields()
-        ]
-        params_signature = ["*", *params] if params else []
         view: dict[str, Any] = {
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
             "formula": [line for v in op.values if v.source for line in formula(v)],
-            "derived": (),
             "notes": (),
             "also_raises": (),
-            "signature": ", ".join([*tensors, *params_signature]),
+            "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
             "returns": returned_types(len(results)),
-            "fields": fields,
+            "fields": [*tensors, *params],
             "results": results,
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
             "lookup": "",
@@ -249,6 +241,11 @@ def length_text(axes: tuple[str, ...]) -> str:
 def formula(value: Value, width: int = LONGEST) -> list[str]:
     """The lines of a docstring that give a line of [compute]."""
     return [prose(line) for line in wrapped(shown(f"{value.name} = {value.source}"), width=width)]
+
+
+def _declared(field: Field) -> str:
+    """An argument as the signature of the public function has it."""
+    return f"{public(field.name)}: {field.annotation}{f' = {field.default}' if field.default else ''}"
 
 
 def _sentence(op: Op) -> str:
