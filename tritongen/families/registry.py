@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..diagnostics.report import Mistakes
@@ -28,8 +29,8 @@ def register(family: Family[Any], templates: str) -> None:
     add_templates(templates)
 
 
-def gradient_families(is_registered: bool) -> Families:
-    """Those of steps of a gradient, of which the forward has checked what they are passed.
+def families_of_steps(is_registered: bool) -> Families:
+    """Those of steps of a plan, which need not check what they are passed.
 
     torch.compile sees no kernels of a registered operator but those that its own module launches.
     """
@@ -49,15 +50,17 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     raise Mistakes(*refusals(op))
 
 
-SEVERAL = Several(single_step_of)
+def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
+    """As `single_step_of`, or a step that is made of several where no family computes all of it.
 
-
-def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
-    """As `single_step_of`, or a step that is made of several where no family computes all of it."""
+    Those are asked for the `of_steps`, by default the candidates.
+    """
     try:
         return single_step_of(op, candidates)
     except Mistakes:
-        program = SEVERAL.take(name_reductions(op))
+        take_alone = partial(single_step_of, candidates=of_steps or tuple(candidates))
+        family = Several(take_alone)
+        program = family.take(name_reductions(op))
         if program is None:
             raise
-        return Step(SEVERAL, program)
+        return Step(family, program)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..emit.host import Host
 from ..emit.host_checks import targets_text
-from ..lang.ir import Dtype, Index, Load, Op, Reduce, Result, Size, walk
+from ..lang.ir import Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
 from ..lang.names import shown
 from ..lowering.tile import needed
 from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order, untold
@@ -93,6 +94,38 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
     shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
     shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
     return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]
+
+
+def in_own_dtypes(origin: Origin, op: Op) -> Op:
+    """The operator, with dtypes of its own inputs where those are surely the same as others of the forward.
+
+    Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share.
+    """
+    names = {tensor.name for tensor in op.inputs}
+    alike = {
+        (name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in stand_ins(origin, op)
+    }
+    variables = {tensor.name: tensor.type.variable for tensor in origin.forward.inputs}
+
+    def shared(tensor: Input) -> Input:
+        variable = variables.get(alike.get(tensor.name, ""), "")
+        return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
+
+    return with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
+
+
+def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
+    """The operator, whose dtypes are those of some inputs instead of others that are alike."""
+
+    def own(dtype: Dtype) -> Dtype:
+        return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
+
+    def typed(node: Node) -> Node:
+        return replace(rebuild(node, tuple(map(typed, children(node)))), dtype=own(node.dtype))
+
+    values = tuple(replace(value, node=typed(value.node)) for value in op.values)
+    results = tuple(replace(result, node=typed(result.node), dtype=own(result.dtype)) for result in op.results)
+    return replace(op, values=values, results=results)
 
 
 @dataclass(frozen=True)

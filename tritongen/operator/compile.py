@@ -18,7 +18,7 @@ from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
-from ..families.registry import gradient_families, step_of
+from ..families.registry import families_of_steps, step_of
 from ..lang.ir import Op
 from ..lang.names import marked, told
 from ..lang.reference import reference_mistakes
@@ -45,7 +45,7 @@ def check(spec: Spec) -> None:
 def backward_of(spec: Spec, forward: Step) -> Backward | None:
     if not spec.grad:
         return None
-    op, families = forward.op, gradient_families(spec.register != "none")
+    op, families = forward.op, families_of_steps(spec.register != "none")
     is_ahead = spec.grad.write != "backward"
     # Refuses, for contractions too, what has no gradient at all.
     gradient = derive(op, replace(spec.grad, save=()) if is_ahead else spec.grad)
@@ -71,7 +71,7 @@ def forward_of(spec: Spec) -> Step:
     """The step that computes a spec. Raises `Mistakes` for what is wrong with its math, reference and schedule."""
     mistakes = reference_mistakes(spec)
     try:
-        step = step_of(typecheck(spec))
+        step = step_of(typecheck(spec), (), families_of_steps(spec.register != "none"))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
     mistakes += step.family.check(spec.schedule)
@@ -97,7 +97,7 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
 def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it."""
-    forward = step_of(op)
+    forward = step_of(op, (), families_of_steps(spec.register != "none"))
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
     backward = backward_of(spec, forward)

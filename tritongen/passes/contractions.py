@@ -107,8 +107,8 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
     products = []
     for name, sides in zip(names, found.values(), strict=True):
-        one, other = without_casts(op, _product(sides.left), _product(sides.right), bool(groups))
-        scale = _product(sides.scales) if sides.scales else None
+        one, other = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
+        scale = product_of(sides.scales) if sides.scales else None
         pair = (other, one) if turned else (one, other)
         products.append(Product(name, *pair, name, scale))
     order.sort(key=lambda axis: axis not in groups)
@@ -119,6 +119,12 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
 def is_product(op: Op, node: Node) -> bool:
     """Whether a node is a sum of products of two sides."""
     return _sides(op, node, False) is not None
+
+
+def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
+    """The two sides of a sum of products, and the factors that lack all summed axes; None for any other node."""
+    sides = _sides(op, node, False)
+    return (product_of(sides.left), product_of(sides.right), sides.outside) if sides else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,9 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
 
 
-def _product(factors: tuple[Node, ...]) -> Node:
+def product_of(factors: tuple[Node, ...]) -> Node:
+    """Some factors, multiplied one by one."""
+
     def times(left: Node, right: Node) -> Node:
         axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
         return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
@@ -204,13 +212,13 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
         name = value.name
         if sides.outside:
             name = numbered(f"{value.name}_dot", op.names)
-        core = _product(sides.inside)
+        core = product_of(sides.inside)
         axes = tuple(axis for axis in core.axes if axis not in sides.over)
         dot = replace(value.node, arg=core, axes=axes)
         names.append(name)
         if sides.outside:
             values.append(Value(name, dot, ""))
-            values.append(replace(value, node=_product((Ref(name, axes, dot.dtype), *sides.outside))))
+            values.append(replace(value, node=product_of((Ref(name, axes, dot.dtype), *sides.outside))))
         else:
             values.append(replace(value, node=dot))
     return replace(op, values=tuple(values)), tuple(names)
@@ -235,7 +243,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         if tensor.default is not None and len(tensor.type.axes) > 1:
             raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
     for one in found.values():
-        _check_dtypes(op, line, without_casts(op, _product(one.left), _product(one.right), bool(one.scales)))
+        _check_dtypes(op, line, without_casts(op, product_of(one.left), product_of(one.right), bool(one.scales)))
     known = left | right
     for value in op.values:
         for node in walk(value.node):

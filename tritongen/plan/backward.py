@@ -9,7 +9,7 @@ from ..autodiff.gradient import Gradient, grouping
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.steps import restricted, unknown
+from ..families.steps import in_own_dtypes, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -150,7 +150,7 @@ class Planner:
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
-        if None in steps and (several := self.found(step_of, whole)) is not None:
+        if None in steps and (several := self.found(step_of, in_own_dtypes(self.gradient, whole))) is not None:
             return [several]  # Of which several results may go on from the same values.
         steps = [step or self.found(step_of, op) for step, op in zip(steps, ops, strict=True)]
         if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
@@ -214,7 +214,7 @@ class Planner:
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
-        return step_of(replace(op, values=values, results=results, by_row=frozenset(by_row)))
+        return step_of(replace(op, values=values, results=results, by_row=frozenset(by_row)), (), self.families)
 
 
 def apart(op: Op, forward: Op) -> str:

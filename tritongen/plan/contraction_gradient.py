@@ -15,7 +15,7 @@ from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.steps import restricted, stand_ins, unknown
+from ..families.steps import in_own_dtypes, restricted, unknown
 from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
 from ..lang.promotion import promote
 from ..lang.unparse import spelled
@@ -252,7 +252,7 @@ class _Planner:
         return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
 
     def step(self, gradient: Gradient, op: Op) -> Step:
-        step = single_step_of(_in_own_dtypes(gradient, op), self.families)
+        step = single_step_of(in_own_dtypes(gradient, op), self.families)
         shapes, dtypes = unknown(gradient, step.op)
         return replace(step, shapes=shapes, dtypes=dtypes)
 
@@ -336,17 +336,7 @@ class _Planner:
             axes = next(t.type.axes for step in steps for t in step.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
             results = (*results, Result(output, ref, axes, dtype, when=SAVES, saved=True))
-        return step_of(replace(op, values=values, results=results))
-
-
-def _in_own_dtypes(gradient: Gradient, op: Op) -> Op:
-    """The operator, whose results have dtypes of its own inputs where those are surely the same."""
-    alike = dict(stand_ins(gradient, op))
-
-    def own(dtype: Dtype) -> Dtype:
-        return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
-
-    return replace(op, results=tuple(replace(result, dtype=own(result.dtype)) for result in op.results))
+        return step_of(replace(op, values=values, results=results), (), self.families)
 
 
 def _replaced(node: Node, part: Node, other: Node) -> Node:

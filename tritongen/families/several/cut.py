@@ -1,14 +1,14 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
-Of all choices of at most `MOST` values to store, those that leave steps which families take are compared by the bytes
-that the steps move, then by how many there are. Where so few do not, reductions are stored, and what rows are made of
-them: all but those without which it costs less.
+Of all choices of at most `MOST` values to store, the one whose steps families take and that costs least is where the
+search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them. Then
+values are stored, or no longer stored, one by one, as long as the steps cost less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -30,54 +30,50 @@ from ...lang.ir import (
     walk,
 )
 from ...lang.unparse import spelled
-from ...passes.contractions import is_product
+from ...passes.contractions import is_product, product_of, sides_of
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
-from ..steps import restricted
+from ..steps import restricted, with_dtypes
+from .cost import time_of
 
 MOST = 2  # values that are stored, tried in all combinations
-LENGTH = 1024  # of an axis whose length is not known
-ITEMSIZE = 4
+COMPUTED = ("float32", "float64")  # in which numbers of rows are kept
 
 Take = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Steps in the order in which they run, and what moves through memory for them."""
+    """Steps in the order in which they run, the values that are stored for them, and how long they take."""
 
     steps: tuple[Step, ...]
-    bytes: int
-
-    @property
-    def cost(self) -> tuple[int, int]:
-        return self.bytes, len(self.steps)
+    stored: frozenset[str]
+    cost: float
 
 
 def cut(op: Op, take: Take) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = _rows_named(_plain(op))
+    plain = _factors_named(_rows_named(_plain(op)))
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
-    for count in range(1, MOST + 1):
-        found = [one for chosen in combinations(names, count) if (one := _steps(plain, chosen, take))]
-        if found:
-            return min(found, key=lambda one: one.cost)
+    few = [chosen for count in range(1, MOST + 1) for chosen in combinations(names, count)]
+    found = [one for chosen in few if (one := _steps(plain, chosen, take))]
+    if found:
+        return _improved(plain, min(found, key=lambda one: one.cost), names, take)
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    return _fewest(plain, [name for name in names if name in made | reduced], take)
+    all_of_them = _steps(plain, [name for name in names if name in made | reduced], take)
+    return _improved(plain, all_of_them, names, take) if all_of_them else None
 
 
-def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
-    """The steps where all of some values are stored, but for those without which it costs less."""
-    best = _steps(op, names, take)
-    while best is not None:
-        fewer = [[name for name in names if name != left] for left in names]
-        found = [(one.cost, others, one) for others in fewer if (one := _steps(op, others, take))]
-        cost, others, one = min(found, key=lambda each: each[0], default=(best.cost, names, best))
-        if cost >= best.cost:
+def _improved(op: Op, best: Cut, names: list[str], take: Take) -> Cut:
+    """The steps with values stored, or no longer stored, as long as they cost less."""
+    while True:
+        others = [[one for one in names if (one in best.stored) != (one == name)] for name in names]
+        found = [one for chosen in others if chosen and (one := _steps(op, chosen, take))]
+        better = min(found, key=lambda one: one.cost, default=best)
+        if better.cost >= best.cost:
             return best
-        names, best = others, one
-    return None
+        best = better
 
 
 def _plain(op: Op) -> Op:
@@ -110,6 +106,29 @@ def _rows_named(op: Op) -> Op:
     return replace(op, values=tuple(values))
 
 
+def _factors_named(op: Op) -> Op:
+    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
+    taken = op.names
+    values: list[Value] = []
+
+    def named(side: Node, line: str) -> Node:
+        if isinstance(side, Load | Ref):
+            return side
+        name = numbered(f"{line}_factor", taken)
+        taken.add(name)
+        values.append(Value(name, side, ""))
+        return Ref(name, side.axes, side.dtype)
+
+    for value in op.values:
+        node, sides = value.node, sides_of(op, value.node)
+        if isinstance(node, Reduce) and sides is not None:
+            left, right = (named(side, value.name) for side in sides[:2])
+            if (left, right) != sides[:2]:
+                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
+        values.append(value)
+    return replace(op, values=tuple(values))
+
+
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
@@ -118,15 +137,23 @@ def _may_be_stored(op: Op, value: Value) -> bool:
 
 
 def _dtype_of(op: Op, value: Value) -> Dtype | None:
-    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
+    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them.
+
+    Numbers of rows do not count, among others that it is made of, and of inputs of one type the first counts.
+    """
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
     if dtype.kind == "float" and is_row and not is_product(op, value.node):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
-        floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
-        return replace(dtype, rule="") if dtype.of and set(dtype.of) <= floats else None
+        types = {tensor.name: tensor.type for tensor in op.inputs}
+        rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
+        first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
+        leaves = [leaf for leaf in dtype.of if leaf not in rows] or dtype.of
+        leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
+        floats = {name for name, own in types.items() if set(own.dtypes) <= set(FLOATS)} | set(FLOATS)
+        return Dtype("float", tuple(dict.fromkeys(leaves))) if leaves and set(leaves) <= floats else None
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
 
 
@@ -149,21 +176,23 @@ def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
         steps += together
         done |= {targets[place].output.name for place in ready}
         pending = [place for place in pending if place not in ready]
-    sizes = dict(op.sizes)
-    return Cut(tuple(steps), sum(_moved(step.op, sizes) for step in steps))
+    return Cut(tuple(steps), frozenset(chosen), sum(map(time_of, steps)))
 
 
 def _together(op: Op, targets: list[Result], inputs: dict[str, Input], take: Take) -> list[Step] | None:
-    """The fewest steps for results none of which is made of another, as far as they go together in their order."""
+    """The steps for results none of which is made of another: together, in their order, where that costs less."""
     groups: list[list[Result]] = []
     steps: list[Step] = []
     for target in targets:
+        alone = _taken(_part(op, (target,), inputs), take)
         for place, group in enumerate(groups):
-            if (joint := _taken(_part(op, (*group, target), inputs), take)) is not None:
+            joint = _taken(_part(op, (*group, target), inputs), take)
+            apart = time_of(steps[place]) + time_of(alone) if alone else math.inf
+            if joint is not None and time_of(joint) < apart:
                 groups[place], steps[place] = [*group, target], joint
                 break
         else:
-            if (alone := _taken(_part(op, (target,), inputs), take)) is None:
+            if alone is None:
                 return None
             groups.append([target])
             steps.append(alone)
@@ -194,7 +223,7 @@ def _as_input(op: Op, value: Value, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype
     if dtype.rule == "compute":
-        return Input(stored.output.name, TensorType(("float32", "float64"), stored.output.shape or ()))
+        return Input(stored.output.name, TensorType(COMPUTED, stored.output.shape or ()))
     dtypes = FLOATS if dtype.kind == "float" else dtype.of
     variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}
     variable = next(iter(variables)) if len(variables) == 1 and len(dtype.of) == 1 else ""
@@ -220,7 +249,16 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
         if target.output.name not in {value.name for value in values}:
             values = (*values, Value(target.output.name, target.node, ""))
     whole = replace(op, inputs=(*op.inputs, *read.values()), values=values)
-    return restricted(whole, targets, f"_{targets[0].output.name}")
+    return _in_own_types(op, restricted(whole, targets, f"_{targets[0].output.name}"))
+
+
+def _in_own_types(whole: Op, part: Op) -> Op:
+    """The part, with dtypes of its own inputs where those are of the same type as others of the whole."""
+    own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs)}
+    names = {tensor.name for tensor in part.inputs}
+    others = [tensor for tensor in whole.inputs if tensor.name not in names and tensor.type.variable]
+    alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
+    return with_dtypes(part, alike)
 
 
 def _spelled(value: Value, node: Node, is_target: bool) -> Value:
@@ -241,13 +279,3 @@ def _value_of(target: Result, outputs: set[str]) -> str:
 def _intermediates(part: Op, inputs: dict[str, Input]) -> set[str]:
     names = {tensor.name for tensor in inputs.values()}
     return {tensor.name for tensor in part.inputs if tensor.name in names}
-
-
-def _moved(op: Op, sizes: dict[str, int]) -> int:
-    """The bytes that a step reads and writes."""
-    return sum(ITEMSIZE * math.prod(sizes.get(axis, LENGTH) for axis in axes) for axes in _tensors(op))
-
-
-def _tensors(op: Op) -> Iterator[tuple[str, ...]]:
-    yield from (tensor.type.axes for tensor in op.inputs)
-    yield from (result.axes for result in op.results)

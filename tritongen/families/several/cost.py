@@ -1,0 +1,64 @@
+"""What a step is reckoned to take on a GPU, by which cuts are compared.
+
+As a roofline has it: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the rate of
+the tensor cores, whichever takes longer, and a launch. Lengths that no spec tells are taken to be `LENGTH`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...lang.ir import Op
+from ...passes.contractions import Contraction
+from ..family import Step
+
+LENGTH = 4096  # of an axis whose length is not known
+ITEMSIZE = 2
+LAUNCH = 3_000.0  # ns
+BANDWIDTH = 3_000.0  # bytes in a ns
+RATE = 600_000.0  # floating-point operations of tensor cores in a ns
+# How much longer a matmul takes whose factors are computed of what is loaded: such tiles pass through registers, once
+# more for each tile of the result. 3.5 times was measured with loads by TMA, and 20 times without.
+PROLOGUE = 4
+SMS = 132
+LONGEST = 65_536  # elements of a row that one program still holds in registers
+
+
+def time_of(step: Step) -> float:
+    """Nanoseconds."""
+    lengths = dict(step.op.sizes)
+    matmuls = step.family.matmuls(step.program)
+    moved = _moved(step, lengths) / BANDWIDTH
+    return LAUNCH + (max(moved, _multiplied(matmuls, lengths)) if matmuls else moved)
+
+
+def _moved(step: Step, lengths: dict[str, int]) -> float:
+    """The bytes that a step reads and writes, as many more times as SMs are left without work."""
+    op = step.op
+    reads = sum(_bytes(tensor.type.axes, lengths) for tensor in op.inputs)
+    writes = sum(_bytes(result.axes, lengths) for result in op.results)
+    rows = step.family.rows(step.program)
+    if rows is None or not step.program.over or not _maps_back(op, rows):
+        return reads + writes
+    again = _count(step.program.over, lengths) > LONGEST
+    return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
+
+
+def _maps_back(op: Op, rows: tuple[str, ...]) -> bool:
+    """Whether what is reduced of a row is needed by its elements, so that programs cannot share it."""
+    return any(set(result.axes) - set(rows) for result in op.results)
+
+
+def _multiplied(matmuls: Contraction, lengths: dict[str, int]) -> float:
+    """Nanoseconds of tensor cores."""
+    axes = (*matmuls.batch, *matmuls.rows, *matmuls.cols, *matmuls.inner)
+    operations = 2 * len(matmuls.products) * _count(axes, lengths)
+    return operations * (1 if matmuls.is_plain else PROLOGUE) / RATE
+
+
+def _bytes(axes: tuple[str, ...], lengths: dict[str, int]) -> int:
+    return ITEMSIZE * _count(axes, lengths)
+
+
+def _count(axes: tuple[str, ...], lengths: dict[str, int]) -> int:
+    return math.prod(lengths.get(axis, LENGTH) for axis in axes)
