@@ -1,8 +1,8 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 Of all choices of at most `MOST` values to store, those that leave steps which families take are compared by the bytes
-that the steps move, then by how many there are. Where so few do not, reductions are stored, and what rows are made of
-them: all but those without which it costs less.
+that the steps move, then by how many there are, then by the math that passes over rows repeat. Where so few do not,
+reductions are stored, and what rows are made of them: all but those without which it costs less.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Cut:
     bytes: int
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return self.bytes, len(self.steps)
+    def cost(self) -> tuple[int, int, int]:
+        return self.bytes, len(self.steps), sum(_repeated(step.op) for step in self.steps)
 
 
 def cut(op: Op, take: Take) -> Cut | None:
@@ -241,6 +241,13 @@ def _value_of(target: Result, outputs: set[str]) -> str:
 def _intermediates(part: Op, inputs: dict[str, Input]) -> set[str]:
     names = {tensor.name for tensor in inputs.values()}
     return {tensor.name for tensor in part.inputs if tensor.name in names}
+
+
+def _repeated(op: Op) -> int:
+    """The calls that passes over long rows repeat; those in the epilogue of a matmul are computed once."""
+    nodes = [node for value in op.values for node in walk(value.node)]
+    reduces = any(isinstance(node, Reduce) and not is_product(op, node) for node in nodes)
+    return sum(isinstance(node, Call) for node in nodes) if reduces else 0
 
 
 def _moved(op: Op, sizes: dict[str, int]) -> int:
