@@ -5,6 +5,7 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.registry import SEVERAL
+from tritongen.lang.ir import Ref
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -183,6 +185,12 @@ CASES = {
         lambda x, w, scale: (scale * (x @ w.T)).softmax(-1),
         wrt="x scale",
     ),
+    "stored_and_returned": Case(
+        "x:M, K; w:N, K; v:P, N",
+        "h = gelu(sum(x * w, K))\ny = sum(h * v, N)",
+        lambda x, w, v: (F.gelu(x @ w.T), F.gelu(x @ w.T) @ v.T),
+        "h y",
+    ),
     "scores_without_softmax": Case(
         "q:B, S, D; k:B, T, D; v:B, T, P",
         "s = sum(q * k, D)\ny = sum(s * v, T)",
@@ -227,6 +235,37 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
     lora = forward_of(CASES["lora"].spec())
     assert len(lora.program.steps) == 3
+
+
+@pytest.mark.parametrize("name", ["mlp", "lora", "attention", "layer_norm_of_a_matmul", "stored_and_returned"])
+def test_nothing_is_stored_twice(name: str) -> None:
+    """What the next step reads and what the backward or the caller does is one tensor."""
+    spec = CASES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    forward = backward.forward
+    steps = forward.family.steps(forward.program)
+    stored = [result.node.name for step in steps for result in step.op.results if isinstance(result.node, Ref)]
+    assert len(stored) >= len(steps)
+    assert len(stored) == len(set(stored))
+
+
+def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
+    """In half precision what the backward reads is what the next step has read, as it is in torch."""
+    for name, rows in (("mlp", 0), ("layer_norm_of_a_matmul", 2)):
+        given = CASES[name].tensors(torch.float16)
+        package = built(CASES[name].spec(), tmp_path / name)
+        module = importlib.import_module(f"{package.__name__}.op")
+        saved = module._steps_forward(*given, saves=True)
+        assert [one.dtype for one in saved] == [torch.float16] * (len(saved) - rows) + [torch.float32] * rows
+        leaves = [one.requires_grad_() for one in given]
+        exact = [one.detach().double().requires_grad_() for one in given]
+        seed = torch.randn(saved[0].shape, generator=torch.Generator().manual_seed(1)).half()
+        wanted = torch.autograd.grad(CASES[name].torch(*exact), exact, seed.double())
+        ours = torch.autograd.grad(module.steps(*leaves), leaves, seed)
+        eager = torch.autograd.grad(CASES[name].torch(*leaves), leaves, seed)
+        for one, other, right in zip(ours, eager, wanted, strict=True):
+            assert (one - right).norm() <= 1.25 * (other - right).norm() + 1e-3 * right.norm()
 
 
 def _compare_gradients(

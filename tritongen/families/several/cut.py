@@ -31,6 +31,7 @@ from ...lang.ir import (
 )
 from ...lang.unparse import spelled
 from ...passes.contractions import is_product
+from ...passes.structure import SAVES
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted
@@ -114,10 +115,10 @@ def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not isinstance(node, Ref | Load) and bool(_dtype_of(op, value))
+    return used and not isinstance(node, Ref | Load) and bool(stored_dtype(op, value))
 
 
-def _dtype_of(op: Op, value: Value) -> Dtype | None:
+def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
@@ -133,8 +134,9 @@ def _dtype_of(op: Op, value: Value) -> Dtype | None:
 def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
     """The steps where some values are stored; None where a family does not take one of them."""
     stored = {name: _stored(op, name) for name in chosen}
-    targets = [*stored.values(), *op.results]
-    inputs = {name: _as_input(op, op.value(name), stored[name]) for name in chosen}
+    made = {result.output.name for result in stored.values()}
+    targets = [*stored.values(), *(result for result in op.results if result.output.name not in made)]
+    inputs = {name: as_input(op, stored[name]) for name in chosen}
     parts = [_part(op, (target,), inputs) for target in targets]
     pending = list(range(len(targets)))
     done: set[str] = set()
@@ -181,16 +183,21 @@ def _taken(op: Op, take: Take) -> Step | None:
 
 
 def _stored(op: Op, name: str) -> Result:
+    """A value as the result of a step: a result of the operator where that is the same tensor."""
     value = op.value(name)
-    dtype = _dtype_of(op, value)
+    dtype = stored_dtype(op, value)
     assert dtype is not None
+    for result in op.results:
+        same = result.output.name == name and result.dtype == dtype and not result.over
+        if same and result.when in ("", SAVES):
+            return replace(result, when="")
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
 
-def _as_input(op: Op, value: Value, stored: Result) -> Input:
+def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype
     if dtype.rule == "compute":

@@ -82,7 +82,9 @@ class SeveralModule(Common):
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
         results = {result.output.name: result.when for result in self.op.results}
-        whens = dict.fromkeys(results.get(result.output.name, "") for result in op.results)
+        read = {tensor.name for one in self.steps for tensor in one.op.inputs}
+        names = [result.output.name for result in op.results]
+        whens = dict.fromkeys("" if name in read else results.get(name, "") for name in names)
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
         passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
