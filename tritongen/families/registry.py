@@ -42,7 +42,8 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
-    for family in candidates or _FAMILIES:
+    is_kept_apart = not op.fuse and len(op.lines) > 1
+    for family in () if is_kept_apart else candidates or _FAMILIES:
         program = family.take(op)
         if program is not None:
             return Step(family, program)
@@ -53,7 +54,7 @@ SEVERAL = Several(single_step_of)
 
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
-    """As `single_step_of`, or a step that is made of several where no family computes all of it."""
+    """As `single_step_of`, or a step that is made of several where no family computes all of it, or shall."""
     try:
         return single_step_of(op, candidates)
     except Mistakes:

@@ -58,6 +58,8 @@ class Cut:
 def cut(op: Op, take: Take) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
     plain = _rows_named(_plain(op))
+    if not op.fuse:
+        return _lines_apart(plain, take)
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
     for count in range(1, MOST + 1):
         found = [one for chosen in combinations(names, count) if (one := _steps(plain, chosen, take))]
@@ -66,6 +68,13 @@ def cut(op: Op, take: Take) -> Cut | None:
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     return _fewest(plain, [name for name in names if name in made | reduced], take)
+
+
+def _lines_apart(op: Op, take: Take) -> Cut | None:
+    """A step for each line that may be stored, or several where no family computes the line."""
+    stored = {*op.lines, *(result.output.name for result in op.results)}
+    chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
+    return _steps(op, chosen, take, frozenset(op.lines))
 
 
 def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
@@ -87,7 +96,7 @@ def _plain(op: Op) -> Op:
     results = tuple(
         replace(r, output=replace(r.output, shape=plain_shape(r.axes)), paths=ALWAYS, saved=False) for r in op.results
     )
-    return replace(op, inputs=inputs, results=results, by_row=frozenset())
+    return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
 
 
 def _rows_named(op: Op) -> Op:
@@ -131,8 +140,11 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
 
 
-def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
-    """The steps where some values are stored; None where a family does not take one of them."""
+def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = frozenset()) -> Cut | None:
+    """The steps where some values are stored, of which those `apart` are computed by a step of their own.
+
+    None where a family does not take one of them.
+    """
     stored = {name: _stored(op, name) for name in chosen}
     made = {result.output.name for result in stored.values()}
     targets = [*stored.values(), *(result for result in op.results if result.output.name not in made)]
@@ -145,7 +157,7 @@ def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
         ready = [place for place in pending if _intermediates(parts[place], inputs) <= done]
         if not ready:
             return None
-        together = _together(op, [targets[place] for place in ready], inputs, take)
+        together = _together(op, [targets[place] for place in ready], inputs, take, apart)
         if together is None:
             return None
         steps += together
@@ -155,21 +167,28 @@ def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
     return Cut(tuple(steps), sum(_moved(step.op, sizes) for step in steps))
 
 
-def _together(op: Op, targets: list[Result], inputs: dict[str, Input], take: Take) -> list[Step] | None:
+def _together(
+    op: Op, targets: list[Result], inputs: dict[str, Input], take: Take, apart: frozenset[str]
+) -> list[Step] | None:
     """The fewest steps for results none of which is made of another, as far as they go together in their order."""
     groups: list[list[Result]] = []
     steps: list[Step] = []
+    cuts: list[Step] = []
     for target in targets:
-        for place, group in enumerate(groups):
+        for place, group in enumerate(() if target.output.name in apart else groups):
             if (joint := _taken(_part(op, (*group, target), inputs), take)) is not None:
                 groups[place], steps[place] = [*group, target], joint
                 break
         else:
-            if (alone := _taken(_part(op, (target,), inputs), take)) is None:
+            part = _part(op, (target,), inputs)
+            if (alone := _taken(part, take)) is not None:
+                groups.append([target])
+                steps.append(alone)
+            elif apart and (found := cut(part, take)) is not None:
+                cuts += found.steps
+            else:
                 return None
-            groups.append([target])
-            steps.append(alone)
-    return steps
+    return [*steps, *cuts]
 
 
 def _taken(op: Op, take: Take) -> Step | None:
