@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,14 @@ class InnerHost(StepHost):
 
     def may_be_short(self, tensor: Input) -> bool:
         return False
+
+
+def noted(steps: tuple[Step, ...]) -> Iterator[str]:
+    """The steps in the docstring of what calls them."""
+    yield "Steps:"
+    for number, step in enumerate(steps, 1):
+        names = ", ".join(result.output.name for result in step.op.results)
+        yield f"    {number}. _{step.op.name}, {step.family.title}: {names}"
 
 
 class SeveralModule(Common):
@@ -68,6 +77,7 @@ class SeveralModule(Common):
             "family": "several",
             "steps": functions,
             "calls": calls,
+            "notes": tuple(noted(self.steps)),
         }
         return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
 
