@@ -149,6 +149,36 @@ def show(spec: str, file: str) -> int:
 
 
 @cli.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--sizes", default="", metavar="M=4096,N=11008", help="Lengths of axes; 1,024 where none is given.")
+@click.option("--device", default="h100", help="The device whose roofline times are told by: a100, h100 or h200.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is told.")
+def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
+    """Show the steps that the specs in PATHS become, forward and backward, and what each costs."""
+    from .diagnostics.report import Rejected, did_you_mean
+    from .project.plan import plan as plan_specs
+    from .roofline.data import as_data
+    from .roofline.devices import DEVICES
+    from .roofline.sizes import BadSizes, parsed
+    from .roofline.text import as_text
+
+    if device not in DEVICES:
+        hint = did_you_mean(device, DEVICES, f"known are {', '.join(DEVICES)}")
+        raise click.BadParameter(f"there is no device {device!r}; {hint}", param_hint="--device")
+    try:
+        accounts = plan_specs(paths, parsed(sizes), DEVICES[device])
+    except Rejected as rejected:
+        return _reject(rejected.diagnostics, form, "nothing was planned")
+    except BadSizes as error:
+        raise click.BadParameter(str(error), param_hint="--sizes") from None
+    if form == "json":
+        _echo_json(diagnostics=(), plans=[as_data(one) for one in accounts])
+    else:
+        click.echo("\n\n".join(map(as_text, accounts)), nl=False)
+    return CLEAN
+
+
+@cli.command()
 @click.argument("code", required=False)
 def explain(code: str | None) -> int:
     """Explain the diagnostic CODE, or list all codes."""

@@ -5,10 +5,11 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.several.family import Several
+from tritongen.lang.ir import Ref
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -36,6 +38,7 @@ class Case:
     torch: Callable[..., object]
     outputs: str = "y"
     wrt: str = ""  # all that are float by default; "-" for no gradient
+    schedule: str = ""
 
     def spec(self) -> Spec:
         pairs = [entry.split(":") for entry in self.inputs.split("; ")]
@@ -44,6 +47,7 @@ class Case:
         lines = "\n".join(f'{name} = "{expression}"' for name, expression in statements)
         outputs = "\n".join(f'{name} = "auto"' for name in self.outputs.split())
         grad = "" if self.wrt == "-" else f"[grad]\nwrt = {self.by()}\n".replace("'", '"')
+        grad += f"[schedule]\n{self.schedule}\n"
         head = '[op]\nname = "steps"\nsummary = "Several steps."\n[types]\nT = "float"\n'
         return read_spec("steps.toml", f"{head}[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\n{outputs}\n{grad}")
 
@@ -183,6 +187,12 @@ CASES = {
         lambda x, w, scale: (scale * (x @ w.T)).softmax(-1),
         wrt="x scale",
     ),
+    "stored_and_returned": Case(
+        "x:M, K; w:N, K; v:P, N",
+        "h = gelu(sum(x * w, K))\ny = sum(h * v, N)",
+        lambda x, w, v: (F.gelu(x @ w.T), F.gelu(x @ w.T) @ v.T),
+        "h y",
+    ),
     "scores_without_softmax": Case(
         "q:B, S, D; k:B, T, D; v:B, T, P",
         "s = sum(q * k, D)\ny = sum(s * v, T)",
@@ -194,6 +204,29 @@ CASES = {
         _attention,
     ),
 }
+
+
+APART = {
+    "norm_line_by_line": Case(
+        "x:M, N; w:N",
+        "s = x * x\nr = rsqrt(mean(s, N) + 1e-6)\ny = x * r * w",
+        lambda x, w: _rms(x) * w,
+        schedule="fuse = false",
+    ),
+    "mlp_line_by_line": Case(
+        "x:M, K; w:N, K; b:N",
+        "h = sum(x * w, K)\nz = h + b\ny = gelu(z)",
+        lambda x, w, b: F.gelu(x @ w.T + b),
+        schedule="fuse = false",
+    ),
+    "line_of_two_steps": Case(
+        "x:M, N",
+        "z = exp(x)\ny = softmax(z, M) * softmax(z, N)",
+        lambda x: x.exp().softmax(0) * x.exp().softmax(1),
+        schedule="fuse = false",
+    ),
+}
+CASES |= APART
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -215,6 +248,31 @@ def test_values(name: str, tmp_path: Path) -> None:
             _compare_gradients(case, function, given, wide, tolerance * 10)
 
 
+def _lines_of_steps(name: str) -> list[list[str]]:
+    forward = forward_of(CASES[name].spec())
+    return [list(step.op.lines) for step in forward.family.steps(forward.program)]
+
+
+def test_lines_are_kept_apart() -> None:
+    assert _lines_of_steps("norm_line_by_line") == [["s"], ["r"], ["y"]]
+    assert _lines_of_steps("mlp_line_by_line") == [["h"], ["z"], ["y"]]
+    first, *others = _lines_of_steps("line_of_two_steps")
+    assert first == ["z"]
+    assert len(others) > 1
+    assert others[-1] == ["y"]
+    fused = replace(CASES["norm_line_by_line"], schedule="fuse = true")
+    assert not forward_of(fused.spec()).family.steps(forward_of(fused.spec()).program)
+
+
+def test_lines_of_gradients_are_kept_apart() -> None:
+    spec = CASES["norm_line_by_line"].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    steps = [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
+    assert len(steps) >= len(backward.gradient.op.lines) > 2
+    assert all(len(step.op.lines) == 1 for step in steps)
+
+
 @pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora", "attention"])
 def test_no_single_kernel_computes_it(name: str) -> None:
     forward = forward_of(CASES[name].spec())
@@ -227,6 +285,50 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
     lora = forward_of(CASES["lora"].spec())
     assert len(lora.program.steps) == 3
+
+
+@pytest.mark.parametrize("name", ["mlp", "lora", "attention", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
+def test_nothing_is_stored_twice(name: str) -> None:
+    """What the next step reads and what the backward or the caller does is one tensor."""
+    spec = CASES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    forward = backward.forward
+    steps = forward.family.steps(forward.program)
+    stored = [result.node.name for step in steps for result in step.op.results if isinstance(result.node, Ref)]
+    assert len(stored) >= len(steps)
+    assert len(stored) == len(set(stored))
+
+
+def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
+    """In half precision what the backward reads is what the next step has read, as it is in torch."""
+    for name, rows in (("mlp", 0), ("layer_norm_of_a_matmul", 2)):
+        given = CASES[name].tensors(torch.float16)
+        package = built(CASES[name].spec(), tmp_path / name)
+        module = importlib.import_module(f"{package.__name__}.op")
+        saved = module._steps_forward(*given, saves=True)
+        assert [one.dtype for one in saved] == [torch.float16] * (len(saved) - rows) + [torch.float32] * rows
+        leaves = [one.requires_grad_() for one in given]
+        exact = [one.detach().double().requires_grad_() for one in given]
+        seed = torch.randn(saved[0].shape, generator=torch.Generator().manual_seed(1)).half()
+        wanted = torch.autograd.grad(CASES[name].torch(*exact), exact, seed.double())
+        ours = torch.autograd.grad(module.steps(*leaves), leaves, seed)
+        eager = torch.autograd.grad(CASES[name].torch(*leaves), leaves, seed)
+        for one, other, right in zip(ours, eager, wanted, strict=True):
+            assert (one - right).norm() <= 1.25 * (other - right).norm() + 1e-3 * right.norm()
+
+
+def test_docstrings_name_the_steps(tmp_path: Path) -> None:
+    function = built(CASES["mlp"].spec(), tmp_path).steps
+    assert function.__doc__ is not None
+    assert (
+        "    Steps:\n        1. _steps_h, a contraction: h, h_sum\n        2. _steps_y, a contraction: y\n"
+        in function.__doc__
+    )
+    module = importlib.import_module(f"{function.__module__}")
+    assert (
+        "Steps:\n        1. _steps_backward_h_sum_dy_v, a contraction: h_sum_dy_v\n" in module._steps_backward.__doc__
+    )
 
 
 def _compare_gradients(

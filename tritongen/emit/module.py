@@ -99,6 +99,7 @@ class Common:
             "also_untyped": "",
             "is_fake": IS_FAKE in self.around.extra,
             "registration": None,
+            "kernels": tuple((kernel.name, kernel.doc) for kernel in self.launched),
             "gradient": None,
             "steps": (),
             "head": "signature.jinja",

@@ -58,6 +58,9 @@ class Family(Protocol[P]):
     def leaves(self, program: P) -> tuple[str, ...]:
         """The inputs and dtypes whose promotion a launch asks for, besides those of the results."""
 
+    def steps(self, program: P) -> tuple[Step, ...]:
+        """The steps that a program is made of, in the order in which they run; () where it is one."""
+
     def before(self, program: P) -> Step | None:
         """The step whose results a step goes on from where it cannot hold a row; None where it needs none."""
 

@@ -39,6 +39,9 @@ class Maps(Generic[P]):
     def leaves(self, program: P) -> tuple[str, ...]:
         return ()
 
+    def steps(self, program: P) -> tuple[Step, ...]:
+        return ()
+
     def before(self, program: P) -> Step | None:
         return None
 

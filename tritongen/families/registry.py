@@ -43,7 +43,8 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
-    for family in candidates or _FAMILIES:
+    is_kept_apart = not op.fuse and len(op.lines) > 1
+    for family in () if is_kept_apart else candidates or _FAMILIES:
         program = family.take(op)
         if program is not None:
             return Step(family, program)

@@ -190,6 +190,7 @@ class Op:
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
     `precision` is that of matmuls in float32. `by_row` are tensors of ours that have one number
     a row, in the order of the rows. `chosen` are optional inputs that are there wherever what reads them is chosen.
+    Without `fuse` its lines are computed one by one.
     """
 
     name: str
@@ -203,6 +204,12 @@ class Op:
     precision: str = "ieee"
     by_row: frozenset[str] = frozenset()
     chosen: frozenset[str] = frozenset()
+    fuse: bool = True
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The values that readers see: lines of [compute], or of a gradient's formula."""
+        return tuple(value.name for value in self.values if value.source)
 
     def value(self, name: str) -> Value:
         return next(value for value in self.values if value.name == name)

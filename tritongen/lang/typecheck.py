@@ -51,6 +51,7 @@ class _Typer(Expressions):
             axes=self.axes,
             sizes=tuple(sorted(self.sizes.items())),
             precision=spec.precision,
+            fuse=spec.schedule.fuse,
         )
 
     def statement(self, name: str, text: str) -> None:

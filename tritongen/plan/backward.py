@@ -9,12 +9,14 @@ from ..autodiff.gradient import Gradient, grouping
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
+from ..families.several.cut import as_input, stored_dtype
 from ..families.steps import in_own_dtypes, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
 from ..lowering.space import row_space
 from ..lowering.tile import needed
+from ..passes.contractions import is_product
 from ..passes.structure import SAVES, Program, line_of, name_reductions
 from ..spec.types import BATCH, Input, Output, TensorType, plain_shape
 
@@ -52,9 +54,17 @@ class Backward:
 def plan_backward(gradient: Gradient, program: Program, families: Families) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""
     rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
-    planner = Planner(gradient, rows, families)
-    steps, spelled = planner.plan()
-    return Backward(gradient, planner.forward(), Plan(steps, spelled))
+    forward = Planner(gradient, rows, families).forward()
+    gradient = _read_as_saved(gradient, forward.op)
+    steps, spelled = Planner(gradient, rows, families).plan()
+    return Backward(gradient, forward, Plan(steps, spelled))
+
+
+def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:
+    """The gradient, which reads what the forward saves in the dtypes in which that is saved."""
+    own = {r.output.name: as_input(forward, r) for r in forward.results if r.saved and r.dtype.rule != "compute"}
+    inputs = tuple(own.get(tensor.name, tensor) for tensor in gradient.op.inputs)
+    return replace(gradient, op=replace(gradient.op, inputs=inputs))
 
 
 class Planner:
@@ -200,7 +210,29 @@ class Planner:
         return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
 
     def forward(self) -> Step:
-        """The forward with what it saves among its results."""
+        """The forward with what it saves among its results.
+
+        Several steps save matrices in the dtypes in which they store them. Beside reductions of rows the backward
+        would tell what only it reads of that: such a matrix is saved in the dtype of the computation.
+        """
+        op = self.gradient.forward
+        step = self.step_of(self.saving({}))
+        if not step.family.steps(step.program):
+            return step
+        found = {own: stored_dtype(op, op.value(name)) for own, name in self.gradient.saved}
+        dtypes = {own: dtype for own, dtype in found.items() if dtype is not None and dtype.rule != "compute"}
+        step = self.step_of(self.saving(dtypes)) if dtypes else step
+        if any(isinstance(value.node, Reduce) and not is_product(op, value.node) for value in op.values):
+            read = {tensor.name for one in step.family.steps(step.program) for tensor in one.op.inputs}
+            shared = {own: dtype for own, dtype in dtypes.items() if own in read}
+            step = self.step_of(self.saving(shared)) if shared != dtypes else step
+        return step
+
+    def step_of(self, forward: Op) -> Step:
+        return step_of(forward, (), self.families)
+
+    def saving(self, dtypes: Mapping[str, Dtype]) -> Op:
+        """The forward with what it saves among its results, in the dtype of the computation but for some."""
         op = self.gradient.forward
         values, results, by_row = op.values, op.results, set()
         for own, name in self.gradient.saved:
@@ -210,11 +242,11 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            dtype, paths = Dtype("float", (), "compute"), self.paths.get(own, ALWAYS)
+            dtype, paths = dtypes.get(own, Dtype("float", (), "compute")), self.paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)
-        return step_of(replace(op, values=values, results=results, by_row=frozenset(by_row)), (), self.families)
+        return replace(op, values=values, results=results, by_row=frozenset(by_row))
 
 
 def apart(op: Op, forward: Op) -> str:

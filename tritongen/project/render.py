@@ -6,10 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ..diagnostics.locate import locate
-from ..diagnostics.report import Diagnostic, Mistakes
+from ..diagnostics.report import Diagnostic, Mistakes, Rejected
 from ..emit.format import check_black, format_python
 from ..resources import digest, read_text, templates_digest
 from ..spec.read import read_spec
@@ -18,6 +20,7 @@ from ..spec.types import Spec
 from .settings import Source, stamp_of
 from .tree import with_header
 
+T = TypeVar("T")
 Generate = Callable[[Spec, str], Mapping[str, str]]  # of a spec, and where the runtime is
 
 
@@ -56,23 +59,33 @@ def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Render
         yield result
 
 
-def render(source: Source, templates: str, generate: Generate) -> Rendered:
+def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
+    """The text of a spec, the spec, and what is made of it. Raises `Rejected` with what is wrong with the spec."""
     try:
-        source = replace(source, stamp=stamp_of(os.stat(source.path)))
         text = read_text(source.path)
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        return Rendered(source, diagnostics=(Diagnostic(source.shown, 0, 0, "TG100", message),))
+        raise Rejected([Diagnostic(source.shown, 0, 0, "TG100", message)]) from None
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text: {error.reason} at byte {error.start}"
-        return Rendered(source, diagnostics=(Diagnostic(source.shown, 0, 0, "TG102", message),))
+        raise Rejected([Diagnostic(source.shown, 0, 0, "TG102", message)]) from None
     try:
         spec = read_spec(source.name, text)
-        modules = generate(spec, "." if source.settings.runtime == "folder" else "..")
+        return text, spec, make(spec)
     except BadToml:
-        return Rendered(source, diagnostics=(syntax_error(source.shown, text, "TG101"),))
+        raise Rejected([syntax_error(source.shown, text, "TG101")]) from None
     except Mistakes as mistakes:
-        return Rendered(source, diagnostics=locate(source.shown, text, mistakes.mistakes))
+        raise Rejected(locate(source.shown, text, mistakes.mistakes)) from None
+
+
+def render(source: Source, templates: str, generate: Generate) -> Rendered:
+    runtime = "." if source.settings.runtime == "folder" else ".."
+    with suppress(OSError):  # What cannot be read is told below.
+        source = replace(source, stamp=stamp_of(os.stat(source.path)))
+    try:
+        text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
+    except Rejected as rejected:
+        return Rendered(source, diagnostics=rejected.diagnostics)
     length, spec_digest = source.settings.line_length, digest(text)
     files = {
         name: with_header(source.name, spec_digest, templates, len(modules), format_python(module, length))

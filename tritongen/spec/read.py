@@ -335,7 +335,7 @@ class _Reader:
                 f"a tile of {rows} x {columns} has {rows * columns} elements, more than Triton's limit of {BLOCK_LIMIT}"
             )
             self._note("TG503", message, ("schedule", "block_m"), 0)
-        return Schedule(**lists, autotune=table.get("autotune") is True)
+        return Schedule(**lists, autotune=table.get("autotune") is True, fuse=table.get("fuse") is not False)
 
     def _ranges(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
         axes = _named_axes(inputs)

@@ -96,6 +96,7 @@ SPEC = Fields(
                 "num_warps": _sizes("warps of a program", 32),
                 "num_stages": _sizes("stages of a software pipeline", 32, power_of_two=False),
                 "autotune": Flag("whether to search at run time, with @triton.autotune"),
+                "fuse": Flag("whether lines share kernels; false computes each in a step of its own, for debugging"),
             },
         ),
         "torch": Fields(

@@ -144,13 +144,17 @@ class Grad:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Tiles and warps. Empty tuples leave the choice to the family's measured defaults."""
+    """Tiles and warps. Empty tuples leave the choice to the family's measured defaults.
+
+    Without `fuse`, each line of the math is computed by a step of its own.
+    """
 
     block_m: tuple[int, ...] = ()
     block_n: tuple[int, ...] = ()
     num_warps: tuple[int, ...] = ()
     num_stages: tuple[int, ...] = ()
     autotune: bool = False
+    fuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)

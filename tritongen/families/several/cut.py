@@ -31,6 +31,7 @@ from ...lang.ir import (
 )
 from ...lang.unparse import spelled
 from ...passes.contractions import is_product, product_of, sides_of
+from ...passes.structure import SAVES
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
@@ -44,16 +45,22 @@ Take = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Steps in the order in which they run, the values that are stored for them, and how long they take."""
+    """Steps in the order in which they run, and the values that are stored for them."""
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
-    cost: float
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        return sum(map(time_of, self.steps)), sum(_repeated(step.op) for step in self.steps)
 
 
 def cut(op: Op, take: Take) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = _factors_named(_rows_named(_plain(op)))
+    plain = _rows_named(_plain(op))
+    if not op.fuse:
+        return _lines_apart(plain, take)
+    plain = _factors_named(plain)
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
     few = [chosen for count in range(1, MOST + 1) for chosen in combinations(names, count)]
     found = [one for chosen in few if (one := _steps(plain, chosen, take))]
@@ -63,6 +70,13 @@ def cut(op: Op, take: Take) -> Cut | None:
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     all_of_them = _steps(plain, [name for name in names if name in made | reduced], take)
     return _improved(plain, all_of_them, names, take) if all_of_them else None
+
+
+def _lines_apart(op: Op, take: Take) -> Cut | None:
+    """A step for each line that may be stored, or several where no family computes the line."""
+    stored = {*op.lines, *(result.output.name for result in op.results)}
+    chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
+    return _steps(op, chosen, take, frozenset(op.lines))
 
 
 def _improved(op: Op, best: Cut, names: list[str], take: Take) -> Cut:
@@ -82,7 +96,7 @@ def _plain(op: Op) -> Op:
     results = tuple(
         replace(r, output=replace(r.output, shape=plain_shape(r.axes)), paths=ALWAYS, saved=False) for r in op.results
     )
-    return replace(op, inputs=inputs, results=results, by_row=frozenset())
+    return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
 
 
 def _rows_named(op: Op) -> Op:
@@ -133,35 +147,42 @@ def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not isinstance(node, Ref | Load) and bool(_dtype_of(op, value))
+    return used and not isinstance(node, Ref | Load) and bool(stored_dtype(op, value))
 
 
-def _dtype_of(op: Op, value: Value) -> Dtype | None:
-    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them.
-
-    Numbers of rows do not count, among others that it is made of, and of inputs of one type the first counts.
-    """
+def stored_dtype(op: Op, value: Value) -> Dtype | None:
+    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
     if dtype.kind == "float" and is_row and not is_product(op, value.node):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
-        types = {tensor.name: tensor.type for tensor in op.inputs}
-        rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
-        first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
-        leaves = [leaf for leaf in dtype.of if leaf not in rows] or dtype.of
-        leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
-        floats = {name for name, own in types.items() if set(own.dtypes) <= set(FLOATS)} | set(FLOATS)
-        return Dtype("float", tuple(dict.fromkeys(leaves))) if leaves and set(leaves) <= floats else None
+        told = _told(op, dtype)
+        floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
+        return told if told.of and set(told.of) <= floats else None
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
 
 
-def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
-    """The steps where some values are stored; None where a family does not take one of them."""
+def _told(op: Op, dtype: Dtype) -> Dtype:
+    """The dtype of floats that some tensors promote to: numbers of rows do not count, and of one type the first does."""
+    types = {tensor.name: tensor.type for tensor in op.inputs}
+    rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
+    first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
+    leaves = [leaf for leaf in dtype.of if leaf not in rows] or dtype.of
+    leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
+    return Dtype("float", tuple(dict.fromkeys(leaves)))
+
+
+def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = frozenset()) -> Cut | None:
+    """The steps where some values are stored, of which those `apart` are computed by a step of their own.
+
+    None where a family does not take one of them.
+    """
     stored = {name: _stored(op, name) for name in chosen}
-    targets = [*stored.values(), *op.results]
-    inputs = {name: _as_input(op, op.value(name), stored[name]) for name in chosen}
+    made = {result.output.name for result in stored.values()}
+    targets = [*stored.values(), *(result for result in op.results if result.output.name not in made)]
+    inputs = {name: as_input(op, stored[name]) for name in chosen}
     parts = [_part(op, (target,), inputs) for target in targets]
     pending = list(range(len(targets)))
     done: set[str] = set()
@@ -170,33 +191,43 @@ def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
         ready = [place for place in pending if _intermediates(parts[place], inputs) <= done]
         if not ready:
             return None
-        together = _together(op, [targets[place] for place in ready], inputs, take)
+        together = _together(op, [targets[place] for place in ready], inputs, take, apart)
         if together is None:
             return None
         steps += together
         done |= {targets[place].output.name for place in ready}
         pending = [place for place in pending if place not in ready]
-    return Cut(tuple(steps), frozenset(chosen), sum(map(time_of, steps)))
+    return Cut(tuple(steps), frozenset(chosen))
 
 
-def _together(op: Op, targets: list[Result], inputs: dict[str, Input], take: Take) -> list[Step] | None:
-    """The steps for results none of which is made of another: together, in their order, where that costs less."""
+def _together(
+    op: Op, targets: list[Result], inputs: dict[str, Input], take: Take, apart: frozenset[str]
+) -> list[Step] | None:
+    """The steps for results none of which is made of another: together, in their order, where that costs less.
+
+    Lines that are to be `apart` are cut into steps where no family computes them.
+    """
     groups: list[list[Result]] = []
     steps: list[Step] = []
+    cuts: list[Step] = []
     for target in targets:
-        alone = _taken(_part(op, (target,), inputs), take)
-        for place, group in enumerate(groups):
+        part = _part(op, (target,), inputs)
+        alone = _taken(part, take)
+        for place, group in enumerate(() if target.output.name in apart else groups):
             joint = _taken(_part(op, (*group, target), inputs), take)
-            apart = time_of(steps[place]) + time_of(alone) if alone else math.inf
-            if joint is not None and time_of(joint) < apart:
+            alone_too = time_of(steps[place]) + time_of(alone) if alone else math.inf
+            if joint is not None and time_of(joint) < alone_too:
                 groups[place], steps[place] = [*group, target], joint
                 break
         else:
-            if alone is None:
+            if alone is not None:
+                groups.append([target])
+                steps.append(alone)
+            elif apart and (found := cut(part, take)) is not None:
+                cuts += found.steps
+            else:
                 return None
-            groups.append([target])
-            steps.append(alone)
-    return steps
+    return [*steps, *cuts]
 
 
 def _taken(op: Op, take: Take) -> Step | None:
@@ -210,16 +241,24 @@ def _taken(op: Op, take: Take) -> Step | None:
 
 
 def _stored(op: Op, name: str) -> Result:
+    """A value as the result of a step: a result of the operator where that is the same tensor."""
     value = op.value(name)
-    dtype = _dtype_of(op, value)
+    dtype = stored_dtype(op, value)
     assert dtype is not None
+    for result in op.results:
+        is_alike = result.dtype == dtype or (
+            dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
+        )
+        same = result.output.name == name and is_alike and not result.over
+        if same and result.when in ("", SAVES):
+            return replace(result, when="")
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
 
-def _as_input(op: Op, value: Value, stored: Result) -> Input:
+def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype
     if dtype.rule == "compute":
@@ -279,3 +318,10 @@ def _value_of(target: Result, outputs: set[str]) -> str:
 def _intermediates(part: Op, inputs: dict[str, Input]) -> set[str]:
     names = {tensor.name for tensor in inputs.values()}
     return {tensor.name for tensor in part.inputs if tensor.name in names}
+
+
+def _repeated(op: Op) -> int:
+    """The calls that passes over long rows repeat; those in the epilogue of a matmul are computed once."""
+    nodes = [node for value in op.values for node in walk(value.node)]
+    reduces = any(isinstance(node, Reduce) and not is_product(op, node) for node in nodes)
+    return sum(isinstance(node, Call) for node in nodes) if reduces else 0

@@ -53,6 +53,9 @@ class Several(Maps[SeveralProgram]):
     def leaves(self, program: SeveralProgram) -> tuple[str, ...]:
         return tuple(dict.fromkeys(leaf for step in program.steps for leaf in step.family.leaves(step.program)))
 
+    def steps(self, program: SeveralProgram) -> tuple[Step, ...]:
+        return program.steps
+
     def check(self, schedule: Schedule) -> list[Mistake]:
         if not schedule.autotune:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,14 @@ class InnerHost(StepHost):
 
     def may_be_short(self, tensor: Input) -> bool:
         return False
+
+
+def noted(steps: tuple[Step, ...]) -> Iterator[str]:
+    """The steps in the docstring of what calls them."""
+    yield "Steps:"
+    for number, step in enumerate(steps, 1):
+        names = ", ".join(result.output.name for result in step.op.results)
+        yield f"    {number}. _{step.op.name}, {step.family.title}: {names}"
 
 
 class SeveralModule(Common):
@@ -68,6 +77,7 @@ class SeveralModule(Common):
             "family": "several",
             "steps": functions,
             "calls": calls,
+            "notes": tuple(noted(self.steps)),
         }
         return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
 
@@ -82,7 +92,9 @@ class SeveralModule(Common):
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
         results = {result.output.name: result.when for result in self.op.results}
-        whens = dict.fromkeys(results.get(result.output.name, "") for result in op.results)
+        read = {tensor.name for one in self.steps for tensor in one.op.inputs}
+        names = [result.output.name for result in op.results]
+        whens = dict.fromkeys("" if name in read else results.get(name, "") for name in names)
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
         passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]

@@ -1,0 +1,109 @@
+"""`tritongen plan`: its text and JSON, and what it says of mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from projects import Project
+
+from tritongen import cli
+
+SPEC = """\
+[op]
+name = "scaled"
+[inputs]
+x = "float[M, C=8]"
+s = "float[M]"
+[compute]
+y = "x * s"
+[outputs]
+y = "x"
+[grad]
+wrt = ["x"]
+"""
+
+
+@pytest.fixture
+def spec(project: Project) -> Path:
+    path = project.root / "scaled.toml"
+    path.write_text(SPEC)
+    return path
+
+
+def run(*arguments: str) -> int:
+    return cli.run(["plan", *arguments])
+
+
+def test_text(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("scaled.toml", "--sizes", "M=1_000") == 2
+    capsys.readouterr()
+    assert run("scaled.toml", "--sizes", "M=1000") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("scaled\nM = 1,000, C = 8; times at the roofline of an H100 SXM\n\nforward\n")
+    assert "-> [1 elementwise] -> y\nbackward\n  dy, s ->" in told
+    assert told.splitlines()[-3].startswith("forward         1 step, 34 kB, ")
+    assert run("scaled.toml", "--sizes", "M=1000") == 0
+    assert capsys.readouterr().out == told
+    assert run("scaled.toml", "--sizes", "M=1000", "--device", "a100") == 0
+    assert "A100" in capsys.readouterr().out
+
+
+def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = spec.with_name("other.toml")
+    other.write_text(SPEC.replace("scaled", "other"))
+    assert run(".", "--sizes", "M=500,C=8", "--format", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["diagnostics"] == []
+    assert [one["name"] for one in told["plans"]] == ["other", "scaled"]
+    (forward,) = told["plans"][1]["forward"]
+    assert forward["function"] == "_scaled_forward"
+    assert [(one["name"], one["axes"], one["bytes"]) for one in forward["reads"]] == [
+        ("x", ["M", "C"], 8000),
+        ("s", ["M"], 1000),
+    ]
+    assert forward["bytes"] == 17_000
+    assert forward["seconds"] == pytest.approx(17_000 / 3350e9)
+    assert {one["name"] for one in forward["kernels"]} == {"scaled_strided_kernel"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ("N=4", "there is no axis 'N'; there are M, C"),
+        ("C=4", "C is 8 by its spec"),
+        ("M", "'M' is no AXIS=LENGTH"),
+        ("M=4,,", "'' is no AXIS=LENGTH"),
+        ("M=0", "M cannot be '0'; a length is a number from 1 to 1,099,511,627,776"),
+        ("M=-3", "M cannot be '-3'"),
+        ("M=many", "M cannot be 'many'"),
+        ("M=3,M=4", "M is given twice"),
+    ],
+)
+def test_wrong_sizes(spec: Path, sizes: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("scaled.toml", "--sizes", sizes) == 2
+    told = capsys.readouterr()
+    assert f"Invalid value for --sizes: {said}" in told.err
+    assert not told.out
+
+
+def test_wrong_specs(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 2
+    assert run("scaled.toml", "--device", "h10") == 2
+    assert "there is no device 'h10'; did you mean 'h100'?" in capsys.readouterr().err
+    assert run("nowhere.toml") == 2
+    assert "nowhere.toml: error TG803: there is no nowhere.toml" in capsys.readouterr().err
+    spec.write_text(SPEC.replace("x * s", "x * t"))
+    spec.with_name("broken.toml").write_text("x = 100%\n")
+    assert run(".") == 2
+    told = capsys.readouterr().err
+    assert "scaled.toml:7:10: error TG203: t is not defined" in told
+    assert "broken.toml:1:8: error TG101" in told
+    assert "2 mistakes in 2 files; nothing was planned." in told
+    assert run(".", "--format", "json") == 2
+    assert len(json.loads(capsys.readouterr().out)["diagnostics"]) == 2
+
+
+def test_nothing_is_written(spec: Path) -> None:
+    before = sorted(spec.parent.rglob("*"))
+    assert run("scaled.toml") == 0
+    assert sorted(spec.parent.rglob("*")) == before

@@ -1,0 +1,161 @@
+"""What `tritongen plan` counts, and how it prints that."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tritongen.lang.ir import Dtype
+from tritongen.operator.compile import generate
+from tritongen.roofline.account import Account, account_of
+from tritongen.roofline.devices import DEVICES
+from tritongen.roofline.sizes import resolved
+from tritongen.roofline.text import as_text
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
+
+ROOT = Path(__file__).parents[2]
+H100 = DEVICES["h100"]
+NORM = """\
+rms_norm: Root-mean-square normalisation over the last axis.
+... = 8,192, N = 4,096; times at the roofline of an H100 SXM
+
+forward
+  x, weight           -> [1 row-wise      ] -> y, rstd
+backward
+  dy, x, weight, rstd -> [2 sum of columns] -> dx, dweight
+
+1  _rms_norm_forward: row-wise
+   rstd = rsqrt(mean(x * x, N) + eps)
+   y = x * rstd * weight
+   reads       x[..., N]  bfloat16  67.1 MB
+               weight[N]  bfloat16  8.19 kB
+   writes      y[..., N]  bfloat16  67.1 MB
+               rstd[...]  float32   32.8 kB  saved for the backward, read by step 2
+   kernels     kernel  what it is for
+   costs       134 MB, 40.1 us, 40% of all
+
+2  _rms_norm_backward: sum of columns
+   dy_weight = dy * weight
+   dx = rstd * (dy_weight - rstd * rstd * mean(dy_weight * x, N) * x)
+   dweight = sum(rstd * (dy * x), ...)
+   reads       dy[..., N]  bfloat16  67.1 MB
+               x[..., N]   bfloat16  67.1 MB
+               weight[N]   bfloat16  8.19 kB
+               rstd[...]   float32   32.8 kB
+   writes      dx[..., N]  bfloat16  67.1 MB
+               dweight[N]  bfloat16  8.19 kB
+   kernels     kernel  what it is for
+   costs       201 MB, 60.1 us, 60% of all
+
+forward         1 step, 134 MB, 40.1 us
+backward        1 step, 201 MB, 60.1 us
+both            2 steps, 336 MB, 100 us
+saved           rstd: 32.8 kB
+"""
+STEPS = """\
+steps
+M = K = N = 1,024; times at the roofline of an H100 SXM
+
+forward
+  x, w -> [1 contraction] -> h
+  h    -> [2 row-wise   ] -> y
+
+1  _steps_h: contraction
+   h = gelu(sum(x * w, K))
+   reads       x[M, K]  bfloat16  2.1 MB
+               w[N, K]  bfloat16  2.1 MB
+   writes      h[M, N]  bfloat16  2.1 MB  read by step 2
+   kernels     kernel  what it is for
+   costs       6.29 MB, 2.15 GFLOP of matmuls, 2.17 us, 78% of all
+
+2  _steps_y: row-wise
+   y = logsumexp(h, N)
+   reads       h[M, N]  bfloat16   2.1 MB
+   writes      y[M]     bfloat16  2.05 kB
+   kernels     kernel  what it is for
+   costs       2.1 MB, 0.627 us, 22% of all
+
+forward         2 steps, 8.39 MB, 2.15 GFLOP of matmuls, 2.8 us
+stored          h: 2.1 MB
+"""
+
+
+def gallery(name: str) -> Spec:
+    return read_spec(name, (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def spec(inputs: str, compute: str, more: str = "") -> Spec:
+    tables = [("inputs", inputs), ("compute", compute)]
+    lines = "".join(f"[{name}]\n" + text.replace("; ", "\n") + "\n" for name, text in tables)
+    return read_spec("steps.toml", f'[op]\nname = "steps"\n{lines}[outputs]\ny = "auto"\n{more}')
+
+
+def printed(account: Account) -> str:
+    """The text, without what the kernels of a family are called."""
+    kernels = (("kernel", "what it is for"),)
+    forward, backward = (
+        tuple(replace(step, kernels=kernels) for step in steps) for steps in (account.forward, account.backward)
+    )
+    return as_text(replace(account, forward=forward, backward=backward))
+
+
+def test_text_of_a_kernel_and_its_gradient() -> None:
+    assert printed(account_of(gallery("rms_norm"), {"...": 8192, "N": 4096}, H100)) == NORM
+
+
+def test_text_of_steps() -> None:
+    found = spec('x = "float[M, K]"; w = "float[N, K]"', 'h = "gelu(sum(x * w, K))"; y = "logsumexp(h, N)"')
+    assert printed(account_of(found, dict.fromkeys("MNK", 1024), H100)) == STEPS
+
+
+def test_matmuls_take_as_long_as_tensor_cores_do() -> None:
+    found = spec('x = "{0}[M, K]"; w = "{0}[N, K]"'.format("float16"), 'y = "sum(x * w, K)"')
+    (step,) = account_of(found, {"M": 8192, "N": 4096, "K": 2048}, H100).forward
+    assert step.flops == 2 * 8192 * 4096 * 2048
+    assert step.seconds == pytest.approx(step.flops / 989e12)
+    (short,) = account_of(found, {"M": 8192, "N": 4096, "K": 16}, H100).forward
+    assert short.seconds == pytest.approx(2 * (8192 * 16 + 4096 * 16 + 8192 * 4096) / 3350e9)
+
+
+def test_take_reads_no_more_than_it_has_positions_for() -> None:
+    found = spec('table = "float32[V, E]"; at = "int64[T]"', 'y = "take(table, at, V)"')
+    (step,) = account_of(found, {"V": 100_000, "E": 64, "T": 10}, H100).forward
+    assert [tensor.bytes for tensor in (*step.reads, *step.writes)] == [2560, 80, 2560]
+
+
+def test_what_is_computed_twice_is_told() -> None:
+    found = spec(
+        'x = "float[M, N]"; w = "float[N]"',
+        'h = "exp(x * w)"; r = "sum(h, N)"; y = "sum(r * h, M)"',
+    )
+    account = account_of(found, {}, H100)
+    assert [step.recomputes for step in account.steps] == [(), ("h",)]
+
+
+def test_a_gradient_in_the_forward_is_another_forward() -> None:
+    account = account_of(gallery("cross_entropy_in_place"), {}, H100)
+    text = as_text(account)
+    assert "\nwith gradients\n" in text
+    assert "\nboth" not in text
+    assert [step.recomputes for step in account.backward] == [(), ()]
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "gelu", "linear_gelu", "cross_entropy_in_place"])
+def test_kernels_are_those_of_the_module(name: str) -> None:
+    kernels = generate(gallery(name))["kernels.py"]
+    for step in account_of(gallery(name), {}, H100).steps:
+        assert all(f"\ndef {kernel}(" in kernels for kernel, _ in step.kernels)
+
+
+def test_dtypes_are_those_of_torch() -> None:
+    import torch
+
+    known = {"h": "float16", "b": "bfloat16", "f": "float32", "d": "float64", "i": "int32", "u": "uint8", "t": "bool"}
+    for one, first in known.items():
+        for two, second in known.items():
+            wanted = torch.promote_types(getattr(torch, first), getattr(torch, second))
+            kind = "float" if wanted.is_floating_point else "bool" if wanted == torch.bool else "int"
+            assert f"torch.{resolved(Dtype(kind, (one, two)), known)}" == str(wanted)
+    assert resolved(Dtype("float", ("i",), "float"), known) == "float32"
+    assert resolved(Dtype("int", ("t",), "sum"), known) == "int64"

@@ -1,0 +1,42 @@
+"""An account -> what `tritongen plan --format json` prints of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from .account import Account, StepCost, Tensor
+
+
+def as_data(account: Account) -> dict[str, Any]:
+    """Bytes, operations and seconds as plain numbers; axes in their order, so that equal specs give equal text."""
+    return {
+        "name": account.name,
+        "summary": account.summary,
+        "device": account.device.name,
+        "sizes": dict(account.lengths),
+        "forward": [_step(step) for step in account.forward],
+        "backward": [_step(step) for step in account.backward],
+        "in_forward": account.in_forward,
+        "without_kernel": dict(account.without_kernel),
+    }
+
+
+def _step(step: StepCost) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "function": step.function,
+        "family": step.family,
+        "math": list(step.math),
+        "reads": [_tensor(tensor) for tensor in step.reads],
+        "writes": [_tensor(tensor) for tensor in step.writes],
+        "recomputes": list(step.recomputes),
+        "kernels": [{"name": name, "for": doc} for name, doc in step.kernels],
+        "bytes": step.bytes,
+        "flops": step.flops,
+        "seconds": step.seconds,
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {**asdict(tensor), "axes": list(tensor.axes), "uses": list(tensor.uses)}

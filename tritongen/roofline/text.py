@@ -1,0 +1,136 @@
+"""An account -> what `tritongen plan` prints of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .account import Account, StepCost, Tensor
+
+UNITS = ("", "k", "M", "G", "T", "P")
+
+
+def as_text(account: Account) -> str:
+    """A picture of the steps, then each with its math, its tensors and its cost, and the sum of all."""
+    return "\n".join(_lines(account)) + "\n"
+
+
+def _lines(account: Account) -> Iterator[str]:
+    yield f"{account.name}: {account.summary}" if account.summary else account.name
+    yield f"{_lengths(account.lengths)}; times at the roofline of an {account.device.name}"
+    yield ""
+    yield from _picture(account)
+    for steps in _runs(account):
+        total = sum(step.seconds for step in steps)
+        for step in steps:
+            yield ""
+            yield from _step(step, total)
+    yield ""
+    yield from _sums(account)
+
+
+def _passes(account: Account) -> tuple[tuple[str, Sequence[StepCost]], ...]:
+    second = "with gradients" if account.in_forward else "backward"
+    return ("forward", account.forward), (second, account.backward)
+
+
+def _runs(account: Account) -> tuple[Sequence[StepCost], ...]:
+    """The steps that run together, of which each has a share."""
+    return (account.forward, account.backward) if account.in_forward else (account.steps,)
+
+
+def _lengths(lengths: Sequence[tuple[str, int]]) -> str:
+    by_length: dict[int, list[str]] = {}
+    for axis, length in lengths:
+        by_length.setdefault(length, []).append(axis)
+    return ", ".join(f"{' = '.join(axes)} = {length:,}" for length, axes in by_length.items()) or "one element"
+
+
+def _picture(account: Account) -> Iterator[str]:
+    """A line for each step: what it reads, its number and family, and what it stores."""
+    rows = [
+        (_names(step.reads), f"{step.number} {step.family}", _names(step.writes), title)
+        for title, steps in _passes(account)
+        for step in steps
+    ]
+    left, middle = (max(len(row[place]) for row in rows) for place in (0, 1))
+    titled = ""
+    for reads, step, writes, title in rows:
+        if title != titled:
+            yield title
+        titled = title
+        yield f"  {reads:{left}} -> [{step:{middle}}] -> {writes}"
+    yield from (f"  {name} = {text}" for name, text in account.without_kernel)
+
+
+def _names(tensors: Iterable[Tensor]) -> str:
+    return ", ".join(tensor.name for tensor in tensors)
+
+
+def _step(step: StepCost, total: float) -> Iterator[str]:
+    yield f"{step.number}  {step.function}: {step.family}"
+    yield from (f"   {line}" for line in step.math)
+    texts = [_tensor(tensor) for tensor in (*step.reads, *step.writes)]
+    name, dtype, moved = (max(len(text[place]) for text in texts) for place in range(3))
+    rows = [f"{one[0]:{name}}  {one[1]:{dtype}}  {one[2]:>{moved}}  {one[3]}" for one in texts]
+    yield from _labelled("reads", rows[: len(step.reads)])
+    yield from _labelled("writes", rows[len(step.reads) :])
+    yield from _labelled("recomputes", [", ".join(step.recomputes)] if step.recomputes else [])
+    width = max((len(name) for name, _ in step.kernels), default=0)
+    kernels = [f"{name:{width}}  {doc}" for name, doc in step.kernels] or ["those of the runtime's gemm"]
+    yield from _labelled("kernels", kernels)
+    yield from _labelled("costs", [f"{_cost([step])}, {step.seconds / total:.0%} of all"])
+
+
+def _labelled(label: str, rows: Sequence[str]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        yield f"   {label if number == 0 else '':12}{row}".rstrip()
+
+
+def _tensor(tensor: Tensor) -> tuple[str, str, str, str]:
+    notes = ["saved for the backward"] if tensor.saved else []
+    if tensor.source and tensor.uses:
+        notes.append(f"read by {_numbers(tensor.uses)}")
+    return f"{tensor.name}[{', '.join(tensor.axes)}]", tensor.dtype, _bytes(tensor.bytes), ", ".join(notes)
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    return f"{'steps' if len(steps) > 1 else 'step'} {', '.join(map(str, steps))}"
+
+
+def _sums(account: Account) -> Iterator[str]:
+    """What forward and backward cost, and what is held in memory between steps and between the two."""
+    for title, steps in _passes(account):
+        if steps:
+            yield f"{title:16}{_count(len(steps))}, {_cost(steps)}"
+    if account.backward and not account.in_forward:
+        yield f"{'both':16}{_count(len(account.steps))}, {_cost(account.steps)}"
+    stored = [tensor for step in account.steps for tensor in step.writes if tensor.uses and not tensor.saved]
+    saved = [tensor for step in account.forward for tensor in step.writes if tensor.saved]
+    for title, tensors in (("stored", stored), ("saved", saved)):
+        if tensors:
+            yield f"{title:16}{_names(tensors)}: {_bytes(sum(tensor.bytes for tensor in tensors))}"
+
+
+def _cost(steps: Sequence[StepCost]) -> str:
+    flops = sum(step.flops for step in steps)
+    operations = f", {_scaled(flops)}FLOP of matmuls" if flops else ""
+    return f"{_bytes(sum(step.bytes for step in steps))}{operations}, {_time(sum(step.seconds for step in steps))}"
+
+
+def _count(number: int) -> str:
+    return f"{number} step{'' if number == 1 else 's'}"
+
+
+def _bytes(number: int) -> str:
+    return f"{_scaled(number)}B"
+
+
+def _scaled(number: int) -> str:
+    value, place = float(number), 0
+    while value >= 999.5 and place + 1 < len(UNITS):
+        value, place = value / 1000, place + 1
+    return f"{value:.3g} {UNITS[place]}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
