@@ -54,7 +54,7 @@ class Table:
 
 
 class Flat(Table):
-    """For elements in a line: of a program how many, and warps; the largest block first."""
+    """For elements in a line: how many to a program, and its warps; the largest block first."""
 
     def __init__(self, *blocks: tuple[int, int]) -> None:
         super().__init__(
@@ -70,7 +70,9 @@ class Flat(Table):
 
 
 class Tile(Table):
-    """For any strides: rows and columns of a program, and warps but for 4; first the square tile, then the widest."""
+    """For any strides: rows and columns of a program, and its warps where they are not 4; first the square tile, then
+    the widest.
+    """
 
     def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
         super().__init__(

@@ -43,10 +43,14 @@ def test_what_tensors_and_kernel_step_through(host: ModuleType) -> None:
 
 
 def test_one_run_of_elements(host: ModuleType, launches: list[Any], tables: Any) -> None:
-    """Contiguous tensors, and such as are in the same order: their elements are visited as they lie in memory."""
+    """Contiguous tensors, and such as are in the same order: their elements are visited as they lie in memory.
+
+    What has no axes, or is not there, is none of these.
+    """
     x = torch.empty(3, 5, 7)
     for one in (x, x.mT, x.permute(2, 0, 1), x[:, :, None].expand(3, 5, 1, 7)):
-        assert host.run(None, KERNELS, tables, "..., () , ... -> (...)", 4, (one, x, one), (6,), (0.5,))
+        operands = (one, x, None, one)
+        assert host.run(None, KERNELS, tables, "..., (), ..., ... -> (...)", 4, operands, (6,), (0.5,))
         assert launches.pop() == (FLAT, (7,), (16,), (105, 6), (0.5,))
 
 
@@ -82,7 +86,7 @@ def test_more_dimensions_than_a_kernel_has(host: ModuleType, launches: list[Any]
 def test_rows_by_columns(host: ModuleType, launches: list[Any], tables: Any) -> None:
     """Lengths of the rows' dimensions but the first and those that are known; strides along what a tensor has."""
     x, scale, y = torch.empty(5, 3, 2, 8), torch.empty(3, 8), torch.empty(5, 3, 2, 8)
-    axes = "... S H D, S D, () , ... S H D -> (... S) H=2 D"
+    axes = "... S H D, S D, (), ... S H D -> (... S) H=2 D"
     assert host.run_tiles(None, STRIDED, tables[1], axes, 3, (x, scale, scale, y), (7,), (0.5,))
     sizes = (30, 8, 3, 1, 48, 16, 0, 8, 1, 0, 8, 0, 1, 48, 16, 0, 8, 1, 7)
     assert launches.pop() == (STRIDED, (16,), (4, 4), sizes, (0.5,))
