@@ -54,7 +54,12 @@ class Table:
 
 
 class Flat(Table):
-    """For contiguous data: elements per program, the largest block first."""
+    """For elements in a line: how many to a program, and its warps; the largest block first."""
+
+    def __init__(self, *blocks: tuple[int, int]) -> None:
+        super().__init__(
+            *(triton.Config({"BLOCK": block}, num_warps=w) for block, w in blocks)
+        )
 
     def choose(self, n: int) -> triton.Config:
         """The largest block of which `n` elements still fill the device."""
@@ -65,7 +70,17 @@ class Flat(Table):
 
 
 class Tile(Table):
-    """For any strides: rows by columns per program, first the square tile, then the widest."""
+    """For any strides: rows and columns of a program, and its warps where they are not 4; first the square tile, then
+    the widest.
+    """
+
+    def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
+        super().__init__(
+            *(
+                triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=warps)
+                for rows, cols, warps in ((*tile, 4)[:3] for tile in tiles)
+            )
+        )
 
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
         """A square tile where some tensor steps along its rows, else the widest that the columns fill."""

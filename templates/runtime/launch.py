@@ -104,6 +104,7 @@ def run(
     tensors: tuple[Any, ...],
     sizes: tuple[int, ...] = (),
     params: tuple[Any, ...] = (),
+    /,
     **options: Any,
 ) -> None:
     """Launch a kernel on `tensors`, `sizes` and `params`, its arguments in this order; options are its constants.

@@ -175,7 +175,9 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     for table in tables:
         earlier = first.setdefault((table.kind, table.configs, table.wide), table.name)
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
-    return {"name": name, "tables": told, "search": schedule.autotune}
+    by_numbers = ("flat", "tile", "registers", "whole")
+    imports_triton = any(table.kind not in by_numbers and not table.same_as for table in told)
+    return {"name": name, "tables": told, "search": schedule.autotune, "imports_triton": imports_triton}
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

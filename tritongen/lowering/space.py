@@ -34,8 +34,8 @@ class Dim:
 class Space:
     """Rows by columns. `split` says that rows and columns are folded apart.
 
-    `taken` are axes that no result has: only computed positions along them are read. `flat` says that every tensor
-    lies in one run of memory: all strides are 1, there is one mask, and no lane that it turns off is ever stored.
+    `taken` are axes that no result has: only computed positions along them are read. `flat` says that pointers are at
+    the elements already: there are no strides, there is one mask, and no lane that it turns off is ever stored.
     """
 
     rows: tuple[Dim, ...]

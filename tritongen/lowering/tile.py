@@ -98,7 +98,7 @@ class Tile:
 
     def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
         """A pointer and the offsets along some dimensions."""
-        offsets = (dim.index if self.space.flat else f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
+        offsets = () if self.space.flat else (f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
         return " + ".join([base, *offsets])
 
     # Reading and writing

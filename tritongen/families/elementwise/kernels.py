@@ -3,48 +3,71 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Reduce
+from ...lang.ir import Op, Reduce
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, map_space
-from ...lowering.tile import Tile, needed
-from ...lowering.views import Kernel
+from ...lowering.tile import Tensor, Tile, needed
+from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
 from ...spec.types import BATCH
+
+FLAT = "Contiguous data, as one run of elements."
+LINE = "Elements in a line, with any strides."
+TILES = "A tile of rows by columns, with any strides."
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A kernel on blocks of elements: what it calls their positions, and its calls of the math, which has no mask where
+    a block is full.
+    """
+
+    kernel: Kernel
+    positions: str
+    full: str
+    masked: str
 
 
 @dataclass(frozen=True, slots=True)
 class MapKernels:
     """The kernels of an elementwise program.
 
-    `body` is the math on one run of elements, which `flat` calls; both are None where an input
-    lacks an axis or the math uses an index, since such data is not one run.
+    `body` is the math on elements that pointers are at, called by `blocks`, for one run of elements or for all that are
+    in a line, and by `strided`, for tiles. Where an input lacks an axis or the math uses an index, `strided` has the
+    math. `sizes` are lengths and strides that the math asks for besides.
     """
 
     space: Space
     compute: Compute
-    body: Kernel | None
-    flat: Kernel | None
-    strided: Kernel
+    sizes: tuple[Argument, ...]
+    body: Kernel | None = None
+    blocks: Blocks | None = None
+    strided: Kernel | None = None
+
+    @property
+    def launched(self) -> list[Kernel]:
+        kernels = (self.blocks.kernel if self.blocks else None, self.strided)
+        return [kernel for kernel in kernels if kernel is not None]
 
 
 def plan_map(program: Program) -> MapKernels:
     op = program.op
-    axes = op.results[0].axes
-    nodes = tuple(value.node for value in op.values)
-    space = map_space(op, nodes)
-    compute = compute_of(op)
-    shape = "Elements in a line" if is_line(space) else "A tile of rows by columns"
-    strided = _kernel(program, space, compute, "strided_kernel", f"{shape}, with any strides.")
-    body = flat = None
-    if not space.split:
-        run = Space((), (Dim(axes, "offsets", "n", "", False),), split=False, flat=True)
-        body = _kernel(program, run, compute, "tile", "")
-        flat = replace(body, name=f"{op.name}_kernel", doc="Contiguous data, as one run of elements.")
-    return MapKernels(space, compute, body, flat, strided)
+    space, compute = map_space(op, tuple(value.node for value in op.values)), compute_of(op)
+    tile = Tile(op, space, compute)
+    if space.split:
+        strided, sizes = _with_math(tile)
+        return MapKernels(space, compute, sizes, strided=strided)
+    pointed = replace(tile, space=replace(space, rows=(), flat=True))
+    callers = Callers(tile, replace(_kernel(pointed, "tile", ""), fixed=()))
+    sizes = _sizes(op, callers.others)
+    if is_line(space):
+        return MapKernels(space, compute, sizes, callers.body, callers.line())
+    return MapKernels(space, compute, sizes, callers.body, callers.flat(), callers.strided())
 
 
 def is_line(space: Space) -> bool:
@@ -53,19 +76,124 @@ def is_line(space: Space) -> bool:
     return not others and dim.axes != (BATCH,)
 
 
-def _kernel(program: Program, space: Space, compute: Compute, suffix: str, doc: str) -> Kernel:
-    op = program.op
-    tile = Tile(op, space, compute)
+def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The arguments that are no params."""
+    params = {param.name for param in op.params}
+    return tuple(argument for argument in arguments if argument.value not in params)
+
+
+def _with_math(tile: Tile) -> tuple[Kernel, tuple[Argument, ...]]:
+    """A strided kernel that has the math itself, its arguments in the order in which they are passed; and `sizes`."""
+    line = is_line(tile.space)
+    kernel = _kernel(tile, "kernel", LINE) if line else _kernel(tile, "strided_kernel", TILES)
+    tensors = _tensors(tile, kernel)
+    sizes = ["n_cols"] if line else _tile_sizes(tile)
+    first = [*(tensor.pointer for tensor in tensors), *sizes, *_strides(tile, tensors)]
+    by_name = dict(zip(kernel.names, kernel.arguments, strict=True))
+    rest = [argument for name, argument in by_name.items() if name not in first]
+    return replace(kernel, arguments=(*(by_name[name] for name in first), *rest)), _sizes(tile.op, rest)
+
+
+def _tensors(tile: Tile, kernel: Kernel) -> list[Tensor]:
+    """The tensors that a kernel takes pointers to."""
+    tensors = [*map(tile.tensor, tile.op.inputs), *map(tile.result, tile.op.results)]
+    return [tensor for tensor in tensors if tensor.pointer in kernel.names]
+
+
+def _tile_sizes(tile: Tile) -> list[str]:
+    """The lengths that a kernel on tiles is passed: of rows and columns, and of dimensions that rows are made of."""
+    return ["n_rows", "n_cols", *(dim.size for dim in tile.space.rows[1:] if dim.size.isidentifier())]
+
+
+def _strides(tile: Tile, tensors: list[Tensor]) -> list[str]:
+    """The strides that a kernel is passed: those of each tensor along what it moves along."""
+    space, by_row = tile.space, tile.op.by_row
+    moving = [tensor for tensor in tensors if tensor.name not in by_row]
+    return [tensor.stride(dim) for tensor in moving for dim in space.steps(tensor.axes, space.dims)]
+
+
+def _offset(tensor: Tensor, dims: tuple[Dim, ...]) -> str:
+    return " + ".join(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Makes the kernels that call `body`, the math on elements that pointers are at."""
+
+    tile: Tile
+    body: Kernel
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return _tensors(self.tile, self.body)
+
+    def flat(self) -> Blocks:
+        return self.blocks(FLAT, "offsets", ["n"], lambda _: ["offsets"])
+
+    def line(self) -> Blocks:
+        """One kernel for any strides, since Triton compiles those of 1 as such."""
+        sizes = ["n", *_strides(self.tile, self.tensors)]
+        return self.blocks(LINE, "cols", sizes, lambda tensor: [_offset(tensor, self.tile.space.cols)])
+
+    def strided(self) -> Kernel:
+        space = self.tile.space
+        sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
+        moved = self.moved(lambda tensor: [_offset(tensor, space.rows), _offset(tensor, space.cols)])
+        setup = [*self.tile.row_decode(), *moved]
+        return self.kernel("strided_kernel", TILES, sizes, setup, (Line(self.call("tile_mask")),))
+
+    def blocks(self, doc: str, positions: str, sizes: list[str], offsets: Callable[[Tensor], list[str]]) -> Blocks:
+        kernel = self.kernel("kernel", doc, sizes, self.moved(offsets), ())
+        return Blocks(kernel, positions, self.call("None"), self.call(f"{positions} < n"))
+
+    def moved(self, offsets: Callable[[Tensor], list[str]]) -> list[Line]:
+        """The lines that move each pointer to the elements, by what is added to it."""
+        lines: list[Line] = []
+        for tensor in self.tensors:
+            added = [f"{tensor.pointer} += {offset}" for offset in offsets(tensor)] if tensor.axes else []
+            if tensor.optional and added:
+                lines += [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {text}") for text in added)]
+            else:
+                lines += map(Line, added)
+        return lines
+
+    def call(self, mask: str) -> str:
+        names, n_pointers = self.body.names, len(self.tensors)
+        arguments = [*names[:n_pointers], mask, *names[n_pointers:], *self.body.constexprs]
+        return f"{self.body.name}({', '.join(arguments)})"
+
+    @property
+    def others(self) -> tuple[Argument, ...]:
+        """The arguments of the math besides pointers."""
+        return self.body.arguments[len(self.tensors) :]
+
+    def kernel(self, suffix: str, doc: str, sizes: list[str], setup: list[Line], body: tuple[Line, ...]) -> Kernel:
+        pointers = self.body.arguments[: len(self.tensors)]
+        return Kernel(
+            name=f"{self.tile.op.name}_{suffix}",
+            doc=doc,
+            arguments=(*pointers, *(Argument(name, name) for name in sizes), *self.others),
+            constexprs=self.body.constexprs,
+            setup=tuple(setup),
+            body=body,
+            fixed=tuple(p.name for p in self.tile.op.params if p.kind == "int" and p.name in self.body.names),
+            use_mask=True,
+            use_rows=True,
+        )
+
+
+def _kernel(tile: Tile, suffix: str, doc: str) -> Kernel:
+    op = tile.op
     assembler = Assembler(tile)
 
     def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
         raise AssertionError("an elementwise program has no reductions")
 
-    lowering = Lowering(op, compute, tile.index, tile.size, tile.load, reduce, assembler.choices)
+    lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, reduce, assembler.choices)
     values = needed(op.values, [result.output.name for result in op.results])
     lines: list[Line] = assembler.reads(values)
     for value in values:
         lines += lowering.line(value)
     stores = assembler.stores(op.results)
     setup = assembler.bases(op.results)
-    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not space.flat)
+    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not tile.space.flat)

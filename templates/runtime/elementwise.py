@@ -1,0 +1,278 @@
+"""How elementwise kernels are launched: on one run of elements where all tensors are one, else on tiles of any strides.
+
+`axes` says how tensors and kernel step, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, () where it
+has none, then those that the kernel goes through, the columns last. Axes in parentheses fold into one another as far as
+strides allow, and are as many dimensions to the kernel as `n_dims` says. The kernel knows the length of H=2, and has
+one column where the last axis is 1.
+
+Kernels take pointers; n, or n_rows, n_cols and the lengths of all dimensions of the rows but the first; the strides of
+each tensor along what it moves along; further sizes, and params. Without a table they search their configurations.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+
+from . import heuristics, launch, tensors
+
+Axes = tuple[str, ...]
+Operands = tuple[torch.Tensor | None, ...]
+
+
+@launch.memoized
+def parse(text: str) -> tuple[tuple[Axes, ...], Axes, Axes]:
+    """The axes of each tensor, those that fold into one another, and those that do not."""
+    every, _, stepped = text.partition(" -> ")
+    folded, _, others = stepped.rpartition(")")
+    axes = tuple(tuple(one.strip(" ()").split()) for one in every.split(","))
+    return axes, tuple(folded.strip("(").split()), tuple(others.split())
+
+
+def along(values: Sequence[int], own: Axes, axis: str) -> Sequence[int]:
+    """What a tensor's shape or strides have along an axis; the leading ones, "...", are any number."""
+    end = len(values) - len(own) + own.index(axis) + 1
+    return values[:end] if axis == "..." else values[end - 1 : end]
+
+
+def lengths(operands: Operands, every: Sequence[Axes], over: Axes) -> tuple[int, ...]:
+    """The lengths of some axes, each as the last tensor has it that moves along it."""
+    found: list[int] = []
+    for axis in over:
+        found += [
+            along(operand.shape, own, axis)
+            for operand, own in zip(operands, every, strict=True)
+            if operand is not None and axis in own
+        ][-1]
+    return tuple(found)
+
+
+def strides(
+    operand: torch.Tensor | None, own: Axes, over: Axes, n_leading: int = 0
+) -> tuple[int, ...]:
+    """The strides of a tensor along some axes, 0 along those that it lacks, and where there is no tensor."""
+    found: list[int] = []
+    for axis in over:
+        if operand is None or axis not in own:
+            found += [0] * (n_leading if axis == "..." else 1)
+        else:
+            found += along(operand.stride(), own, axis)
+    return tuple(found)
+
+
+def run(
+    key: launch.Key | None,
+    kernels: tuple[Any, Any],
+    tables: tuple[heuristics.Flat | None, heuristics.Tile | None],
+    axes: str,
+    n_dims: int,
+    operands: Operands,
+    sizes: tuple[int, ...] = (),
+    params: tuple[Any, ...] = (),
+    is_fake: bool = False,
+    /,
+    **constants: Any,
+) -> bool:
+    """Launch the first kernel where every tensor is one run of elements in the same order, else the second, on tiles.
+
+    False where more dimensions are left than that steps through; nothing is launched on fake tensors.
+    """
+    every, over, _ = parse(axes)
+    moving = [one for one in zip(operands, every, strict=True) if one[1]]
+    given = [(operand, own) for operand, own in moving if operand is not None]
+    last, last_axes = given[-1]
+    n = n_cols = last.numel()
+    if n == 0:
+        return True
+    flat = all(
+        own == over and operand.shape == last.shape and operand.is_contiguous()
+        for operand, own in given
+    )
+    row_sizes: Sequence[int] = ()
+    steps: Sequence[tuple[int, ...]] = ()
+    if not flat:
+        shape = lengths(operands, every, over)
+        n_leading = len(shape) - len(over) + 1
+        strided = [strides(operand, own, over, n_leading) for operand, own in moving]
+        order = strides(last, last_axes, over, n_leading)
+        folded = tensors.fold_by_stride(n_dims, shape, (*strided, order))
+        if folded is None:
+            return False
+        row_sizes, n_cols, steps = folded[0][:-1], folded[0][-1], folded[1][:-1]
+        flat = n == n_cols and all(
+            step[-1] == 1
+            for (operand, _), step in zip(moving, steps, strict=True)
+            if operand is not None
+        )
+    if is_fake:
+        return True
+    if flat:
+        _launch_flat(
+            key, kernels[0], tables[0], operands, (n, *sizes), params, constants
+        )
+        return True
+    stepped = [*row_sizes[1:], *(stride for step in steps for stride in step)]
+    _launch_tiles(
+        key,
+        kernels[1],
+        tables[1],
+        all(step[-1] in (0, 1) for step in steps),
+        operands,
+        (n // n_cols, n_cols, *stepped, *sizes),
+        params,
+        constants,
+    )
+    return True
+
+
+def run_tiles(
+    key: launch.Key | None,
+    kernel: Any,
+    table: heuristics.Tile | None,
+    axes: str,
+    n_dims: int,
+    operands: Operands,
+    sizes: tuple[int, ...] = (),
+    params: tuple[Any, ...] = (),
+    is_fake: bool = False,
+    /,
+    **constants: Any,
+) -> bool:
+    """Launch a kernel on tiles of rows by columns, of which the rows alone fold.
+
+    False where more dimensions of them are left than it steps through; nothing is launched on fake tensors.
+    """
+    every, folded, others = parse(axes)
+    rows = tuple(axis.partition("=")[0] for axis in others[:-1])
+    cols = () if others[-1] == "1" else others[-1:]
+    free, pinned = lengths(operands, every, folded), lengths(operands, every, rows)
+    n_rows = math.prod(free) * math.prod(pinned)
+    n_cols = math.prod(lengths(operands, every, cols))
+    if n_rows * n_cols == 0:
+        return True
+    row_sizes: Sequence[int] = ()
+    steps: Sequence[tuple[int, ...]] = [()] * len(every)
+    if folded:
+        n_leading = len(free) - len(folded) + 1
+        strided = [
+            strides(operand, own, folded, n_leading)
+            for operand, own in zip(operands, every, strict=True)
+        ]
+        found = tensors.fold(n_dims, free, tuple(strided))
+        if found is None:
+            return False
+        row_sizes, steps = found
+    if is_fake:
+        return True
+    known = [False] * len(row_sizes) + ["=" in axis for axis in others[:-1]]
+    told = list(zip((*row_sizes, *pinned), known, strict=True))
+    stepped = [size for size, is_known in told[1:] if not is_known]
+    for operand, own, step in zip(operands, every, steps, strict=True):
+        stepped += step if any(axis in own for axis in folded) else ()
+        rest = tuple(axis for axis in (*rows, *cols) if axis in own)
+        stepped += strides(operand, own, rest)
+    alongside = [
+        strides(operand, own, cols)
+        for operand, own in zip(operands, every, strict=True)
+    ]
+    _launch_tiles(
+        key,
+        kernel,
+        table,
+        all(step in ((), (0,), (1,)) for step in alongside),
+        operands,
+        (n_rows, n_cols, *stepped, *sizes),
+        params,
+        constants,
+    )
+    return True
+
+
+def run_line(
+    key: launch.Key | None,
+    kernel: Any,
+    table: heuristics.Flat | None,
+    axes: str,
+    operands: Operands,
+    sizes: tuple[int, ...] = (),
+    params: tuple[Any, ...] = (),
+    is_fake: bool = False,
+    /,
+    **constants: Any,
+) -> None:
+    """Launch a kernel on the elements along one axis, with any strides; but not on fake tensors."""
+    every, _, over = parse(axes)
+    (n,) = lengths(operands, every, over)
+    if n == 0 or is_fake:
+        return
+    stepped = [
+        strides(operand, own, over)[0]
+        for operand, own in zip(operands, every, strict=True)
+        if over[0] in own
+    ]
+    _launch_flat(key, kernel, table, operands, (n, *stepped, *sizes), params, constants)
+
+
+def _launch_flat(
+    key: launch.Key | None,
+    kernel: Any,
+    table: heuristics.Flat | None,
+    operands: Operands,
+    sizes: tuple[int, ...],
+    params: tuple[Any, ...],
+    constants: dict[str, Any],
+) -> None:
+    """Launch a kernel on blocks of elements, so many as `sizes` begins with."""
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int]:
+        return (tensors.cdiv(sizes[0], meta["BLOCK"]),)
+
+    config = None if table is None else table.choose(sizes[0])
+    _launch(key, kernel, grid, config, operands, sizes, params, constants)
+
+
+def _launch_tiles(
+    key: launch.Key | None,
+    kernel: Any,
+    table: heuristics.Tile | None,
+    contiguous: bool,
+    operands: Operands,
+    sizes: tuple[int, ...],
+    params: tuple[Any, ...],
+    constants: dict[str, Any],
+) -> None:
+    """Launch a kernel on tiles of so many rows and columns as `sizes` begins with."""
+    n_rows, n_cols = sizes[:2]
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int]:
+        n_tiles = tensors.cdiv(n_rows, meta["BLOCK_M"])
+        return (n_tiles * tensors.cdiv(n_cols, meta["BLOCK_N"]),)
+
+    config = None if table is None else table.choose(n_rows, n_cols, contiguous)
+    _launch(key, kernel, grid, config, operands, sizes, params, constants)
+
+
+def _launch(
+    key: launch.Key | None,
+    kernel: Any,
+    grid: Callable[[Mapping[str, Any]], tuple[int]],
+    config: triton.Config | None,
+    operands: Operands,
+    sizes: tuple[int, ...],
+    params: tuple[Any, ...],
+    constants: dict[str, Any],
+) -> None:
+    """Launch a kernel by a configuration, or as it searches one."""
+    launch.run(
+        key,
+        kernel,
+        grid if config is None else grid(config.kwargs),
+        config,
+        operands,
+        sizes,
+        params,
+        INDEX=tensors.index_dtype(*operands),
+        **constants,
+    )
