@@ -286,6 +286,9 @@ def scalars(nodes: Iterable[Node]) -> set[str]:
 
 
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+    if len(dims) == 3 and not any(dim.pinned for dim in dims):
+        first, second, third = (dim.index for dim in dims)
+        return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)
     lines = []
     for position, dim in enumerate(dims):
         text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[position + 1 :]))
