@@ -66,7 +66,8 @@ class Tile:
 
     def row_decode(self) -> tuple[Line, ...]:
         """The position of a row in each dimension of the rows."""
-        return _decode("rows", self.space.rows)
+        dims = self.space.rows
+        return () if dims and dims[0].index == "rows" else _decode("rows", dims)
 
     def col_decode(self) -> tuple[Line, ...]:
         dims = self.space.cols
