@@ -10,6 +10,8 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 Key = tuple[object, ...]
+# The arguments of a kernel, but for its constants: tensors, sizes and params.
+Args = tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]]
 
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -171,3 +172,10 @@ def cdiv(count: int, size: int) -> int:
 def power_of_two(count: int) -> int:
     """The least power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
+
+
+def contiguous(*args: Any) -> tuple[Any, ...]:
+    """The arguments of a call, with every tensor contiguous."""
+    return tuple(
+        arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args
+    )

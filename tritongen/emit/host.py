@@ -143,6 +143,12 @@ class Host(Checks):
 
     def retry(self) -> str:
         """The call of the function again with every tensor contiguous."""
+        others = [*(param.name for param in self.op.params), *self.extra]
+        is_public = self.function == self.op.name  # Its params are keywords alone.
+        named = [f"{public(name) if is_public else name}={name}" for name in others]
+        if len(self.op.inputs) > 1 and all(len(t.names) == 1 for tensor in self.op.inputs for t in tensor.type.shape):
+            given = ", ".join([*(tensor.name for tensor in self.op.inputs), *([] if is_public else others)])
+            return f"{self.function}({', '.join([f'*tensors.contiguous({given})', *(named if is_public else [])])})"
         tensors = []
         for tensor in self.op.inputs:
             text = f"{tensor.name}.contiguous()"
@@ -151,8 +157,6 @@ class Host(Checks):
                     end = position - len(tensor.type.shape)
                     text += f".flatten({end - len(term.names) + 1}, {end})"
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
-        keyword = public if self.function == self.op.name else str
-        named = [f"{keyword(name)}={name}" for name in (*(param.name for param in self.op.params), *self.extra)]
         return f"{self.function}({', '.join(tensors + named)})"
 
     def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "tensors.fold") -> list[str]:

@@ -36,7 +36,7 @@ PACKAGES = {
     "TensorDescriptor": "from triton.tools.tensor_descriptor import TensorDescriptor",
 }
 # The modules of the runtime that kernels call, and those that host code calls.
-DEVICE_MODULES = ("float8", "math", "matmul", "reduce", "special", "tiles")
+DEVICE_MODULES = ("addressing", "float8", "math", "matmul", "reduce", "special", "tiles")
 SIBLINGS = ("configs", "kernels")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,11 @@ class Around:
 
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
-        return f"library.wrap_triton(kernels.{kernel})" if self.register == "triton_op" else f"kernels.{kernel}"
+        return self.wrapped(f"kernels.{kernel}") or f"kernels.{kernel}"
+
+    def wrapped(self, kernel: str) -> str:
+        """A kernel that torch has to see launched, wrapped; else nothing."""
+        return f"library.wrap_triton({kernel})" if self.register == "triton_op" else ""
 
 
 class Common:
@@ -64,7 +68,6 @@ class Common:
         self.host = around.host(program.op, space, compute, around.function, around.extra)
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
-        self.column_strides: dict[str, str] = {}  # of tensors whose columns are passed as they are
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
         op, host = self.op, self.host
@@ -137,18 +140,18 @@ class Common:
         """The kernels that are launched, and not called by another."""
         return self.kernels
 
-    def launch(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
+    def launch(self, kernel: Kernel) -> dict[str, str]:
         """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
         return {
             "key": "None",
             "kernel": self.around.launcher(kernel.name),
             "config": "None" if kernel.search else "config",
-            "passed": ", ".join([*self.passed(kernel, sizes), self.specialised(kernel)]),
+            "passed": ", ".join([*self.passed(kernel), self.specialised(kernel)]),
         }
 
-    def known_launch(self, kernel: Kernel, sizes: str = "") -> dict[str, str]:
+    def known_launch(self, kernel: Kernel) -> dict[str, str]:
         """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
-        return self.launch(kernel, sizes) | ({"key": "key"} if self.knows else {})
+        return self.launch(kernel) | ({"key": "key"} if self.knows else {})
 
     @property
     def knows(self) -> bool:
@@ -158,22 +161,16 @@ class Common:
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
 
-    def fold_cols(self) -> list[str]:
-        """The lines that fold the columns; one dimension of them is passed as it is."""
-        return [] if self.column_strides else self.host.fold("cols", self.space.cols)
-
-    def passed(self, kernel: Kernel, sizes: str = "") -> list[str]:
-        """The arguments of a launch: tensors, sizes and params, each a tuple; `sizes` may have a name."""
+    def passed(self, kernel: Kernel) -> list[str]:
+        """The arguments of a launch: tensors, sizes and params, each a tuple."""
         tensors, _, params = self.arguments(kernel)
-        texts = [tuple_text(list(tensors)), sizes or self.sizes(kernel)]
+        texts = [tuple_text(list(tensors)), self.sizes(kernel)]
         return [*texts, tuple_text(list(params))] if params else texts
 
     def sizes(self, kernel: Kernel) -> str:
         """The integers that are passed to a kernel, lengths and strides, as a tuple."""
         _, integers, _ = self.arguments(kernel)
-        strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()}
-        parts = _starred(integers, self.space).split(", ") if integers else []
-        return tuple_text([strides.get(part, part) for part in parts])
+        return tuple_text(starred(integers, self.space))
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
@@ -213,7 +210,7 @@ def kernel_view(kernel: Kernel) -> dict[str, Any]:
     return view | {"signature": kernel.signature, "fixed_text": repr([*map(in_string, kernel.fixed)])}
 
 
-def _starred(values: tuple[str, ...], space: Space) -> str:
+def starred(values: Sequence[str], space: Space) -> list[str]:
     """The arguments of a launch, a whole `x_rows[0], x_rows[1], …` as `*x_rows`."""
     lengths = {"rows": len(space.rows), "cols": len(space.cols), "sizes": 0}
     parts: list[str] = []
@@ -230,7 +227,7 @@ def _starred(values: tuple[str, ...], space: Space) -> str:
             rest = rest[len(whole) :]
         else:
             parts.append(rest.pop(0))
-    return ", ".join(parts)
+    return parts
 
 
 def length_text(axes: tuple[str, ...]) -> str:

@@ -17,9 +17,13 @@ from .views import Argument, Kernel, Pass
 
 @dataclass(frozen=True, slots=True)
 class Assembler:
-    """Builds the kernels of one operator over one space. An argument exists where a line uses it."""
+    """Builds the kernels of one operator over one space. An argument exists where a line uses it.
+
+    With `grouped` the strides of tensors of rows and columns come first, then of those of columns, then of rows.
+    """
 
     tile: Tile
+    grouped: bool = False
     choices: Choices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +76,7 @@ class Assembler:
         inner = [*body, *stores, *(line for walk in passes for line in walk.lines)]
         setup = [line for line in setup if not line.assigned or mentions([*setup, *inner], line.assigned, 2)]
         lines = [*setup, *inner]
-        decode = tuple(line for line in self.tile.row_decode() if mentions(lines, line.assigned))
+        decode = tuple(line for line in self.tile.row_decode() if any(mentions(lines, name) for name in line.targets))
         lines_before = list(decode)
         cols_decode = self.tile.col_decode() if tiles else ()
         every = [*lines_before, *cols_decode, *lines]
@@ -141,6 +145,8 @@ class Assembler:
         found: list[Argument] = []
         tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs]
         tensors += [self.tile.result(result) for result in self.tile.op.results]
+        if self.grouped:
+            tensors.sort(key=lambda tensor: _GROUPS.index(self.tile.moves(tensor.axes)))
         for tensor in tensors:
             for group, dims in (("rows", self.tile.space.rows), ("cols", self.tile.space.cols)):
                 for position, dim in enumerate(dims):
@@ -154,6 +160,10 @@ class Assembler:
                     otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
                     found.append(Argument(tensor.stride(dim), stride + otherwise))
         return found
+
+
+# Whether tensors move along rows and along columns, in the order of groups.
+_GROUPS = ((True, True), (False, True), (True, False), (False, False))
 
 
 def stored(op: Op, result: Result) -> str:

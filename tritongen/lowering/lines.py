@@ -30,24 +30,30 @@ class Line:
     @property
     def assigned(self) -> str:
         """The name that it gives a value, if it is an assignment to one."""
-        return _assigned_and_names(self.text)[0]
+        targets = self.targets
+        return targets[0] if len(targets) == 1 else ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that it gives values."""
+        return _targets_and_names(self.text)[0]
 
     @property
     def names(self) -> frozenset[str]:
         """The names in it, that which it assigns among them."""
-        return _assigned_and_names(self.text)[1]
+        return _targets_and_names(self.text)[1]
 
 
 @functools.cache
-def _assigned_and_names(text: str) -> tuple[str, frozenset[str]]:
+def _targets_and_names(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     code = text.strip().removeprefix("else:")
     code = code.removeprefix("el") if code.startswith("elif ") else code
     tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
     names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     match tree.body:
-        case [ast.Assign(targets=[ast.Name(id=name)])]:
-            return name, names
-    return "", names
+        case [ast.Assign(targets=[target])]:
+            return tuple(node.id for node in ast.walk(target) if isinstance(node, ast.Name)), names
+    return (), names
 
 
 def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:

@@ -7,7 +7,7 @@ allow; an axis whose index the math uses is pinned: it stays a dimension of its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, walk
 from ..lang.names import shown
@@ -67,6 +67,8 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
     rows = tuple(axis for axis in _visited(op) if axis not in cols)
     sizes = {axis: str(size) for axis, size in op.sizes}
     row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
+    if len(row_dims) == 1:
+        row_dims = (replace(row_dims[0], index="rows"),)
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
         col_dims = (Dim(cols, "cols", "n_cols", _suffix(cols[0]), True),)

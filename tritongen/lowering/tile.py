@@ -66,7 +66,8 @@ class Tile:
 
     def row_decode(self) -> tuple[Line, ...]:
         """The position of a row in each dimension of the rows."""
-        return _decode("rows", self.space.rows)
+        dims = self.space.rows
+        return () if dims and dims[0].index == "rows" else _decode("rows", dims)
 
     def col_decode(self) -> tuple[Line, ...]:
         dims = self.space.cols
@@ -286,6 +287,9 @@ def scalars(nodes: Iterable[Node]) -> set[str]:
 
 
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+    if len(dims) == 3 and not any(dim.pinned for dim in dims):
+        first, second, third = (dim.index for dim in dims)
+        return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)
     lines = []
     for position, dim in enumerate(dims):
         text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[position + 1 :]))

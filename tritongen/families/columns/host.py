@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, kernel_view, length_text
+from ...emit.host_checks import tuple_text
+from ...emit.module import Around, Module, kernel_view, length_text
 from ...lang.ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
 from ...lowering.tile import needed
 from ...passes.structure import Program
 from ...spec.types import Input, TensorType, plain_shape
+from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
 
 
-class SumsModule(Common):
+class SumsModule(RowSizes):
     """Takes `rows`, the name of the function that reduces the rows alone, and the operator that goes on from there."""
 
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
@@ -25,69 +27,47 @@ class SumsModule(Common):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
-        self.column_strides = self.host.column_strides()
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
-        finish = f"{self.op.name}_sums_kernel"
         extra: dict[str, Any] = {
             "family": "columns",
             "sums": self.sums,
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),
-            "fold": [*self.host.fold("rows", space.rows), *self.fold_cols()],
-            "sizes": self.sizes(plan.tiles.kernel),
+            "sizes": self.size_lines(),
             "rows_function": self.rows_function(),
             "whole": plan.whole and self.one(plan.whole),
-            "shared": plan.shared and self.shared(plan.shared),
+            "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
-            "finish_name": finish,
-            "finish": self.around.launcher(finish),
-            "part_dtype": "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32",
+            "args": self.args((plan.whole or plan.tiles).kernel),
+            "constants_text": self.constants_of(plan.tiles.kernel, self.index()),
+            "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
-            "is_told_compute": self.compute.constexpr,
-            "any_sum": " or ".join(f"{name} is not None" for name in self.sums),
+            # What the runtime launches is not wrapped, unless it is told so.
+            "add_parts": self.around.wrapped("columns.add_parts_kernel"),
         }
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         return Module(self.view(extra), Traffic(kinds, sums=len(self.sums)))
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
-        """A kernel and its launch, with sizes of its own where they are not those of the tiles, which read less."""
+        """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
-        same = self.sizes(kernel.kernel) == self.sizes(self.plan.tiles.kernel)
-        launch = self.launch(kernel.kernel, "sizes" if same else "")
-        return kernel_view(kernel.kernel) | parts | {"launch": launch, "column_bytes": self.column_bytes(kernel)}
-
-    def column_bytes(self, kernel: SumsKernel) -> str:
-        """The bytes that a step reads of a column."""
-        terms = []
-        for tensor in self.op.inputs:
-            size = f"{tensor.name}.element_size()"
-            if tensor.default is not None:
-                size = f"({size} if {tensor.name} is not None else 0)"
-            times = kernel.reads.count(tensor.name)
-            terms += [size if times == 1 else f"{times} * {size}"] if times else []
-        return " + ".join(terms)
-
-    def shared(self, shared: SumsKernel) -> dict[str, Any]:
-        """Programs that share rows, whose launch has to see that all of them run at once."""
-        count = len(shared.slots)
-        return self.one(shared) | {
-            "slots": ", ".join(f"{name}_slots" for name in shared.slots),
-            "slots_shape": "(n_rows, members)" if count == 1 else f"({count}, n_rows, members)",
+        read = [tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name))]
+        host = {
+            "launcher": self.around.launcher(kernel.kernel.name),
+            "args": self.args(kernel.kernel),
+            "read": tuple_text(read),
         }
+        return kernel_view(kernel.kernel) | parts | host
 
     def rows_function(self) -> dict[str, str]:
-        """The function that reduces the rows alone: its name, what it returns and what it is called with."""
+        """The function that reduces the rows alone: its name and what it is called with."""
         if self.rows is None:
             return {}
         passed = [tensor.name for tensor in self.rows.inputs] + [param.name for param in self.rows.params]
-        return {
-            "name": f"_{self.rows.name}",
-            "results": ", ".join(result.output.name for result in self.rows.results),
-            "passed": ", ".join(passed),
-        }
+        return {"name": f"_{self.rows.name}", "passed": tuple_text(passed)}
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:
@@ -100,7 +80,7 @@ def _given(program: SumsProgram, rows: Op) -> Op:
     read = {part.name for value in values for part in walk(value.node) if isinstance(part, Load)}
     return replace(
         op,
-        inputs=(*(tensor for tensor in op.inputs if tensor.name in read), *inputs),
+        inputs=(*inputs, *(tensor for tensor in op.inputs if tensor.name in read)),
         values=values,
         by_row=op.by_row | names,
     )

@@ -351,7 +351,7 @@ def _located(decode: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
     """Some lines after those that find what they read or write in memory."""
     found = list(lines)
     for line in reversed(decode):
-        if mentions(found, line.assigned):
+        if any(mentions(found, name) for name in line.targets):
             found.insert(0, line)
     return tuple(found)
 

@@ -5,75 +5,86 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, kernel_view, length_text
+from ...emit.host_checks import tuple_text
+from ...emit.module import Around, Module, kernel_view, length_text
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
+from ...lowering.views import Kernel
 from ...passes.structure import Program
 from .kernels import RowKernels, plan_rows
+from .sizes import RowSizes, row_after_row
 
 
-class RowsModule(Common):
+class RowsModule(RowSizes):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
+        self.told_index = [tensor.name for tensor in program.op.inputs if tensor.name not in program.op.by_row]
+        self.told_index += [r.output.name for r in program.op.results if r.output.name not in program.op.by_row]
+        program = row_after_row(program, around)
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
         kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
-        self.column_strides = self.host.column_strides()
+
+    def index(self) -> str:
+        return f"tensors.index_dtype({', '.join(self.told_index)})"
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
-        shared = self.shared_sizes()
-        sizes = "sizes" if shared else ""
         loop = self.searched(plan.loop, "LOOP") or plan.loop
         extra: dict[str, Any] = {
             "family": "rowwise",
+            "key": "key" if self.knows else "None",
             "autotune": self.autotune,
             "n_rows": length_text(rows),
             "n_cols": length_text(cols),
             "has_cols": is_empty,
             "empty_errors": [] if own_empty else host.empty_errors(),
-            "fold": [*host.fold("rows", self.space.rows), *self.fold_cols()],
-            "sizes": shared,
+            "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
-            "chooses": not self.autotune or plan.partial is not None,
+            "constants_text": self.constants_of(loop, self.index()),
+            "args": self.args(loop),
             "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
-            "loop": kernel_view(loop),
-            "launch_loop": self.known_launch(loop, sizes),
+            "loop": self.one(loop),
             "registers": None,
             "partial": None,
+            "combine": None,
             **self.known(loop),
         }
         if plan.registers is not None:
-            registers = self.searched(plan.registers, "WARPS") or plan.registers
-            extra["registers"] = kernel_view(registers)
-            extra["launch_registers"] = self.known_launch(registers, sizes)
-        if plan.partial is not None and plan.combine is not None:
+            extra["registers"] = self.one(self.searched(plan.registers, "WARPS") or plan.registers)
+        if plan.partial is not None:
             extra |= {
-                "partial": kernel_view(plan.partial),
-                "combine": kernel_view(plan.combine),
-                "launch_partial": self.launch(plan.partial),
-                "launch_combine": self.launch(plan.combine),
-                "states": [
-                    {
-                        "name": name,
-                        "dtype": self.torch_dtype(dtype),
-                        "otherwise": f" if {condition_text(path)} else None" if path else "",
-                    }
-                    for name, dtype, path in plan.states
-                ],
+                "partial": self.one(plan.partial),
+                "states": self.states(),
+                "merged": tuple_text([name for name, _ in plan.sums]),
+                "are_means": tuple_text([str(is_mean) for _, is_mean in plan.sums]),
+                "merge_kernel": self.around.wrapped("rowwise.merge_sums_kernel"),
             }
+        if plan.combine is not None:
+            extra |= {"combine": self.one(plan.combine), "counted": "split_cols" in plan.combine.passed}
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
         return Module(self.view(extra), self.traffic(kinds))
 
-    def shared_sizes(self) -> str:
-        """The lengths and strides, where both kernels are passed the same."""
-        registers, loop = self.plan.registers, self.plan.loop
-        if not self.knows or registers is None or self.sizes(registers) != self.sizes(loop):
-            return ""
-        return self.sizes(loop)
+    def one(self, kernel: Kernel) -> dict[str, Any]:
+        """A kernel, what launches it, and what it takes."""
+        same = self.constants_of(kernel, "") == self.constants_of(self.plan.loop, "")
+        return kernel_view(kernel) | {
+            "launcher": self.around.launcher(kernel.name),
+            "args": self.args(kernel),
+            "constants": "constants" if same else self.constants_of(kernel, 'constants["INDEX"]'),
+        }
+
+    def states(self) -> str:
+        """The dtypes of the states of a part of a row."""
+        states = self.plan.states
+        dtypes = [self.torch_dtype(dtype) for _, dtype, _ in states]
+        if len(set(dtypes)) == 1 and len(states) > 1 and not any(path for _, _, path in states):
+            return f"({dtypes[0]},) * {len(states)}"
+        paths = [f" if {condition_text(path)} else None" if path else "" for _, _, path in states]
+        return tuple_text([f"{dtype}{path}" for dtype, path in zip(dtypes, paths, strict=True)])
 
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [

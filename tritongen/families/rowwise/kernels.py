@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Path, Reduce, Value
+from ...lang.promotion import is_float8
 from ...lowering.accumulate import PART, ROW, Running, Span, lane, running, running_exp, running_sum
 from ...lowering.lines import Line, under
 from ...lowering.lower import Compute, Lowering
@@ -32,6 +33,7 @@ class RowKernels:
     loop: Kernel
     partial: Kernel | None
     combine: Kernel | None
+    sums: tuple[tuple[str, bool], ...]  # what the runtime merges in place of `combine`, and whether as means
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
 
@@ -40,13 +42,15 @@ def plan_rows(program: Program) -> RowKernels:
     builder = _Builder(program)
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
+    sums = builder.plain_sums(passes[0]) if alone else ()
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
         registers=None if alone and builder.simple(passes[0]) else builder.registers(),
         loop=builder.loop(passes),
         partial=builder.partial(passes[0]) if alone else None,
-        combine=builder.combine(passes[0]) if alone else None,
+        combine=builder.combine(passes[0]) if alone and not sums else None,
+        sums=sums,
         states=builder.states(passes[0]) if alone else (),
         passes=len(passes) + program.maps_back,
     )
@@ -211,6 +215,22 @@ class _Builder(Rows):
     def simple(self, reductions: list[Value]) -> bool:
         """Whether a loop along a row is as good as the row in registers: its states are one number."""
         return all(len(state.states) == 1 for _, state in self.running(reductions))
+
+    def plain_sums(self, reductions: list[Value]) -> tuple[tuple[str, bool], ...]:
+        """The results, if they are one or two sums along rows that are stored as they are; and whether as means."""
+        nodes = {value.name: value.node for value in reductions}
+        names = {result.output.name for result in self.op.results}
+        plain = all(isinstance(node, Reduce) and node.kind in ("sum", "mean") for node in nodes.values())
+        stored = all(
+            not result.when
+            and result.output.name in self.op.by_row
+            and result.dtype.kind != "bool"
+            and not is_float8(self.op, result.dtype)
+            for result in self.op.results
+        )
+        if not plain or not stored or names != set(nodes) or len(nodes) > 2 or any(map(self.choices.of, nodes)):
+            return ()
+        return tuple((name, isinstance(node, Reduce) and node.kind == "mean") for name, node in nodes.items())
 
     def states(self, reductions: list[Value]) -> tuple[tuple[str, str, Path], ...]:
         found = [(state, self.path(run)) for _, run in self.running(reductions) for state in run.states]

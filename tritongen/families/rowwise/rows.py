@@ -30,7 +30,7 @@ class Rows:
         guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
         self.other = min(guards, key=lambda other: guards[other])
         self.tile = Tile(self.op, self.space, self.compute, self.other)
-        self.assembler = Assembler(self.tile)
+        self.assembler = Assembler(self.tile, grouped=True)
         self.choices = self.assembler.choices
         self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
 

@@ -5,27 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, kernel_view, length_text
+from ...emit.module import Around, Module, kernel_view, length_text
 from ...passes.structure import Program
+from ..rowwise.sizes import RowSizes
 from .kernels import as_argument, plan_scaled
 
 
-class ScaledModule(Common):
+class ScaledModule(RowSizes):
     def __init__(self, program: Program, around: Around) -> None:
         plan = plan_scaled(program)
         self.kernel, self.result = plan.kernel, program.op.results[0]
         super().__init__(as_argument(program), False, plan.space, plan.compute, [plan.kernel], around)
 
     def module(self) -> Module:
-        host, space = self.host, self.space
+        space, name = self.space, self.result.output.name
         extra: dict[str, Any] = {
             "family": "scaled",
-            "scaled": kernel_view(self.kernel),
+            "scaled": kernel_view(self.kernel) | {"launcher": self.around.launcher(self.kernel.name)},
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),
-            "result": host.regrouped(self.result),
-            "fold": [*host.fold("rows", space.rows), *host.fold("cols", space.cols)],
-            "contiguous": f"{self.result.output.name}_cols[-1] in (0, 1)",
-            "launch": self.launch(self.kernel),
+            "result": self.host.regrouped(self.result),
+            "sizes": self.size_lines(),
+            "contiguous": f"{self.column_strides.get(name, f'{name}_cols[-1]')} in (0, 1)",
+            "args": self.args(self.kernel),
+            "constants_text": self.constants_of(self.kernel, self.index()),
         }
         return Module(self.view(extra), Traffic(frozenset({"tile"})))

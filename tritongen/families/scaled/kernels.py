@@ -33,7 +33,7 @@ def plan_scaled(program: Program) -> ScaledKernel:
     compute = compute_of(op)
     factors, rows = op.inputs
     tile = Tile(op, space, compute)
-    assembler = Assembler(tile)
+    assembler = Assembler(tile, grouped=True)
     setup = [
         *assembler.bases(()),
         *tile.load_lines(factors),

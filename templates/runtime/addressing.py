@@ -1,0 +1,15 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Where elements are, as device functions."""
+
+import triton
+import triton.language as tl  # noqa: F401 (Triton's interpreter looks for it.)
+
+
+@triton.jit
+def unravel(positions, size_1, size_2):
+    """Positions in three dimensions, of which the last two have these sizes, along each of the three."""
+    return (
+        positions // size_2 // size_1,
+        positions // size_2 % size_1,
+        positions % size_2,
+    )

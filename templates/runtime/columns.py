@@ -1,0 +1,118 @@
+"""Launches of kernels that map rows and sum over them: each program adds up its rows, and one more kernel the parts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton.language as tl
+
+from . import heuristics, launch, tensors
+from .dtypes import torch_dtype
+from .sums_kernels import add_parts_kernel
+
+
+def run(
+    shape: tuple[int, int],
+    compute: tl.dtype,
+    sums: Sequence[torch.Tensor | None],
+    args: launch.Args,
+    constants: dict[str, Any],
+    *,
+    tiles: tuple[heuristics.Sums, Any],
+    whole: tuple[heuristics.Whole, Any, Sequence[torch.Tensor | None]] | None = None,
+    shared: tuple[Any, Sequence[torch.Tensor], int] | None = None,
+    rows: tuple[Callable[..., Any], Sequence[Any]] | None = None,
+    tiles_args: launch.Args | None = None,
+    add_parts_kernel: Any = add_parts_kernel,
+) -> None:
+    """Launch the kernel for rows and columns of a `shape`: whole rows, rows that CTAs share, or tiles of them.
+
+    Args:
+        shape: the numbers of rows and columns.
+        compute: the dtype to add up in.
+        sums: the results [n_cols] that are asked for, and None for others.
+        args: the tensors of the kernels, their sizes and their params. Parts of the sums follow the tensors.
+        constants: what they are compiled for.
+        tiles: the table and the kernel for tiles, for which rows are reduced before.
+        whole: those for whole rows, and what an iteration reads along the columns.
+        shared: the kernel for rows that CTAs share, what an iteration reads along the columns, and how many words
+            CTAs exchange for each row; before its tensors it takes the slots of those.
+        rows: the function that reduces rows alone, and its arguments; before its tensors the kernel for tiles takes
+            what that returns.
+        tiles_args: the arguments of the kernel for tiles, where they are not `args`.
+        add_parts_kernel: the kernel that adds up the parts, where torch has to see its launch.
+    """
+    n_rows, n_cols = shape
+    device = launch.device_of(args[0])
+    first: tuple[torch.Tensor, ...] = ()  # of the tensors of the kernel
+    options: dict[str, Any] = {}
+    if whole is not None and whole[0].fits(n_cols):
+        table, kernel, reads = whole
+        config = table.choose(n_cols, _column_bytes(reads), device)
+        n_programs = heuristics.choose_whole_programs(n_rows, config, device)
+        grid: tuple[int, ...] = (n_programs,)
+    elif (
+        shared is not None
+        and compute == tl.float32
+        and heuristics.use_shared(n_cols, device)
+    ):
+        kernel, reads, n_words = shared
+        config = heuristics.choose_shared(n_cols, _column_bytes(reads))
+        n_programs = heuristics.choose_groups(n_rows, config, device)
+        members = config.kwargs["CTAS_PER_ROW"]
+        words = (n_words, n_rows, members)
+        first = torch.zeros(words, dtype=torch.int64, device=device).unbind()
+        grid = (n_programs * members,)
+        options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
+    else:
+        if rows is not None:
+            found = rows[0](*rows[1])
+            first = found if isinstance(found, tuple) else (found,)
+        kernel, args = tiles[1], tiles_args or args
+        config = tiles[0].choose(n_cols)
+        n_tiles = tensors.cdiv(n_cols, config.kwargs["BLOCK_N"])
+        n_programs = heuristics.choose_programs(n_rows, n_tiles, config, device)
+        grid = (n_programs, n_tiles)
+    dtype = torch_dtype(compute)
+    parts = [
+        (
+            None
+            if one is None
+            else torch.empty((n_programs, n_cols), dtype=dtype, device=device)
+        )
+        for one in sums
+    ]
+    given, sizes, params = args
+    given = (*first, *given, *parts)
+    launch.run(None, kernel, grid, config, given, sizes, params, **constants, **options)
+    asked = [
+        one
+        for pair in zip(parts, sums, strict=True)
+        if pair[1] is not None
+        for one in pair
+    ]
+    for start in range(0, len(asked), 4):
+        pairs = (*asked[start : start + 4], None, None)[:4]
+        launch.run(
+            None,
+            add_parts_kernel,
+            (tensors.cdiv(n_cols, 32),),
+            None,
+            (*pairs, n_programs, n_cols),
+            COMPUTE=compute,
+            BLOCK_M=128,
+            BLOCK_N=32,
+            num_warps=8,
+        )
+
+
+def zero(*sums: torch.Tensor | None) -> None:
+    """Set sums of nothing to 0."""
+    for one in sums:
+        if one is not None:
+            one.zero_()
+
+
+def _column_bytes(reads: Sequence[torch.Tensor | None]) -> int:
+    """The bytes of a column of what is read."""
+    return sum(0 if tensor is None else tensor.element_size() for tensor in reads)

@@ -1,0 +1,204 @@
+"""Launches of kernels that reduce rows: which kernel, in which configuration, and how many programs share a row."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from . import heuristics, launch, tensors
+from .sums_kernels import merge_sums_kernel
+
+
+class Merge(NamedTuple):
+    """The kernel that merges the parts of each row: it takes their states before its tensors, and before its sizes how
+    many parts there are, and if it has `counted` how many columns each.
+    """
+
+    kernel: Any
+    args: launch.Args
+    constants: dict[str, Any]
+    counted: bool = False
+
+
+class Sums(NamedTuple):
+    """Results that are plain sums, or means, and so are merged by a kernel of the runtime."""
+
+    results: tuple[torch.Tensor, ...]
+    are_means: tuple[bool, ...]
+    kernel: Any = merge_sums_kernel
+
+
+class Split(NamedTuple):
+    """For few long rows: a kernel that reduces a part of each row, and how parts are merged.
+
+    The kernel writes its states behind its tensors, and is told the number of parts and their columns before its sizes.
+    A state without a dtype is not computed.
+    """
+
+    states: tuple[torch.dtype | None, ...]
+    kernel: Any
+    args: launch.Args
+    constants: dict[str, Any]
+    merge: Merge | Sums
+
+
+def sizes(
+    n_dims: int,
+    rows: Sequence[int],
+    n_cols: int,
+    tiles: Sequence[torch.Tensor | None],
+    by_col: Sequence[torch.Tensor | None] = (),
+    by_row: Sequence[torch.Tensor | None] = (),
+) -> tuple[int, ...] | None:
+    """What kernels are told of rows that are folded into `n_dims` dimensions; None where more remain.
+
+    That is n_rows, n_cols, the lengths of the dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
+    the rows and columns, then of tensors [n_cols], then of tensors [*rows]. Those of an absent tensor are 0.
+    """
+    absent = (0,) * len(rows)
+    folded = tensors.fold(
+        n_dims,
+        tuple(rows),
+        (
+            *(absent if tile is None else tile.stride()[:-1] for tile in tiles),
+            *(absent if row is None else row.stride() for row in by_row),
+        ),
+    )
+    if folded is None:
+        return None
+    row_sizes, steps = folded
+    found = [math.prod(rows), n_cols, *row_sizes[1:]]
+    for tile, step in zip(tiles, steps, strict=False):
+        found += [*step, tensors.stride(tile, -1)]
+    found += [tensors.stride(vector, -1) for vector in by_col]
+    for step in steps[len(tiles) :]:
+        found += step
+    return tuple(found)
+
+
+def run(
+    key: launch.Key | None,
+    shape: tuple[int, int],
+    contiguous: bool,
+    args: launch.Args,
+    constants: dict[str, Any],
+    *,
+    loop: tuple[heuristics.Loop, Any],
+    registers: tuple[heuristics.Registers, Any] | None = None,
+    split: Split | None = None,
+    vector: torch.Tensor | None = None,
+    search: bool = False,
+) -> None:
+    """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
+
+    Args:
+        key: that of the call, by which calls like it launch the same; two stages are not launched again.
+        shape: the numbers of rows and columns.
+        contiguous: whether neighbouring columns are neighbours in memory.
+        args: the tensors of the kernels, their sizes and their params.
+        constants: what they are compiled for.
+        loop, registers: tables of configurations, each with its kernel.
+        split: the two stages, if the rows can be split.
+        vector: the tensor of whose columns a thread reduces several at once, if the loop does so.
+        search: whether @triton.autotune picks the configuration.
+    """
+    n_rows, n_cols = shape
+    if registers is not None and registers[0].fits(n_cols, contiguous):
+        config = registers[0].choose(n_rows, n_cols, contiguous)
+        grid: Any = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
+        if search:
+            constants = {**constants, **config.kwargs}
+            config = None
+        launch.run(key, registers[1], grid, config, *args, **constants)
+        return
+    config = loop[0].choose(n_cols, contiguous)
+    vectors: dict[str, Any] = {}
+    if vector is not None:
+        size = vector.element_size()
+        vectors["VECTOR"] = heuristics.choose_vector(n_cols, contiguous, size)
+    device = launch.device_of(args[0])
+    n_splits = heuristics.choose_splits(n_rows, n_cols, config, device) if split else 1
+    if split is not None and n_splits > 1:
+        _run_split(split, shape, n_splits, config, vectors, device)
+        return
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
+    if search:
+        grid = lambda meta: (tensors.cdiv(n_rows, meta["BLOCK_M"]),)  # noqa: E731
+        config = None
+    launch.run(key, loop[1], grid, config, *args, **(vectors | constants))
+
+
+def run_parts(
+    shape: tuple[int, int],
+    contiguous: bool,
+    args: launch.Args,
+    constants: dict[str, Any],
+    tiles: tuple[heuristics.Tile, Any],
+) -> None:
+    """Launch a kernel of which each program goes along a part of a few rows; behind its sizes it is told how long."""
+    n_rows, n_cols = shape
+    config = tiles[0].choose(n_rows, n_cols, contiguous)
+    given, sizes, params = args
+    device = launch.device_of(given)
+    n_splits = heuristics.choose_splits(n_rows, n_cols, config, device)
+    n_splits, split_cols = _parts(n_cols, n_splits, config)
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
+    sizes = (*sizes, split_cols)
+    launch.run(None, tiles[1], grid, config, given, sizes, params, **constants)
+
+
+def _parts(n_cols: int, n_splits: int, config: triton.Config) -> tuple[int, int]:
+    """How many parts a row has, of whole blocks, and how many columns each; fewer where blocks do not divide evenly."""
+    block_n = config.kwargs["BLOCK_N"]
+    split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
+    return tensors.cdiv(n_cols, split_cols), split_cols
+
+
+def _run_split(
+    split: Split,
+    shape: tuple[int, int],
+    n_splits: int,
+    config: triton.Config,
+    vectors: dict[str, Any],
+    device: torch.device,
+) -> None:
+    """Launch both stages, with about so many programs to a row."""
+    n_rows, n_cols = shape
+    n_splits, split_cols = _parts(n_cols, n_splits, config)
+    parts = tuple(
+        (
+            None
+            if dtype is None
+            else torch.empty((n_rows, n_splits), dtype=dtype, device=device)
+        )
+        for dtype in split.states
+    )
+    given, sizes, params = split.args
+    launch.run(
+        None,
+        split.kernel,
+        (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits),
+        config,
+        (*given, *parts),
+        (n_splits, split_cols, *sizes),
+        params,
+        **vectors,
+        **split.constants,
+    )
+    merge = split.merge
+    tile: dict[str, Any] = {"BLOCK_N": tensors.power_of_two(n_splits), "num_warps": 4}
+    grid = (n_rows,)
+    if isinstance(merge, Merge):
+        given, sizes, params = merge.args
+        told = (n_splits, split_cols) if merge.counted else (n_splits,)
+        given, sizes = (*parts, *given), (*told, *sizes)
+        tile = {"BLOCK_M": 1, **tile, **merge.constants}
+        launch.run(None, merge.kernel, grid, None, given, sizes, params, **tile)
+        return
+    first, *others = zip(parts, merge.results, merge.are_means, strict=True)
+    other = others[0] if others else (None, None, False)
+    tile |= {"IS_MEAN": first[2], "IS_OTHER_MEAN": other[2]}
+    given = (*first[:2], *other[:2])
+    launch.run(None, merge.kernel, grid, None, given, (n_splits, n_cols), **tile)

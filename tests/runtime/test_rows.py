@@ -1,0 +1,116 @@
+"""The runtime's launches of kernels over rows: what those are told of their tensors, and kernels that finish sums."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from importing import module_at
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+from tritongen.resources import templates_dir
+
+RUNTIME = module_at(Path(templates_dir(), "runtime")).__name__
+ROWWISE, COLUMNS, HEURISTICS, LAUNCH = (
+    importlib.import_module(f"{RUNTIME}.{name}") for name in ("rowwise", "columns", "heuristics", "launch")
+)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_sizes_are_grouped_by_what_tensors_have() -> None:
+    tile, other = torch.empty(2, 3, 8), torch.empty(2, 3, 16)[..., ::2]
+    column, row = torch.empty(16)[::2], torch.empty(2, 3)
+    found = ROWWISE.sizes(3, [2, 3], 8, (tile, other, None), (column,), (row,))
+    shape = (6, 8, 1, 1)  # All steps are even: rows fold into one dimension, and Triton drops divisions by 1.
+    assert found == (*shape, 8, 0, 0, 1, 16, 0, 0, 2, 0, 0, 0, 0, 2, 1, 0, 0)
+
+
+def test_absent_tensors_are_not_stepped_through() -> None:
+    assert ROWWISE.sizes(3, [2, 3], 8, (torch.empty(2, 3, 8), None), (None,), (None,))[7:] == (1, *[0] * 8)
+
+
+def test_rows_that_do_not_fold() -> None:
+    scattered = torch.empty(2, 2, 2, 2, 8).permute(3, 2, 1, 0, 4)
+    assert ROWWISE.sizes(3, [2, 2, 2, 2], 8, (scattered,)) is None
+    assert ROWWISE.sizes(3, [2, 2, 2, 2], 8, (scattered.contiguous(),)) is not None
+
+
+@triton.jit
+def add_up_kernel(
+    x_ptr, first_ptr, second_ptr, third_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):  # type: ignore[no-untyped-def]
+    """A program's part of three sums over rows, of x, 2 x and 3 x."""
+    cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in range(tl.program_id(0) * BLOCK_M, n_rows, tl.num_programs(0) * BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)[:, None]
+        total += tl.load(x_ptr + rows * n_cols + cols, mask=(rows < n_rows) & (cols < n_cols), other=0.0)
+    at = tl.program_id(0) * n_cols + cols
+    part = tl.sum(total, axis=0, keep_dims=True)
+    if first_ptr is not None:
+        tl.store(first_ptr + at, part, mask=cols < n_cols)
+    if second_ptr is not None:
+        tl.store(second_ptr + at, 2 * part, mask=cols < n_cols)
+    if third_ptr is not None:
+        tl.store(third_ptr + at, 3 * part, mask=cols < n_cols)
+
+
+@pytest.mark.parametrize("asked", [(1,), (1, 2), (1, 2, 3), (2,), (1, 3), ()])
+def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at a time, whichever of them there are."""
+    x = torch.randn(37, 70, device=DEVICE)
+    sums = [torch.full((70,), float("nan"), device=DEVICE) if n in asked else None for n in (1, 2, 3)]
+    table = HEURISTICS.Sums(triton.Config({"BLOCK_M": 4, "BLOCK_N": 16}))
+    monkeypatch.setattr(HEURISTICS, "choose_programs", lambda *_: 3)
+    launched: list[Any] = []
+    run = LAUNCH.run
+
+    def recorded(key: Any, kernel: Any, *rest: Any, **options: Any) -> None:
+        launched.append(kernel)
+        run(key, kernel, *rest, **options)
+
+    monkeypatch.setattr(LAUNCH, "run", recorded)
+    COLUMNS.run((37, 70), tl.float32, sums, ((x,), (37, 70), ()), {}, tiles=(table, add_up_kernel))
+    assert len(launched) == 1 + (len(asked) + 1) // 2
+    for times, found in zip((1, 2, 3), sums, strict=True):
+        if found is not None:
+            torch.testing.assert_close(found.double(), times * x.double().sum(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("are_means", [(False,), (True,), (False, True), (True, False)])
+def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
+    """Of parts that are no power of two; a mean is by the columns, not by the parts."""
+    parts = [torch.randn(5, 6, device=DEVICE) for _ in are_means]
+    results = tuple(torch.full((5,), float("nan"), device=DEVICE) for _ in are_means)
+
+    def write(*args: Any, **_: Any) -> None:
+        for place, part in zip(args[4][1:], parts, strict=True):
+            place.copy_(part)
+
+    split = ROWWISE.Split(
+        (torch.float32,) * len(parts), "partial", ((results[0],), (), ()), {}, ROWWISE.Sums(results, are_means)
+    )
+    run, config = LAUNCH.run, triton.Config({"BLOCK_M": 1, "BLOCK_N": 10})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LAUNCH, "run", lambda *args, **named: (write if args[1] == "partial" else run)(*args, **named))
+        ROWWISE._run_split(split, (5, 60), 6, config, {}, results[0].device)
+    for part, found, is_mean in zip(parts, results, are_means, strict=True):
+        wanted = part.double().sum(1) / (60 if is_mean else 1)
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_are_of_whole_blocks() -> None:
+    """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
+    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 32})
+    assert ROWWISE._parts(320, 4, config) == (4, 96)
+    assert ROWWISE._parts(320, 7, config) == (5, 64)
+    assert ROWWISE._parts(1, 3, config) == (1, 32)

@@ -1,0 +1,172 @@
+"""What the host passes to kernels over rows beside tensors and params: lengths and strides, for all kernels of a step
+in one tuple, of which a kernel may take a part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ...emit.host_checks import tuple_text
+from ...emit.module import Around, Common, starred
+from ...lang.names import in_string
+from ...lowering.lower import Compute, compute_of
+from ...lowering.space import Space, row_space
+from ...lowering.views import Kernel
+from ...passes.structure import Program
+from ...spec.types import BATCH
+
+_OF_SPLITS = ("n_splits", "split_cols")  # which the runtime adds
+
+
+class RowSizes(Common):
+    """The modules of families over rows."""
+
+    def __init__(
+        self,
+        program: Program,
+        autotune: bool,
+        space: Space,
+        compute: Compute,
+        kernels: list[Kernel],
+        around: Around,
+    ) -> None:
+        super().__init__(program, autotune, space, compute, kernels, around)
+        self.column_strides = self.host.column_strides()  # of columns that are passed as they are
+        every = [size for kernel in kernels for size in self.told(kernel)]
+        shape = [size for size in ("n_rows", "n_cols") if size in every]
+        self.every = [*shape, *(size for size in dict.fromkeys(every) if size not in shape)]
+
+    def told(self, kernel: Kernel) -> list[str]:
+        """The lengths and strides that a kernel takes."""
+        return [size for size in self.arguments(kernel)[1] if size not in _OF_SPLITS]
+
+    def args(self, kernel: Kernel) -> str:
+        """What a kernel takes: its tensors, sizes and params."""
+        tensors, _, params = self.arguments(kernel)
+        given = [name for name in tensors if name in self.names]
+        return f"({tuple_text(given)}, {self.taken(kernel)}, {tuple_text(list(params))})"
+
+    @property
+    def names(self) -> set[str]:
+        """The tensors that the function is given or makes."""
+        return {tensor.name for tensor in self.op.inputs} | {result.output.name for result in self.op.results}
+
+    def taken(self, kernel: Kernel) -> str:
+        """The part of `sizes` that a kernel takes."""
+        told, every = self.told(kernel), self.every
+        if told == every:
+            return "sizes"
+        if set(told) <= {"n_rows", "n_cols"}:
+            return tuple_text(told)
+        places = [every.index(size) for size in told]
+        breaks = [n for n, (one, other) in enumerate(pairwise(places), 1) if other != one + 1]
+        runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
+        texts = [_slice(first, end, len(every)) for first, end in runs]
+        return texts[0] if len(runs) == 1 else tuple_text([f"*{text}" for text in texts])
+
+    def constants_of(self, kernel: Kernel, index: str) -> str:
+        """What a kernel is compiled for, but for its tiles, as a dictionary."""
+        names = [name for name in kernel.constexprs if name != "VECTOR"]
+        values = {"COMPUTE": "compute"}
+        return "{" + ", ".join([*(f'"{in_string(n)}": {values.get(n, n)}' for n in names), f'"INDEX": {index}']) + "}"
+
+    # The lines that set `sizes`
+
+    def size_lines(self) -> list[str]:
+        if self.folds and self.is_plain():
+            return self.folded()
+        fold = self.host.fold("rows", self.space.rows) if self.folds else []
+        fold += [] if self.column_strides else self.host.fold("cols", self.space.cols)
+        strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()} | self.row_strides()
+        return [*fold, f"sizes = {tuple_text(self.spelled(strides))}"]
+
+    @property
+    def folds(self) -> bool:
+        """Whether the host folds dimensions of the rows."""
+        free = [dim for dim in self.space.rows if not dim.pinned]
+        return len(free) > 1 or any(dim.axes[0] == BATCH for dim in free)
+
+    def is_plain(self) -> bool:
+        """Whether each tensor has all rows, in their order, or none, and at most one axis of columns behind them."""
+        rows, cols = self.space.row_axes, self.space.col_axes
+        if any(dim.pinned for dim in self.space.rows) or not self.column_strides:
+            return False
+        moving = {name: axes for group in self.groups() for name, axes in group}
+        plain = ((*rows, *cols), cols, rows)
+        return all(axes in plain for axes in moving.values()) and self.every == self.expected()
+
+    def groups(self) -> list[list[tuple[str, tuple[str, ...]]]]:
+        """The tensors whose strides are passed: those of rows and columns, of columns, and of rows, with their axes."""
+        rows, cols = self.space.rows, self.space.cols
+        every = {size.partition("[")[0] for size in self.every}
+        found: dict[tuple[bool, bool], list[tuple[str, tuple[str, ...]]]] = {}
+        for name, axes, _ in self.host.moving(self.space.dims):
+            if {f"{name}_rows", f"{name}_cols"} & every:
+                kind = (bool(self.space.steps(axes, rows)), bool(self.space.steps(axes, cols)))
+                found.setdefault(kind, []).append((name, axes))
+        return [found.get(kind, []) for kind in ((True, True), (False, True), (True, False))]
+
+    def expected(self) -> list[str]:
+        """The sizes in the order of the runtime."""
+        tiles, by_col, by_row = ([name for name, _ in group] for group in self.groups())
+        dims = range(len(self.space.rows))
+        found = ["n_rows", "n_cols", *(f"row_sizes[{dim}]" for dim in dims[1:])]
+        for name in tiles:
+            found += [*(f"{name}_rows[{dim}]" for dim in dims), f"{name}_cols[0]"]
+        return [*found, *(f"{name}_cols[0]" for name in by_col), *(f"{n}_rows[{dim}]" for n in by_row for dim in dims)]
+
+    def folded(self) -> list[str]:
+        """The rows folded by the runtime."""
+        texts = [tuple_text([name for name, _ in group]) for group in self.groups()]
+        while texts[-1] == "()":
+            texts.pop()
+        (cols,) = self.space.col_axes
+        rows = self.host.sizes(self.space.row_axes)
+        return [
+            f"sizes = rowwise.sizes({len(self.space.rows)}, {rows}, {cols}, {', '.join(texts)})",
+            "if sizes is None:  # More dimensions than the kernels step through.",
+            f"    return {self.host.retry()}",
+        ]
+
+    def row_strides(self) -> dict[str, str]:
+        """The lengths and strides of rows whose dimensions are passed as they are."""
+        if self.folds:
+            return {}
+        found = {f"row_sizes[{place}]": dim.axes[0] for place, dim in enumerate(self.space.rows)}
+        for name, axes, optional in self.host.moving(self.space.rows):
+            for place, dim in enumerate(self.space.rows):
+                text = self.host.stride(name, axes, dim.axes[0])
+                if optional and text != "0":
+                    text = f"tensors.stride({name}, {text[len(name) + 8 :]}"
+                found[f"{name}_rows[{place}]"] = text
+        return found
+
+    def spelled(self, strides: dict[str, str]) -> list[str]:
+        """All sizes, those of a tensor that are all its strides as `*x.stride()`."""
+        texts = starred([strides.get(size, size) for size in self.every], self.space)
+        counts = {tensor.name: len(tensor.type.axes) for tensor in self.op.inputs}
+        counts |= {result.output.name: len(result.axes) for result in self.op.results}
+        for name, count in counts.items():
+            whole = [f"{name}.stride({place})" for place in range(-count, 0)]
+            for first in range(len(texts)):
+                if count > 1 and texts[first : first + count] == whole:
+                    texts[first : first + count] = [f"*{name}.stride()"]
+        return texts
+
+
+def row_after_row(program: Program, around: Around) -> Program:
+    """The program with results of one number a row in the order of the rows, unless they are laid out as an input."""
+    op = program.op
+    space = row_space(op, program.over, tuple(value.node for value in op.values))
+    host = around.host(op, space, compute_of(op), around.function, around.extra)
+    found = {
+        result.output.name
+        for result in op.results
+        if result.axes == space.row_axes and not result.over and (host.like(result) is None or len(space.rows) == 1)
+    }
+    return replace(program, op=replace(op, by_row=op.by_row | found))
+
+
+def _slice(first: int, end: int, count: int) -> str:
+    return f"sizes[{first or ''}:{end if end < count else ''}]"
