@@ -31,9 +31,9 @@ def main(target: str) -> None:
                     call(gemm, dtype, ndim, precision, has_tma)
         found = any(".tf32" in one.asm.get("ptx", "") for one in launches.compiled.values())
         print(f"{precision} multiplies {'' if found else 'no '}tf32")
-    index_dtype, gemm.tensors.index_dtype = gemm.tensors.index_dtype, lambda *_: tl.int64
+    index_dtype, gemm.contraction.tensors.index_dtype = gemm.contraction.tensors.index_dtype, lambda *_: tl.int64
     call(gemm, torch.float16, 3, "ieee", has_tma)
-    gemm.tensors.index_dtype = index_dtype
+    gemm.contraction.tensors.index_dtype = index_dtype
     # Blocks of each configuration have to fit into shared memory.
     gemm.heuristics.choose_split_k = lambda *_: 1
     for way, dtype, table in (

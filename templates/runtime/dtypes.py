@@ -54,10 +54,19 @@ def wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
     return tl.float32 if dtype.is_floating_point else tl.int64
 
 
+def accumulator_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What tensor cores add products of a dtype up in."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32 if dtype.is_floating_point else tl.int32
+
+
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:
     """The torch dtype of one that a kernel computes in."""
     if dtype == tl.int64:
         return torch.int64
+    if dtype == tl.int32:
+        return torch.int32
     return torch.float64 if dtype == tl.float64 else torch.float32
 
 

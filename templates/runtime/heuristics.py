@@ -344,6 +344,21 @@ def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Conf
     return tuple(suited) or configs
 
 
+def tile(
+    block_m: int,
+    block_n: int,
+    block_k: int,
+    num_warps: int,
+    num_stages: int,
+    group: int = 8,
+) -> triton.Config:
+    """Rows by columns of a tile, how much of the inner axis is read at once, and how many rows of tiles L2 swizzles."""
+    blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
+    return triton.Config(
+        {**blocks, "GROUP": group}, num_warps=num_warps, num_stages=num_stages
+    )
+
+
 class Strided:
     """For tiles that are read by pointers: of half precision and bytes, and of what tensor cores do not multiply."""
 

@@ -219,7 +219,9 @@ def is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
     if isinstance(arg, TensorDescriptor):
         source = vars(arg).get("source", arg.base.data_ptr())
         return bool(source == by_name[name].data_ptr())
-    return not isinstance(arg, torch.Tensor) or arg is by_name.get(name, arg)
+    if not isinstance(arg, torch.Tensor):
+        return True
+    return bool(arg.data_ptr() == by_name.get(name, arg).data_ptr())
 
 
 def run_named(

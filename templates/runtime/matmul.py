@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Where the tiles of a matmul lie, as device functions."""
+"""Where the tiles of a matmul lie, who sums what of them, and how they are read and written: device functions."""
 
 import triton
 import triton.language as tl
@@ -12,6 +12,130 @@ def swizzle(tile, row_tiles, col_tiles, GROUP: tl.constexpr):
     height = tl.minimum(row_tiles - first, GROUP)
     within = tile % (GROUP * col_tiles)
     return first + within % height, within // height
+
+
+@triton.jit
+def locate(
+    tile,
+    n_rows,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """The first row and the first column of a tile."""
+    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    row_tile, col_tile = swizzle(tile, row_tiles, col_tiles, GROUP)
+    return row_tile * BLOCK_M, col_tile * BLOCK_N
+
+
+@triton.jit
+def locate_in_batch(
+    tile,
+    n_rows,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """The matrix of a batch that a tile belongs to, its first row and its first column."""
+    tiles = tl.cdiv(n_rows, BLOCK_M) * tl.cdiv(n_cols, BLOCK_N)
+    first_row, first_col = locate(tile % tiles, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)
+    return tile // tiles, first_row, first_col
+
+
+@triton.jit
+def split_k(n, steps, BLOCK: tl.constexpr, INDEX: tl.constexpr):
+    """Where a program starts and ends along n terms: all, or those of `steps` blocks where it is not None."""
+    if steps is None:
+        first, end = 0, n
+    else:
+        first = tl.program_id(1).to(INDEX) * steps * BLOCK
+        end = tl.minimum(first + steps * BLOCK, n)
+    return first, end
+
+
+@triton.jit
+def stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps):
+    """The tile that a part belongs to, and its first step and its end.
+
+    There are n_long tiles of long_parts parts each, then n_short of short_parts. Programs at the same steps of their
+    tiles share in the cache what they read.
+    """
+    is_long = part < n_long * long_parts
+    within = part - tl.where(is_long, 0, n_long * long_parts)
+    apart = tl.where(is_long, n_long, n_short)
+    tile = first_tile + tl.where(is_long, 0, n_long) + within % apart
+    steps = tl.cdiv(tile_steps, tl.where(is_long, long_parts, short_parts))
+    first = within // apart * steps
+    return tile, first, tl.minimum(first + steps, tile_steps)
+
+
+@triton.jit
+def parts_of(shared, n_long, long_parts, n_short, short_parts):
+    """The first part of one of the tiles that are split, how many it has, and how far they are apart."""
+    is_long = shared < n_long
+    first = shared + tl.where(is_long, 0, n_long * (long_parts - 1))
+    count = tl.where(is_long, long_parts, short_parts)
+    return first, count, tl.where(is_long, n_long, n_short)
+
+
+@triton.jit
+def part_offsets(part, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Where some rows of a partial sum are: partial sums are whole tiles, one after another."""
+    return (part * BLOCK_M + rows)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+
+
+@triton.jit
+def load_block(desc, first, start, INNER_LAST: tl.constexpr):
+    """A block of rows or columns by the inner axis, which is the last of the descriptor or the one before."""
+    if INNER_LAST:
+        block = desc.load([first, start])
+    else:
+        block = desc.load([start, first]).T
+    return block
+
+
+@triton.jit
+def load_block_in_batch(desc, matrix, first, start, INNER_LAST: tl.constexpr):
+    """`load_block`, of a matrix of a batch."""
+    if INNER_LAST:
+        block = desc.load([matrix, first, start])
+        block = block.reshape(block.shape[1], block.shape[2])
+    else:
+        block = desc.load([matrix, start, first])
+        block = block.reshape(block.shape[1], block.shape[2]).T
+    return block
+
+
+@triton.jit
+def store_tile(
+    desc, ptr, tile, first_row, first_col, n_rows, n_cols, INDEX: tl.constexpr
+):
+    """Store a tile of a contiguous result, as far as it is inside: by TMA where there is a descriptor, and not at all
+    where nobody asked for the result.
+    """
+    if desc is not None:
+        desc.store([first_row, first_col], tile.to(ptr.dtype.element_ty))
+    elif ptr is not None:
+        rows = (first_row.to(INDEX) + tl.arange(0, tile.shape[0]))[:, None]
+        cols = (first_col.to(INDEX) + tl.arange(0, tile.shape[1]))[None, :]
+        mask = (rows < n_rows) & (cols < n_cols)
+        tl.store(ptr + rows * n_cols + cols, tile, mask=mask)
+
+
+@triton.jit
+def store_tile_in_batch(
+    desc, ptr, tile, matrix, first_row, first_col, n_rows, n_cols, INDEX: tl.constexpr
+):
+    """`store_tile`, of a matrix of a batch."""
+    if desc is not None:
+        tile = tile.to(ptr.dtype.element_ty)
+        tile = tile.reshape(1, tile.shape[0], tile.shape[1])
+        desc.store([matrix, first_row, first_col], tile)
+    elif ptr is not None:
+        ptr += matrix.to(INDEX) * n_rows * n_cols
+        store_tile(None, ptr, tile, first_row, first_col, n_rows, n_cols, INDEX)
 
 
 @triton.jit

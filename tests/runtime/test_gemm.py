@@ -179,7 +179,7 @@ def test_few_tiles_of_long_sums_are_split(monkeypatch: pytest.MonkeyPatch, choos
     )
     choose()
     check(*make((), (20, 30, 1024)))
-    assert launched == ["gemm_split_k_kernel", "gemm_reduce_kernel"]
+    assert launched == ["gemm_kernel", "gemm_reduce_kernel"]
 
 
 @needs_tma
@@ -286,7 +286,7 @@ def test_compiles(target: str) -> None:
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32"} <= set(told)
     if target == "sm_90":
-        kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_", "split_k_")}
+        kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_")}
         assert kernels <= set(told)
 
 
@@ -336,9 +336,7 @@ def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None
     """Gradients that are matmuls of two matrices of one dtype and nothing else, which have no kernels of their own."""
     files = generate(read_spec("product.toml", SPEC.format(**PLAIN | differs)))
     assert re.findall(r"gemm\.gemm\(.*\)", files["op.py"]) == calls
-    own = set(
-        re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|split_k_|reduce_)?kernel\(", files["kernels.py"])
-    )
+    own = set(re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|reduce_)?kernel\(", files["kernels.py"]))
     assert len(own) == (0 if calls else 2)
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
 

@@ -175,9 +175,9 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     for table in tables:
         earlier = first.setdefault((table.kind, table.configs, table.wide), table.name)
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
-    by_numbers = ("flat", "tile", "registers", "whole")
-    imports_triton = any(table.kind not in by_numbers and not table.same_as for table in told)
-    return {"name": name, "tables": told, "search": schedule.autotune, "imports_triton": imports_triton}
+    # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
+    names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)
+    return {"name": name, "tables": told, "search": schedule.autotune, "names_configs": names_configs}
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

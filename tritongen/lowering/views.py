@@ -14,6 +14,10 @@ class Argument:
     spelling: str
     value: str
 
+    @property
+    def name(self) -> str:
+        return self.spelling.split(":")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -75,7 +79,7 @@ class Kernel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(argument.spelling.split(":")[0] for argument in self.arguments)
+        return tuple(argument.name for argument in self.arguments)
 
 
 @dataclass(frozen=True, slots=True)

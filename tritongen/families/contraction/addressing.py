@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Op
+from ...lang.ir import Op, Result
 from ...lang.trees import parse
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, if_given, load_default
@@ -18,7 +18,7 @@ from .operands import Operand
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
-FIRST = {"rows": "row_tile.to(INDEX) * BLOCK_M", "cols": "col_tile.to(INDEX) * BLOCK_N"}
+FIRST = {"rows": "first_row.to(INDEX)", "cols": "first_col.to(INDEX)"}
 NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 
@@ -58,6 +58,16 @@ class Places:
             steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
             terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
         return " + ".join(terms)
+
+    def of_result(self, result: Result) -> str:
+        """The address of a contiguous result that has not all of batch, rows and columns."""
+        roles = self.contraction.roles(result.axes)
+        at = " + ".join(
+            " * ".join([role, *(COUNTS[other] for other in ("rows", "cols")[n:] if other in roles)])
+            for n, role in enumerate(("batch", "rows", "cols"))
+            if role in roles
+        )
+        return " + ".join([f"{result.output.name}_ptr", *([at] if at else [])])
 
     def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
         roles = set(self.contraction.roles(axes))
@@ -123,9 +133,9 @@ class Places:
         return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:
-        for role, count in COUNTS.items():
+        for role in ("rows", "cols"):
             if set(axes) == set(self.contraction.axes(role)):
-                return parse(count)
+                return parse(COUNTS[role])
         return parse(" * ".join(self.size_name(axis) for axis in axes))
 
     def size_name(self, axis: str) -> str:

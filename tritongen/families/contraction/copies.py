@@ -14,15 +14,8 @@ TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands
 def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Line:
     """The line that copies a block of a side, or half of its columns."""
     at = ("first_row", "first_col + BLOCK_N // 2" if half == HALVES[1] else "first_col")[side]
-    block = ("BLOCK_M", "BLOCK_N // 2" if half else "BLOCK_N")[side]
-
-    def load(inner_last: bool) -> str:
-        places, shape = ([at, "start"], [block, "BLOCK_K"]) if inner_last else (["start", at], ["BLOCK_K", block])
-        text = f"{name}_desc.load([{', '.join(['matrix', *places] if batched else places)}])"
-        text += f".reshape({', '.join(shape)})" if batched else ""
-        return text if inner_last == (side == 0) else f"{text}.T"
-
-    return Line(f"{name}{half} = {load(True)} if {flag} else {load(False)}")
+    load = f"load_block_in_batch({name}_desc, matrix, " if batched else f"load_block({name}_desc, "
+    return Line(f"{name}{half} = {load}{at}, start, {flag}){'.T' if side else ''}")
 
 
 def take_turns(contraction: Contraction, operands: Operands) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from ...emit.configs import Traffic
@@ -13,24 +14,27 @@ from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
-from ...passes.factors import SHORTEST
 from .addressing import COUNTS
-from .copies import TURNS
-from .kernels import COMBINED_ROWS, SLICERS, ContractionKernels, plan_contraction
+from .kernels import SLICERS, ContractionKernels, plan_contraction
 from .program import ContractionProgram
 from .shapes import Shapes
 
-# Where the rows and columns of a tile are, which blocks of its matrices may need too.
-POSITIONS = ("rows", "cols", "row_mask", "col_mask")
-# The split of every tile into as many parts, to the kernel that adds parts up.
-ALIKE = {"first_tile": "0", "n_long": "tiles", "long_parts": "n_parts", "n_short": "0", "short_parts": "0"}
+# Where the rows and columns of a tile are, and what each is made of.
+POSITIONS = {
+    "rows": (),
+    "cols": (),
+    "row_mask": ("rows",),
+    "col_mask": ("cols",),
+    "tile_mask": ("row_mask", "col_mask"),
+}
 
 
-def positions_in(lines: list[Line]) -> dict[str, bool]:
+def positions_in(lines: Iterable[Line]) -> dict[str, bool]:
     """Which positions some lines need."""
-    needed = {name for name in POSITIONS if mentions(lines, name)}
-    needed |= {f"{name[:3]}s" for name in needed}
-    return {name: name in needed for name in POSITIONS}
+    needed = {name: mentions(lines, name) for name in POSITIONS}
+    for name in reversed(POSITIONS):
+        needed |= dict.fromkeys(POSITIONS[name], True) if needed[name] else {}
+    return needed
 
 
 class Products(Common):
@@ -45,7 +49,7 @@ class Products(Common):
         self.operands = self.plan.operands
         self.contraction = program.contraction
         plan = self.plan
-        every = plan.pointers, plan.descriptors, plan.shares, plan.parts, plan.combine
+        every = plan.pointers, plan.descriptors, plan.shares, plan.combine
         kernels = [] if by_gemm else [kernel for kernel in every if kernel]
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
         self.shapes = Shapes(self.contraction, self.operands, self.host)
@@ -55,48 +59,91 @@ class Products(Common):
             return Module(self.view(self.calling()), Traffic(frozenset()))
         plan, results = self.plan, self.op.results
         batched = bool(self.contraction.batch)
-        dot = self.host.dtype(plan.dot) if plan.dot else f"{self.operands.matrices[0].name}.dtype"
         extra: dict[str, Any] = {
             "family": "contraction",
             "gemm": None,
             "batched": batched,
-            "batch_factor": "n_batch * " if batched else "",
             "sums": self.contraction.sums,
             "whole_rows": plan.whole_rows,
-            "stage_bytes": self.stage_bytes(),
-            "cols_last": self.cols_last(),
             "summed": "n_summed" if plan.skips else "n_steps" if self.operands.group_size else "n_inner",
-            **self.groups(),
+            "tile_steps": self.tile_steps(),
+            "group_size": self.operands.group_size,
+            "block_end": f"(group + 1) * {self.operands.group_size}" if self.operands.group_size else "n_inner",
             "specialises": self.specialises,
-            "combined_rows": COMBINED_ROWS,
             "slices": plan.slices,
             "slicer": SLICERS[plan.slices],
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
             "halved": plan.halved,
             "turns": len(self.contraction.products) if plan.takes_turns else 0,
+            "joined": self.joined(),
+            # Whether a side has more than whole blocks, which descriptors copy.
+            "masks_inner": False,
             "counts": self.shapes.counts(tuple(COUNTS)),
             "is_traced": self.is_traced,
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
             "merged": self.shapes.merged_inputs(),
             **self.by_name(),
             "converts": plan.dot is not None,
-            "dot_dtype": dot,
-            "dot": "dot" if plan.dot else dot,
+            "dot_dtype": self.host.dtype(plan.dot) if plan.dot else "",
             "widened": plan.widened,
-            "is_told_accumulator": "ACC" in plan.pointers.constexprs,
             "made": [(result.output.name, self.shapes.made(result)) for result in results],
             "result": ", ".join(map(self.shapes.returned, results)),
-            "part_dtype": self.part_dtype(),
+            "left": self.matrices(0),
+            "right": self.matrices(1),
+            "full": tuple_text([*plan.arguments.full]),
+            "options": self.options(),
             "pointers": self.one(plan.pointers),
-            "parts": self.one(plan.parts),
-            "combine": self.one(plan.combine) | {"launch_of_parts": self.launch_of(plan.combine, **ALIKE)},
+            "combine": self.one(plan.combine),
             "descriptors": None,
             "shares": None,
         }
         if plan.descriptors is not None:
-            extra |= self.described(plan.descriptors)
+            lines = (*plan.descriptors.setup, *plan.descriptors.body)
+            extra["masks_inner"] = mentions(lines, "inner") or mentions(lines, "inner_mask")
+            extra["descriptors"] = self.one(plan.descriptors)
+            extra["shares"] = plan.shares and self.one(plan.shares)
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
         return Module(self.view(extra), Traffic(kinds, summing=self.summing()))
+
+    def compute_text(self) -> str:
+        """The dtype to compute in, where a launch tells it."""
+        beside = self.plan.arguments.beside
+        passed = [argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group]
+        return self.host.compute_value() if "compute" in (*passed, self.plan.accumulator) else ""
+
+    def matrices(self, side: int) -> str:
+        """The matrices of a side, with the inner axes last."""
+        operands = [operand for operand in self.operands.matrices if operand.side == side]
+        return tuple_text([*map(self.shapes.inner_last, operands)])
+
+    def tile_steps(self) -> str:
+        """How many steps a tile takes, in the kernel of stream-K."""
+        if self.operands.group_size:
+            return "n_steps"
+        turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
+        return f"{turns}tl.cdiv(n_inner, BLOCK_K)"
+
+    def options(self) -> list[tuple[str, str]]:
+        """What a launch is told beside kernels, lengths, matrices and results, where it is not as usual."""
+        plan, beside = self.plan, self.plan.arguments.beside
+        groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
+        options = {
+            "n_sums": len(self.contraction.sums) if len(self.contraction.sums) > 1 else "",
+            "n_batch": "n_batch" if self.contraction.batch else "",
+            "group_size": self.operands.group_size,
+            "dtype": "dot" if plan.dot else "",
+            "accumulator": plan.accumulator,
+            **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
+        }
+        if plan.descriptors is not None:
+            options |= {
+                "n_turns": len(self.contraction.products) if plan.takes_turns else "",
+                "is_joined": "True" if self.operands.joined else "",
+                "n_halves": "2" if plan.halved else "",
+                "n_slices": "1" if plan.whole_rows else str(plan.slices) if plan.slices > 2 else "",
+                "may_specialize": "True" if self.specialises else "",
+            }
+        return [(name, str(value)) for name, value in options.items() if value]
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""
@@ -141,111 +188,18 @@ class Products(Common):
         width = math.prod(sizes[axis] for axis in self.contraction.cols)
         return max(16, 1 << (width - 1).bit_length())
 
-    def stage_bytes(self) -> str:
-        """The bytes of what is read for a block of the inner axes."""
-        matrices = self.operands.matrices
-        sizes = [f"{operand.name}.dtype.itemsize" for operand in matrices if operand.tensor.default is None]
-        itemsize = f"max({', '.join(['dot.itemsize', *sizes])})" if self.plan.dot else sizes[0]
-        blocks = [
-            f"{count} * {block}" if count > 1 else block
-            for count, block in zip(self.sides(), ("block_m", "block_n"), strict=True)
-            if count
-        ]
-        return f"({' + '.join(blocks)}) * block_k * {itemsize}"
-
     @property
     def is_traced(self) -> bool:
         """Whether a trace has lengths and strides as symbols, where rules want numbers."""
         return self.around.register == "triton_op"
 
-    def cols_last(self) -> str:
-        """Whether columns of a right matrix lie next to one another in memory."""
-        rights = [operand for operand in self.operands.matrices if operand.side == 1]
-        places = [self.contraction.roles(operand.tensor.type.axes).index("cols") for operand in rights]
-        steps = [f"{operand.name}.stride({at})" for operand, at in zip(rights, places, strict=True)]
-        if self.is_traced:
-            steps = [f"int({step})" for step in steps]
-        return " or ".join(f"{step} == 1" for step in steps) or "False"
-
-    def groups(self) -> dict[str, str]:
-        """How blocks keep to groups of the inner axes that are scaled by themselves."""
-        size = self.operands.group_size
-        if not size:
-            return {"group_size": "", "block_end": "n_inner", "whole_blocks": ""}
-        is_number = size.isdigit()
-        longest = str(1 << (int(size) - 1).bit_length()) if is_number else ""
-        return {
-            "group_size": size,
-            "block_end": f"(group + 1) * {size}",
-            "whole_blocks": "" if is_number else f" and {size} % {SHORTEST} == 0",
-            "group_block": longest or f"max({SHORTEST}, tensors.power_of_two({size}))",
-        }
-
-    def described(self, kernel: Kernel) -> dict[str, Any]:
-        """The kernel that copies tiles by descriptors, and the one of what is left of them after whole rounds."""
-        plan, shares, joined = self.plan, self.plan.shares, self.operands.joined
-        vectors = [line for line in (*kernel.setup, *kernel.body) if "_desc." not in line.text]
-        needed = positions_in(vectors)
-        names = [argument.spelling for argument in kernel.arguments]
-        turns = f"{len(self.contraction.products)} * " if plan.takes_turns else ""
-        grouped = f"n_groups * tensors.cdiv({self.operands.group_size}, block_k)"
-        view = {
-            "descriptors": self.one(kernel),
-            "shares": shares and self.one(shares),
-            "shared_terms": f"{turns}n_inner" if shares else "0",
-            "tile_steps": turns + (grouped if self.contraction.groups else "tensors.cdiv(n_inner, block_k)"),
-            "joined": None,
-            # Whether a side has more than whole blocks, which descriptors copy.
-            "masks_inner": mentions(vectors, "inner") or mentions(vectors, "inner_mask"),
-            "positions": dict.fromkeys(POSITIONS, any(needed.values())),
-            "share_positions": needed,
-            "described": self.descriptors(names),
-            "stored": [
-                {"name": result.output.name, "is_optional": bool(result.when)}
-                for result in self.op.results
-                if f"{result.output.name}_desc" in names
-            ],
-            "stored_width": "block_n" if plan.whole_rows else f"block_n // {plan.slices}",
-        }
-        if joined is not None:
-            view["joined"] = {
-                "name": joined.name,
-                "first": joined.first.name,
-                "second": joined.second.name,
-                "flag": joined.flag.lower(),
-                "comes_first": joined.flag,
-                "sum": joined.sum,
-                "first_sum": joined.sums[0],
-                "second_sum": joined.sums[1],
-            }
-        return view
-
-    def descriptors(self, names: list[str]) -> list[dict[str, str]]:
-        """What is described of matrices: one each, or where products take turns, those of a side together."""
-        # Of the right one tiles have more rows, so that a copy pays where the left one has many.
-        blocks = "block_m, block_k", f"{'block_n // 2' if self.plan.halved else 'block_n'}, block_k, n_rows"
-        matrices, inner_last = self.operands.matrices, self.shapes.inner_last
-        if self.plan.takes_turns:
-            sides = [[operand for operand in matrices if operand.side == side] for side in (0, 1)]
-            return [
-                {
-                    "targets": tuple_text([f"{operand.name}_desc" for operand in side]),
-                    "flag": flag.lower(),
-                    "matrices": tuple_text([*map(inner_last, side)]),
-                    "blocks": block,
-                }
-                for flag, side, block in zip(TURNS.values(), sides, blocks, strict=True)
-            ]
-        return [
-            {
-                "targets": f"{operand.name}_desc",
-                "flag": operand.flag.lower(),
-                "matrices": inner_last(operand),
-                "blocks": blocks[operand.side],
-            }
-            for operand in matrices
-            if f"{operand.name}_desc" in names
-        ]
+    def joined(self) -> dict[str, str] | None:
+        """How a kernel takes apart what two matrices that are copied as one gave."""
+        joined = self.operands.joined
+        if joined is None:
+            return None
+        first, second = joined.sums
+        return {"comes_first": joined.flag, "sum": joined.sum, "first_sum": first, "second_sum": second}
 
     @property
     def specialises(self) -> bool:
@@ -253,28 +207,16 @@ class Products(Common):
         several = len(self.contraction.sums) > 1 and not self.operands.joined
         return several and self.contraction.is_plain
 
-    def part_dtype(self) -> str:
-        dtypes = {"ACC": "dtypes.torch_dtype(accumulator)", "tl.float32": "torch.float32", "tl.int32": "torch.int32"}
-        return (dtypes | {"COMPUTE": "dtypes.torch_dtype(compute)"})[self.plan.accumulator]
-
     # Launches
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
-        """A kernel and its launch."""
-        return kernel_view(kernel) | {"launch": self.launch_of(kernel)}
-
-    def launch_of(self, kernel: Kernel, **given: str) -> dict[str, str]:
-        """The launch of a kernel, with what is given in place of lengths that have no name there."""
-        values = {"COMPUTE": "compute", "DOT": "dtypes.triton_dtype(dot)", "ACC": "accumulator"}
-        flags = [*TURNS.values(), *(operand.flag for operand in self.operands.matrices)]
-        flags += [joined.flag] if (joined := self.operands.joined) else []
-        values |= {flag: flag.lower() for flag in flags}
-        return {
-            "kernel": self.around.launcher(kernel.name),
-            "passed": tuple_text([given.get(name, name) for name in kernel.passed]),
-            "constants": ", ".join(
-                [*(f"{name}={values.get(name, name)}" for name in kernel.constexprs), "INDEX=index"]
-            ),
+        """A kernel, the positions that its lines need, and what launches it."""
+        before, after = positions_in([*kernel.setup, *kernel.body]), positions_in(kernel.stores)
+        return kernel_view(kernel) | {
+            "launcher": self.around.launcher(kernel.name),
+            "before": before,
+            "after": {name: after[name] and not (name in ("rows", "row_mask") and before[name]) for name in after},
+            "positions": {name: before[name] or after[name] for name in after},
         }
 
     def by_name(self) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Kernels of contractions: tiles of rows by columns, summed over blocks of the inner axes.
 
-Five kernels of the same math: a strided one for any layout; a persistent one whose tiles are copied by TMA;
-stream-K for the tail wave of that one; split-K for few tiles and a long sum; and the reduction of what the
-last two leave. Which of them run is decided on the host.
+Four kernels of the same math: a strided one for any layout, which does split-K too, for few tiles and a long sum; a
+persistent one whose tiles are copied by TMA; stream-K for the tail wave of that one; and the reduction of the partial
+sums that those leave. Which of them run is decided on the host, by the runtime's `contraction`, which passes arguments
+in one order.
 """
 
 from __future__ import annotations
@@ -10,36 +11,28 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...lang.ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
+from ...lang.promotion import is_float8
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import Numbers, lane, whole
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import Tensor, loads, needed
+from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import kept_where
 from ...spec.types import BATCH, FLOAT8S
-from .addressing import COUNTS, Places, inner_of, stride
+from .addressing import Places, inner_of, stride
+from .arguments import Arguments, beside
 from .copies import HALVES, TURNS, copied, take_turns, turns
 from .operands import Operand, Operands, is_described, operands_of, tensors_of, widened
 from .program import ContractionProgram
 
-# Of stream-K: how many tiles are in long parts, in how many each, and the same of short parts.
-SHARED = ("n_long", "long_parts", "n_short", "short_parts")
-# What kernels take beside lengths.
-TAKEN = {
-    "tma_kernel": ("n_tiles",),
-    "stream_k_kernel": ("first_tile", *SHARED, "tile_steps"),
-    "split_k_kernel": ("steps",),
-    "reduce_kernel": ("first_tile", *SHARED),
-}
-# The reduction of parts takes so many rows of a tile at a time: few, so that many CTAs read.
-COMBINED_ROWS = 4
 SLICERS = {2: "halves", 4: "quarters"}
 
 
@@ -51,7 +44,7 @@ class ContractionKernels:
     operands: Operands
     dot: Dtype | None
     widened: tuple[str, ...]  # operands of a float64 matmul that the wrapper widens
-    accumulator: str  # the dtype of the sums, "ACC" where the launch tells it
+    accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
     takes_turns: bool  # whether matmuls alternate in the TMA kernel
@@ -60,8 +53,8 @@ class ContractionKernels:
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
     shares: Kernel | None  # stream-K, of the tiles in the tail wave
-    parts: Kernel
     combine: Kernel
+    arguments: Arguments
 
 
 def plan_contraction(program: ContractionProgram) -> ContractionKernels:
@@ -82,8 +75,8 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.pointers(),
         builder.descriptors() if described else None,
         builder.shares() if described and builder.may_share else None,
-        builder.parts(),
         builder.combine(),
+        builder.arguments,
     )
 
 
@@ -173,7 +166,7 @@ class _Builder:
         options = [f'input_precision="{self.op.precision}"'] if "float32" in self.operands.dtypes else []
         if self.operands.float8 and len(terms) > 2:
             options = ["max_num_imprecise_acc=BLOCK_K"]
-        options += [f"out_dtype={self.summed}"] if self.summed != "tl.float32" else []
+        options += [f"out_dtype={self.summed}"] if self.summed else []
         return f"tl.dot({', '.join([*terms, *options])})"
 
     def scale(self, product: Product, lines: _Lines, done: set[str]) -> str:
@@ -233,15 +226,17 @@ class _Builder:
 
     @property
     def accumulator(self) -> str:
-        """The dtype in which all adds up: with scales of groups, that of the math."""
-        return self.compute.text if self.contraction.groups else self.summed
+        """What launches tell of the dtype in which all adds up: with scales of groups, that of the math."""
+        if not self.contraction.groups:
+            return ""
+        return "compute" if self.compute.constexpr else self.compute.text
 
     @property
     def summed(self) -> str:
-        """The accumulator's dtype; launches give it where it may be float64."""
-        if self.operands.dot.kind != "float":
-            return "tl.int32"
-        return "ACC" if "float64" in self.operands.dtypes else "tl.float32"
+        """The dtype in which tensor cores add up, where it may be another than float32."""
+        if self.operands.dot.kind == "float" and "float64" not in self.operands.dtypes:
+            return ""
+        return "SUM" if self.contraction.groups else "ACC"
 
     def limit(self) -> list[Line]:
         """Where the sums end: at once, in a tile that is masked away."""
@@ -251,8 +246,8 @@ class _Builder:
         rows, cols = self.contraction.rows[0], self.contraction.cols[0]
 
         def index(axis: str) -> ast.expr:
-            tile, block = ("row_tile", "BLOCK_M") if axis == rows else ("col_tile", "BLOCK_N")
-            return parse(f"({tile} + 1) * {block} - 1" if last[axis] else f"{tile} * {block}")
+            first, block = ("first_row", "BLOCK_M") if axis == rows else ("first_col", "BLOCK_N")
+            return parse(f"{first} + {block} - 1" if last[axis] else first)
 
         assert {rows, cols} == set(last)
         every = "n_steps" if self.contraction.groups else "n_inner"
@@ -262,24 +257,40 @@ class _Builder:
         return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
 
     def start(self, width: str = "BLOCK_N", names: Iterable[str] = ()) -> list[Line]:
-        zeros = f"tl.zeros([BLOCK_M, {width}], {self.accumulator})"
+        zeros = f"tl.zeros([BLOCK_M, {width}], ACC)"
         return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
 
-    def after(self, lines: _Lines, store: Callable[[Result, Line], list[Line]]) -> None:
+    def after(self, described: bool = False, whole_rows: bool = False) -> list[Line]:
         """The epilogue: the rest of the math, and the stores."""
         lowering = self.lowering()
+        lines: list[Line] = []
         outputs = [result.output.name for result in self.op.results]
         values = [v for v in self.needed_after(outputs) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
-                lines.end += self.places.load(tensor)
+                lines += self.places.load(tensor)
         for value in values:
-            lines.end += nested(lowering.line(value))
+            lines += nested(lowering.line(value))
+        col = "part_col" if described and not whole_rows else "first_col"
         for result in self.op.results:
-            name = result.output.name
-            target, mask = self.places.address(Tensor(name, result.axes)), self.places.mask(result.axes)
-            lines.end += store(result, Line(f"tl.store({target}, {stored(self.op, result)}, mask={mask})"))
+            lines += self.store(result, col, described)
+        return lines
+
+    def store(self, result: Result, col: str, described: bool) -> list[Line]:
+        name = result.output.name
+        if self.is_full(result):
+            batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
+            desc = f"{name}_desc" if described else "None"
+            value = converted(self.op, result) if is_float8(self.op, result.dtype) else name
+            at = f"{batch}first_row, {col}, n_rows, n_cols, INDEX"
+            line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")
+            if value == name:
+                return [line]
+        else:
+            at, mask = self.places.of_result(result), self.places.mask(result.axes)
+            line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
+        return [Line(f"if {name}_ptr is not None:"), Line(f"    {line.text}")] if result.when else [line]
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
         """The values that the results need, up to the sums."""
@@ -291,35 +302,27 @@ class _Builder:
                     wanted |= references(value.node)
         return found[::-1]
 
-    def full(self) -> list[str]:
-        """The results that have all rows and columns, which TMA can write."""
-        return [r.output.name for r in self.op.results if {"rows", "cols"} <= set(self.contraction.roles(r.axes))]
+    def is_full(self, result: Result) -> bool:
+        """Whether a result has all rows and columns, as a tile has them."""
+        return {"rows", "cols"} <= set(self.contraction.roles(result.axes))
 
     # Kernels
 
     def pointers(self) -> Kernel:
         lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
-        self.after(lines, _stored)
-        return self.kernel("kernel", "Tiles of rows by columns, with any strides.", lines)
-
-    def parts(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
-        self.block(lines, self.places.read_by_pointer)
-        lines.end += self.kept_parts()
-        doc = "Split-K: a part of each sum, for few tiles and a long inner axis."
-        return self.kernel("split_k_kernel", doc, lines)
-
-    def kept_parts(self) -> list[Line]:
-        return [Line(f"tl.store({name}_part_ptr + part, {name})") for name in self.contraction.sums]
+        lines.end += self.after()
+        doc = "Tiles of rows by columns, with any strides; or, for split-K, partial sums over `steps` blocks."
+        return self.kernel("kernel", doc, self.arguments.strided(), lines)
 
     def combine(self) -> Kernel:
-        zeros = f"tl.zeros([{COMBINED_ROWS}, BLOCK_N], {self.accumulator})"
-        lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
-        lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + part)") for name in self.contraction.sums]
-        self.after(lines, _stored)
-        doc = "The reduction of split-K and stream-K: the sums of all parts, in their order, and the epilogue."
-        return self.kernel("reduce_kernel", doc, lines)
+        zeros = "tl.zeros([REDUCE_M, BLOCK_N], ACC)"
+        sums = self.contraction.sums
+        lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in sums])
+        lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + offsets)") for name in sums]
+        lines.end += self.after()
+        doc = "The sums of partial sums of split-K or stream-K, always in the same order, and the epilogue."
+        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines)
 
     @property
     def may_share(self) -> bool:
@@ -327,10 +330,8 @@ class _Builder:
         return self.kept is None and not self.halved
 
     def shares(self) -> Kernel:
-        lines = self.described()
-        lines.end += self.kept_parts()
-        doc = "Stream-K: parts of the tiles in the tail wave, which are too few for all SMs."
-        return self.kernel("stream_k_kernel", doc, lines, described=True)
+        doc = "Stream-K: partial sums of the tiles in the tail wave, which are too few for all SMs."
+        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), self.described())
 
     def described(self) -> _Lines:
         """The sums of a tile whose blocks are copied by TMA."""
@@ -367,29 +368,9 @@ class _Builder:
 
     def descriptors(self) -> Kernel:
         lines = self.described()
-        whole_rows = self.reduces_rows()
-        full = self.full()
-
-        def store(result: Result, line: Line) -> list[Line]:
-            name = result.output.name
-            if name not in full:
-                return _stored(result, line)
-            batch = "matrix, " if self.contraction.batch else ""
-            value = converted(self.op, result)
-            if batch:
-                width = "BLOCK_N" if whole_rows else f"BLOCK_N // {self.slices}"
-                value += f".reshape(1, BLOCK_M, {width})"
-            at = "first_col" if whole_rows else "part_col"
-            return [
-                Line(f"if {name}_desc is not None:"),
-                Line(f"    {name}_desc.store([{batch}first_row, {at}], {value})"),
-                Line(f"elif {name}_ptr is not None:" if result.when else "else:"),
-                Line(f"    {line.text}"),
-            ]
-
-        self.after(lines, store)
+        lines.end += self.after(True, self.reduces_rows())
         doc = "A persistent kernel whose tiles of rows by columns are copied by TMA."
-        return self.kernel("tma_kernel", doc, lines, described=True)
+        return self.kernel("tma_kernel", doc, self.arguments.tma(), lines)
 
     @property
     def halved(self) -> bool:
@@ -408,79 +389,65 @@ class _Builder:
     def reduces_rows(self) -> bool:
         return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
 
-    def kernel(self, suffix: str, doc: str, lines: _Lines, described: bool = False) -> Kernel:
-        """The kernel of some lines, with the arguments that they mention."""
-        body = [*lines.setup, *lines.loop, *lines.end]
+    def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
+        """What some lines need first: params in the dtype of the math, and how many blocks groups have."""
         casts = param_casts(self.op, self.compute, self.lowering())
-        casts = [line for line in casts if mentions(body, line.assigned)]
-        if self.contraction.groups and suffix != "reduce_kernel":
-            casts.append(Line(f"group_blocks = tl.cdiv({self.operands.group_size}, BLOCK_K)"))
-            casts += [] if suffix == "stream_k_kernel" else [Line("n_steps = n_groups * group_blocks")]
-        every = [*casts, *body]
-        arguments: list[Argument] = []
-        made = [result.output.name for result in self.op.results]
-        joined = self.operands.joined if described else None
-        names = [tensor.name for tensor in self.op.inputs] + ([joined.name] if joined else []) + made
-        for name in names + [f"{name}_part" for name in self.contraction.sums]:
-            arguments += [
-                Argument(f"{name}_{kind}", name if kind == "ptr" else f"{name}_desc")
-                for kind in ("desc", "ptr")
-                if mentions(every, f"{name}_{kind}")
-            ]
-        counts = ["n_rows", "n_cols"]
-        summing = suffix != "reduce_kernel"
-        if summing:
-            counts += [name for name in ("n_groups", "group_size") if mentions(casts, name)]
-        bounds = mentions(every, "inner") or mentions(every, "inner_mask") or suffix != "stream_k_kernel"
-        if mentions(every, "n_inner") or (summing and bounds and not self.contraction.groups):
-            counts.append("n_inner")
-        counts += TAKEN.get(suffix, ())
-        values = {"n_tiles": "first_tile" if self.may_share else "tiles"}
-        arguments += [Argument(name, values.get(name, name)) for name in counts]
+        casts = [line for line in casts if mentions(lines, line.assigned)]
+        if self.contraction.groups and loops:
+            size = self.operands.group_size
+            casts.append(Line(f"group_blocks = tl.cdiv({size}, BLOCK_K)"))
+            casts.append(Line(f"n_steps = n_inner // {size} * group_blocks"))
+        return casts
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        lines = _Lines(setup=self.limit())
+        self.block(lines, self.places.read_by_pointer)
+        loop, end = [*lines.setup, *lines.loop], self.after()
+        loop, end = [*self.casts(loop), *loop], [*self.casts(end, False), *end]
+        full = tuple(result.output.name for result in self.op.results if self.is_full(result))
+        found = beside(self.candidates([*loop, *end]), loop, end)
+        return Arguments(self.contraction, self.operands, self.takes_turns, full, found)
+
+    def candidates(self, lines: list[Line]) -> list[Argument]:
+        """What some lines may mention beside matrices and results that have all rows and columns."""
+        found = []
+        for tensor in self.op.inputs:
+            if tensor.name not in self.operands.names:
+                found.append(Argument(f"{tensor.name}_ptr", tensor.name))
+                for n, role in enumerate(self.contraction.roles(tensor.type.axes)):
+                    step = f"{tensor.name}.stride({n})"
+                    step = step if tensor.default is None else f"tensors.stride({tensor.name}, {n})"
+                    found.append(Argument(stride(tensor.name, role), step))
+        apart = [result.output.name for result in self.op.results if not self.is_full(result)]
+        found += [Argument(f"{name}_ptr", name) for name in apart]
         for axis in self.op.axes:
-            if mentions(every, f"size_{'batch' if axis == BATCH else axis.lower()}"):
-                arguments.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
-        optional = {tensor.name for tensor in self.op.inputs if tensor.default is not None}
-        optional |= {result.output.name for result in self.op.results if result.when}
-        tensors = [(t.name, t.type.axes) for t in self.op.inputs] + [(r.output.name, r.axes) for r in self.op.results]
-        for name, axes in tensors:
-            roles = self.contraction.roles(axes)
-            if name in made:
-                roles = tuple(role for role in COUNTS if role in roles)
-            for n, role in enumerate(roles):
-                if mentions(every, stride(name, role)):
-                    rest = f" if {name} is not None else 0" if name in optional else ""
-                    arguments.append(Argument(stride(name, role), f"{name}.stride({n}){rest}"))
-        arguments += param_arguments(self.op, self.compute, every)
-        constexprs = [p.name for p in self.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        constexprs += [operand.flag for operand in self.operands.matrices if mentions(every, operand.flag)]
-        constexprs += list(TURNS.values()) if described and self.takes_turns else []
-        constexprs += [joined.flag] if joined else []
-        constexprs += [name for name in ("DOT", "ACC", "COMPUTE") if mentions(every, name)]
-        fixed = tuple(p.name for p in self.op.params if p.kind == "int" and mentions(every, p.name))
+            found.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
+        found.append(Argument("group_size", "group_size"))
+        found += param_arguments(self.op, self.compute, lines)
+        dot = "dot" if self.operands.converts else f"{self.operands.matrices[0].name}.dtype"
+        constexprs = {param.name: param.name for param in self.op.params if param.kind in ("bool", "enum")}
+        constexprs |= {"DOT": f"dtypes.triton_dtype({dot})", "SUM": f"dtypes.accumulator_dtype({dot})"}
+        constexprs["COMPUTE"] = "compute"
+        return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
+
+    def kernel(self, suffix: str, doc: str, spelled: list[str], lines: _Lines) -> Kernel:
+        """The kernel of some lines."""
+        body = [*lines.setup, *lines.loop, *lines.end]
+        arguments = tuple(Argument(one, "") for one in spelled)
+        names = {argument.name for argument in arguments}
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
-            arguments=tuple(arguments),
-            constexprs=tuple(constexprs),
-            casts=tuple(casts),
+            arguments=arguments,
+            constexprs=("ACC",),
+            casts=tuple(self.casts(body, suffix != "reduce_kernel")),
             setup=tuple(lines.setup),
             body=tuple(lines.loop),
             stores=tuple(lines.end),
-            fixed=fixed,
-            use_row_mask=mentions(every, "row_mask") or mentions(every, "tile_mask"),
-            use_col_mask=mentions(every, "col_mask") or mentions(every, "tile_mask"),
-            use_mask=mentions(every, "tile_mask"),
-            use_batch=mentions(every, "batch"),
-            use_rows=mentions(every, "rows") or mentions(every, "row_mask") or mentions(every, "tile_mask"),
+            fixed=tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names),
+            use_batch=mentions(body, "batch"),
         )
-
-
-def _stored(result: Result, line: Line) -> list[Line]:
-    """The store of a result, which may not be asked for."""
-    if not result.when:
-        return [line]
-    return [Line(f"if {result.output.name}_ptr is not None:"), Line(f"    {line.text}")]
 
 
 def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:

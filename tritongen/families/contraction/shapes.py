@@ -27,13 +27,12 @@ class Shapes:
         return [role for role in roles if self.contraction.axes(role)]
 
     def counts(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """The lengths that some roles have together, and those of groups and of what is in one."""
+        """The lengths that some roles have together, and that of groups where it is no number."""
         present, size = self.present(roles), self.operands.group_size
         return {
             "names": ", ".join(COUNTS[role] for role in present),
             "lengths": ", ".join(length_text(self.contraction.axes(role)) for role in present),
-            "groups": length_text(self.contraction.groups) if size else "",
-            "within": length_text(self.contraction.within) if size == "group_size" else "",
+            "within": f"max(1, {length_text(self.contraction.within)})" if size == "group_size" else "",
         }
 
     def merged_inputs(self) -> list[dict[str, Any]]:

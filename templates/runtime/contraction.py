@@ -1,0 +1,288 @@
+"""How contractions are launched: by which of their kernels, in which tiles, and how programs divide up long sums.
+
+Kernels take their arguments in one order:
+
+- strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices
+- TMA: descriptors, a descriptor and the memory of each result, lengths, the number of tiles
+- stream-K: descriptors, partial sums, lengths, the first tile, its split as `heuristics.choose_stream_k` tells it
+- reduction: results, partial sums, rows and columns, the first tile, its split
+
+Then come what the loop over the inner axis takes beside matrices, what both that and the epilogue take, and what the
+epilogue takes, each to kernels that have such; then how descriptors lie, and constants. Partial sums that a kernel does
+not leave are None, and so are results that nobody asked for.
+"""
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from . import heuristics, launch, tensors, tma
+from .dtypes import accumulator_dtype, torch_dtype
+
+REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
+SHORTEST = 32  # terms of a group that is scaled by itself, where TMA reads
+
+Args = tuple[Any, ...]
+Lengths = tuple[int, int, int]
+Matrices = tuple[torch.Tensor, ...]
+Results = tuple[torch.Tensor | None, ...]
+Launch = tuple[Any, tuple[int, ...], Args, dict[str, Any]]  # kernel, grid, options
+
+
+def run(
+    key: launch.Key | None,
+    by_name: dict[str, Any],
+    lengths: Lengths,
+    left: Matrices,
+    right: Matrices,
+    results: Results,
+    *,
+    strided: tuple[heuristics.Strided, Any],
+    reduction: Any,
+    described: tuple[heuristics.Tma, Any, Any] | None = None,
+    n_sums: int = 1,
+    n_batch: int = 1,
+    group_size: int = 0,
+    dtype: torch.dtype | None = None,
+    accumulator: tl.dtype | None = None,
+    loop: Args = (),
+    both: Args = (),
+    epilogue: Args = (),
+    n_strides: int = 0,
+    **layout: Any,
+) -> None:
+    """Launch the kernels of a contraction.
+
+    Args:
+        key: what `launch.lookup` told of the call; None for one that is not launched again as it was.
+        by_name: the tensors and params of the call.
+        lengths: of rows, columns and the inner axis.
+        left: matrices of [rows, inner], some with the batch in front.
+        right: matrices of [columns, inner], likewise.
+        results: of [rows, columns], likewise, contiguous.
+        strided: a table, and the kernel that reads by pointers.
+        reduction: the kernel that adds up partial sums.
+        described: a table, the kernel that reads by TMA, and that of stream-K or None.
+        n_sums: how many sums a tile has.
+        n_batch: how many matrices are in the batch.
+        group_size: the length of the groups of the inner axis that are scaled by themselves; 0 where there are none.
+        dtype: what tensor cores multiply, if not what matrices have.
+        accumulator: what sums have, if not what follows from that.
+        loop: what the loop takes beside matrices.
+        both: what the loop and the epilogue take.
+        epilogue: what the epilogue takes.
+        n_strides: how many strides a kernel takes of each matrix, None for those it lacks; 0 for as many as it has.
+        layout: how TMA reads and writes, as `_by_tma` takes it.
+    """
+    matrices, beside = (*left, *right), (loop, both, epilogue)
+    device, dtype = matrices[0].device, dtype or matrices[0].dtype
+    accumulator = accumulator or accumulator_dtype(dtype)
+    others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
+    index = tensors.index_dtype(*matrices, *results, *others)
+    sums = n_sums, torch_dtype(accumulator)
+    given = left, right, results, beside, sums, lengths, n_batch, group_size
+    if (
+        described is not None
+        and group_size % SHORTEST == 0
+        and heuristics.use_tma(device, dtype, *lengths, n_batch)
+    ):
+        launches = _by_tma(described, reduction, *given, **layout)
+    else:
+        launches = _by_pointers(strided, reduction, *given, dtype, n_strides)
+    constants = {"ACC": accumulator, "INDEX": index}
+    if key is None:
+        for kernel, grid, args, options in launches:
+            launch.run(None, kernel, grid, None, args, **constants, **options)
+        return
+    replays = [
+        launch.run_named(kernel, grid, by_name, args, **constants, **options)
+        for kernel, grid, args, options in launches
+    ]
+    launch.remember(key, *replays)
+
+
+def _by_tma(
+    described: tuple[heuristics.Tma, Any, Any],
+    reduction: Any,
+    left: Matrices,
+    right: Matrices,
+    results: Results,
+    beside: tuple[Args, Args, Args],
+    sums: tuple[int, torch.dtype],
+    lengths: Lengths,
+    n_batch: int,
+    group_size: int,
+    *,
+    n_turns: int = 1,
+    is_joined: bool = False,
+    n_halves: int = 1,
+    n_slices: int = 2,
+    may_specialize: bool = False,
+) -> list[Launch]:
+    """Persistent programs, and stream-K for the tail wave where that saves time.
+
+    `n_turns` matmuls alternate, whose matrices of a side lie alike; where `is_joined`, one descriptor reads both right
+    matrices. A tile is summed in `n_halves` of its columns, and written in `n_slices`; some kernels may be specialized
+    by warps.
+    """
+    table, kernel, stream_k = described
+    loop, both, epilogue = beside
+    n_rows, n_cols, n_inner = lengths
+    device = left[0].device
+    n_terms = n_turns * n_inner if stream_k is not None else 0
+    config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
+    block_m, block_n, block_k = _blocks(config)
+    if group_size:
+        block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
+    rights = block_n // n_halves, block_k, n_rows
+    if n_turns > 1:
+        left_descs, left_inner_last = tma.descriptors(left, block_m, block_k)
+        right_descs, right_inner_last = tma.descriptors(right, *rights)
+        descs, flags = [*left_descs, *right_descs], [left_inner_last, right_inner_last]
+    else:
+        pairs = [tma.descriptor(matrix, block_m, block_k) for matrix in left]
+        if is_joined:
+            pairs.append(tma.joined_descriptor(right[0], right[1], block_n, block_k))
+        else:
+            pairs += [tma.descriptor(matrix, *rights) for matrix in right]
+        descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
+    written = [
+        one
+        for result in results
+        for one in (_result_descriptor(result, block_m, block_n // n_slices), result)
+    ]
+    tiles = _tiles(config, n_rows, n_cols, n_batch)
+    programs = heuristics.persistent_programs(device)
+    tile_steps = n_turns * _steps(n_inner, group_size, block_k)
+    split = (0, 0, 0, 0)
+    if stream_k is not None:
+        split = heuristics.choose_stream_k(tiles, tile_steps, programs)
+    n_long, long_parts, n_short, short_parts = split
+    first_tile = tiles - n_long - n_short
+    options = _options(config, block_k, config.num_stages)
+    launches: list[Launch] = []
+    if first_tile:
+        args = (*descs, *written, *lengths, first_tile, *loop, *both, *epilogue, *flags)
+        ways = {}
+        if may_specialize:
+            ways["WARP_SPECIALIZE"] = heuristics.warps_specialize(device)
+        launches.append((kernel, (min(tiles, programs),), args, options | ways))
+    if n_long:
+        n_parts = n_long * long_parts + n_short * short_parts
+        partial = _partial_sums(sums, n_parts, block_m, block_n, device)
+        args = (*descs, *partial, *lengths, first_tile, *split, *loop, *both, *flags)
+        launches.append((stream_k, (n_parts,), args, options))
+        args = (*results, *partial, n_rows, n_cols, first_tile, *split)
+        launches.append(_reduce(reduction, (*args, *both, *epilogue), split, config))
+    return launches
+
+
+def _by_pointers(
+    strided: tuple[heuristics.Strided, Any],
+    reduction: Any,
+    left: Matrices,
+    right: Matrices,
+    results: Results,
+    beside: tuple[Args, Args, Args],
+    sums: tuple[int, torch.dtype],
+    lengths: Lengths,
+    n_batch: int,
+    group_size: int,
+    dtype: torch.dtype,
+    n_strides: int,
+) -> list[Launch]:
+    """A program for each tile, or split-K for few tiles with a long inner axis."""
+    table, kernel = strided
+    loop, both, epilogue = beside
+    n_rows, n_cols, n_inner = lengths
+    matrices, device = (*left, *right), (*left, *right)[0].device
+    cols_last = any(matrix.stride(-2) == 1 for matrix in right)
+    config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
+    block_m, block_n, block_k = _blocks(config)
+    if group_size:
+        block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
+    tiles = _tiles(config, n_rows, n_cols, n_batch)
+    n_parts = heuristics.choose_split_k(tiles, n_inner, device)
+    itemsize = max(one.itemsize for one in (dtype, *(one.dtype for one in matrices)))
+    stage_bytes = (len(left) * block_m + len(right) * block_n) * block_k * itemsize
+    stages = heuristics.choose_stages(config, tiles * n_parts, stage_bytes, device)
+    options = _options(config, block_k, stages)
+    strides = [
+        step
+        for matrix in matrices
+        for step in ((None,) * (n_strides - matrix.ndim) + matrix.stride())
+    ]
+    rest = (*strides, *loop, *both, *epilogue)
+    if n_parts == 1:
+        none = (None,) * sums[0]
+        args = (*matrices, *results, *none, *lengths, None, *rest)
+        return [(kernel, (tiles,), args, options)]
+    n_steps = _steps(n_inner, group_size, block_k)
+    steps = tensors.cdiv(n_steps, n_parts)
+    n_parts = tensors.cdiv(n_steps, steps)
+    partial = _partial_sums(sums, tiles * n_parts, block_m, block_n, device)
+    args = (*matrices, *results, *partial, *lengths, steps, *rest)
+    split = (tiles, n_parts, 0, 0)
+    reduced = (*results, *partial, n_rows, n_cols, 0, *split, *both, *epilogue)
+    return [
+        (kernel, (tiles, n_parts), args, options),
+        _reduce(reduction, reduced, split, config),
+    ]
+
+
+def _reduce(
+    kernel: Any, args: Args, split: tuple[int, int, int, int], config: triton.Config
+) -> Launch:
+    """Few rows of a tile to each program, of the tiles that are split."""
+    n_long, _, n_short, _ = split
+    tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
+    grid = ((n_long + n_short) * tile["BLOCK_M"] // REDUCE_M,)
+    return kernel, grid, args, {**tile, "REDUCE_M": REDUCE_M, "num_warps": 4}
+
+
+def _blocks(config: triton.Config) -> tuple[int, int, int]:
+    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+    return block_m, block_n, block_k
+
+
+def _options(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
+    """What kernels that multiply are compiled for."""
+    tile = {**config.kwargs, "BLOCK_K": block_k}
+    return {**tile, "num_warps": config.num_warps, "num_stages": num_stages}
+
+
+def _tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -> int:
+    block_m, block_n, _ = _blocks(config)
+    return n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
+
+
+def _steps(n_inner: int, group_size: int, block_k: int) -> int:
+    """How many blocks the inner axis has, those of each group by themselves."""
+    if not group_size:
+        return tensors.cdiv(n_inner, block_k)
+    return n_inner // group_size * tensors.cdiv(group_size, block_k)
+
+
+def _partial_sums(
+    sums: tuple[int, torch.dtype],
+    n_parts: int,
+    block_m: int,
+    block_n: int,
+    device: torch.device,
+) -> list[torch.Tensor]:
+    """Memory for so many parts of each sum of a tile."""
+    count, dtype = sums
+    shape = (n_parts, block_m, block_n)
+    return [torch.empty(shape, dtype=dtype, device=device) for _ in range(count)]
+
+
+def _result_descriptor(
+    result: torch.Tensor | None, block_m: int, block_n: int
+) -> TensorDescriptor | None:
+    if result is None:
+        return None
+    return tma.result_descriptor(result, block_m, block_n)

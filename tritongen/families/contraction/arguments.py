@@ -1,0 +1,102 @@
+"""The arguments of a contraction's kernels, in the order in which the runtime's `contraction` passes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...lowering.lines import Line, mentions
+from ...lowering.views import Argument
+from ...passes.contractions import Contraction
+from .addressing import stride
+from .copies import TURNS
+from .operands import Operand, Operands
+
+LENGTHS = ("n_rows", "n_cols", "n_inner")
+# Of split tiles: the first, how many are in long parts, in how many each, and the same of short parts.
+SPLIT = ("first_tile", "n_long", "long_parts", "n_short", "short_parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The arguments beside matrices and the results that have all rows and columns, by what uses them."""
+
+    loop: tuple[Argument, ...]  # over the inner axes
+    both: tuple[Argument, ...]
+    epilogue: tuple[Argument, ...]
+
+
+def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -> Beside:
+    """Those of some arguments that the lines of either mention."""
+    used = [(mentions(loop, one.name), mentions(epilogue, one.name), one) for one in candidates]
+    return Beside(
+        tuple(one for in_loop, after, one in used if in_loop and not after),
+        tuple(one for in_loop, after, one in used if in_loop and after),
+        tuple(one for in_loop, after, one in used if after and not in_loop),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How signatures spell the arguments of each kernel, but for the constants that all have."""
+
+    contraction: Contraction
+    operands: Operands
+    takes_turns: bool
+    full: tuple[str, ...]  # the results that have all rows and columns
+    beside: Beside
+
+    def strided(self) -> list[str]:
+        matrices = [f"{operand.name}_ptr" for operand in self.matrices]
+        strides = [stride(one.name, role) for one in self.matrices for role in self.roles(one)]
+        beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
+        return [*matrices, *self.results, *self.parts, *LENGTHS, "steps", *strides, *beside]
+
+    def tma(self) -> list[str]:
+        written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
+        beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
+        return [*self.descriptors, *written, *LENGTHS, "n_tiles", *beside, *self.flags]
+
+    def stream_k(self) -> list[str]:
+        beside = self.spelled(self.beside.loop, self.beside.both)
+        return [*self.descriptors, *self.parts, *LENGTHS, *SPLIT, *beside, *self.flags]
+
+    def reduction(self) -> list[str]:
+        beside = self.spelled(self.beside.both, self.beside.epilogue)
+        return [*self.results, *self.parts, *LENGTHS[:2], *SPLIT, *beside]
+
+    @property
+    def matrices(self) -> list[Operand]:
+        return sorted(self.operands.matrices, key=lambda operand: operand.side)
+
+    def roles(self, operand: Operand) -> list[str]:
+        """The roles of a matrix's axes, the inner ones last."""
+        roles = self.contraction.roles(operand.tensor.type.axes)
+        return [role for role in ("batch", "rows", "cols", "inner") if role in roles]
+
+    @property
+    def results(self) -> list[str]:
+        return [f"{name}_ptr" for name in self.full]
+
+    @property
+    def parts(self) -> list[str]:
+        return [f"{name}_part_ptr" for name in self.contraction.sums]
+
+    @property
+    def descriptors(self) -> list[str]:
+        joined = self.operands.joined
+        names = [operand.name for operand in self.matrices if joined is None or operand.side == 0]
+        return [f"{name}_desc" for name in (*names, *([joined.name] if joined else []))]
+
+    @property
+    def flags(self) -> list[str]:
+        """What tells how descriptors lie."""
+        if self.takes_turns:
+            flags = [*TURNS.values()]
+        elif joined := self.operands.joined:
+            flags = [*(operand.flag for operand in self.matrices if operand.side == 0), joined.flag]
+        else:
+            flags = [operand.flag for operand in self.matrices]
+        return [f"{flag}: tl.constexpr" for flag in flags]
+
+    def spelled(self, *groups: tuple[Argument, ...]) -> list[str]:
+        return [argument.spelling for group in groups for argument in group]
