@@ -165,7 +165,7 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
 
 
 def _told(op: Op, dtype: Dtype) -> Dtype:
-    """The dtype of floats that some tensors promote to: numbers of rows do not count, and of one type the first does."""
+    """The dtype that floats promote to: numbers of rows do not count, and of those of one type the first does."""
     types = {tensor.name: tensor.type for tensor in op.inputs}
     rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
     first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
