@@ -20,6 +20,7 @@ from . import heuristics, launch, tensors
 
 Axes = tuple[str, ...]
 Operands = tuple[torch.Tensor | None, ...]
+Layout = tuple[Sequence[int], Sequence[int]]  # shape and strides
 
 
 @launch.memoized
@@ -31,35 +32,104 @@ def parse(text: str) -> tuple[tuple[Axes, ...], Axes, Axes]:
     return axes, tuple(folded.strip("(").split()), tuple(others.split())
 
 
+def layouts(operands: Operands) -> tuple[Layout | None, ...]:
+    """The shape and strides of each tensor."""
+    return tuple(
+        None if operand is None else (operand.shape, operand.stride())
+        for operand in operands
+    )
+
+
 def along(values: Sequence[int], own: Axes, axis: str) -> Sequence[int]:
-    """What a tensor's shape or strides have along an axis; the leading ones, "...", are any number."""
+    """What a shape or strides have along an axis; the leading ones, "...", are any number."""
     end = len(values) - len(own) + own.index(axis) + 1
     return values[:end] if axis == "..." else values[end - 1 : end]
 
 
-def lengths(operands: Operands, every: Sequence[Axes], over: Axes) -> tuple[int, ...]:
+def lengths(given: Sequence[tuple[Layout | None, Axes]], over: Axes) -> tuple[int, ...]:
     """The lengths of some axes, each as the last tensor has it that moves along it."""
     found: list[int] = []
     for axis in over:
         found += [
-            along(operand.shape, own, axis)
-            for operand, own in zip(operands, every, strict=True)
-            if operand is not None and axis in own
+            along(layout[0], own, axis)
+            for layout, own in given
+            if layout is not None and axis in own
         ][-1]
     return tuple(found)
 
 
 def strides(
-    operand: torch.Tensor | None, own: Axes, over: Axes, n_leading: int = 0
+    layout: Layout | None, own: Axes, over: Axes, n_leading: int = 0
 ) -> tuple[int, ...]:
     """The strides of a tensor along some axes, 0 along those that it lacks, and where there is no tensor."""
     found: list[int] = []
     for axis in over:
-        if operand is None or axis not in own:
+        if layout is None or axis not in own:
             found += [0] * (n_leading if axis == "..." else 1)
         else:
-            found += along(operand.stride(), own, axis)
+            found += along(layout[1], own, axis)
     return tuple(found)
+
+
+@launch.memoized
+def fold_all(
+    axes: str, n_dims: int, given: tuple[Layout | None, ...]
+) -> tuple[bool, bool, tuple[int, ...]] | None:
+    """Whether all tensors are one run of elements after folding; else for tiles whether columns are contiguous, and the
+    kernel's sizes and strides. None where more dimensions are left than it steps through.
+    """
+    every, over, _ = parse(axes)
+    moving = [one for one in zip(given, every, strict=True) if one[1]]
+    shape = lengths(moving, over)
+    n_leading = len(shape) - len(over) + 1
+    strided = [strides(*one, over, n_leading) for one in moving]
+    present = [n for n, (layout, _) in enumerate(moving) if layout is not None]
+    # The last tensor says in which order dimensions are visited.
+    ordered = (*strided, strided[present[-1]])
+    folded = tensors.fold_by_stride(n_dims, shape, ordered)
+    if folded is None:
+        return None
+    (*row_sizes, n_cols), (*steps, _) = folded
+    n_rows = math.prod(row_sizes)
+    flat = n_rows == 1 and all(steps[n][-1] == 1 for n in present)
+    contiguous = all(step[-1] in (0, 1) for step in steps)
+    stepped = (stride for step in steps for stride in step)
+    return flat, contiguous, (n_rows, n_cols, *row_sizes[1:], *stepped)
+
+
+@launch.memoized
+def fold_rows(
+    axes: str, n_dims: int, given: tuple[Layout | None, ...]
+) -> tuple[bool, tuple[int, ...]] | None:
+    """Whether columns are contiguous, and the sizes and strides of a kernel of rows by columns.
+
+    None where more dimensions of the rows are left than it steps through.
+    """
+    every, folded, others = parse(axes)
+    moving = list(zip(given, every, strict=True))
+    rows = tuple(axis.partition("=")[0] for axis in others[:-1])
+    cols = () if others[-1] == "1" else others[-1:]
+    free, pinned = lengths(moving, folded), lengths(moving, rows)
+    row_sizes: Sequence[int] = ()
+    steps: Sequence[tuple[int, ...]] = [()] * len(every)
+    if folded:
+        n_leading = len(free) - len(folded) + 1
+        strided = tuple(strides(*one, folded, n_leading) for one in moving)
+        found = tensors.fold(n_dims, free, strided)
+        if found is None:
+            return None
+        row_sizes, steps = found
+    known = [False] * len(row_sizes) + ["=" in axis for axis in others[:-1]]
+    told = list(zip((*row_sizes, *pinned), known, strict=True))
+    stepped = [size for size, is_known in told[1:] if not is_known]
+    for (layout, own), step in zip(moving, steps, strict=True):
+        stepped += step if any(axis in own for axis in folded) else ()
+        rest = tuple(axis for axis in (*rows, *cols) if axis in own)
+        stepped += strides(layout, own, rest)
+    contiguous = all(strides(*one, cols) in ((), (0,), (1,)) for one in moving)
+    n_rows = math.prod(free) * math.prod(pinned)
+    n_cols = math.prod(lengths(moving, cols))
+    return contiguous, (n_rows, n_cols, *stepped)
 
 
 def run(
@@ -80,50 +150,41 @@ def run(
     False where more dimensions are left than that steps through; nothing is launched on fake tensors.
     """
     every, over, _ = parse(axes)
-    moving = [one for one in zip(operands, every, strict=True) if one[1]]
-    given = [(operand, own) for operand, own in moving if operand is not None]
-    last, last_axes = given[-1]
-    n = n_cols = last.numel()
+    given = [
+        (operand, own)
+        for operand, own in zip(operands, every, strict=True)
+        if own and operand is not None
+    ]
+    last, _ = given[-1]
+    n = last.numel()
     if n == 0:
         return True
     flat = all(
         own == over and operand.shape == last.shape and operand.is_contiguous()
         for operand, own in given
     )
-    row_sizes: Sequence[int] = ()
-    steps: Sequence[tuple[int, ...]] = ()
     if not flat:
-        shape = lengths(operands, every, over)
-        n_leading = len(shape) - len(over) + 1
-        strided = [strides(operand, own, over, n_leading) for operand, own in moving]
-        order = strides(last, last_axes, over, n_leading)
-        folded = tensors.fold_by_stride(n_dims, shape, (*strided, order))
+        folded = fold_all(axes, n_dims, layouts(operands))
         if folded is None:
             return False
-        row_sizes, n_cols, steps = folded[0][:-1], folded[0][-1], folded[1][:-1]
-        flat = n == n_cols and all(
-            step[-1] == 1
-            for (operand, _), step in zip(moving, steps, strict=True)
-            if operand is not None
-        )
+        flat, contiguous, stepped = folded
     if is_fake:
         return True
     if flat:
         _launch_flat(
             key, kernels[0], tables[0], operands, (n, *sizes), params, constants
         )
-        return True
-    stepped = [*row_sizes[1:], *(stride for step in steps for stride in step)]
-    _launch_tiles(
-        key,
-        kernels[1],
-        tables[1],
-        all(step[-1] in (0, 1) for step in steps),
-        operands,
-        (n // n_cols, n_cols, *stepped, *sizes),
-        params,
-        constants,
-    )
+    else:
+        _launch_tiles(
+            key,
+            kernels[1],
+            tables[1],
+            contiguous,
+            operands,
+            (*stepped, *sizes),
+            params,
+            constants,
+        )
     return True
 
 
@@ -144,46 +205,19 @@ def run_tiles(
 
     False where more dimensions of them are left than it steps through; nothing is launched on fake tensors.
     """
-    every, folded, others = parse(axes)
-    rows = tuple(axis.partition("=")[0] for axis in others[:-1])
-    cols = () if others[-1] == "1" else others[-1:]
-    free, pinned = lengths(operands, every, folded), lengths(operands, every, rows)
-    n_rows = math.prod(free) * math.prod(pinned)
-    n_cols = math.prod(lengths(operands, every, cols))
-    if n_rows * n_cols == 0:
+    folded = fold_rows(axes, n_dims, layouts(operands))
+    if folded is None:
+        return False
+    contiguous, stepped = folded
+    if is_fake or stepped[0] * stepped[1] == 0:
         return True
-    row_sizes: Sequence[int] = ()
-    steps: Sequence[tuple[int, ...]] = [()] * len(every)
-    if folded:
-        n_leading = len(free) - len(folded) + 1
-        strided = [
-            strides(operand, own, folded, n_leading)
-            for operand, own in zip(operands, every, strict=True)
-        ]
-        found = tensors.fold(n_dims, free, tuple(strided))
-        if found is None:
-            return False
-        row_sizes, steps = found
-    if is_fake:
-        return True
-    known = [False] * len(row_sizes) + ["=" in axis for axis in others[:-1]]
-    told = list(zip((*row_sizes, *pinned), known, strict=True))
-    stepped = [size for size, is_known in told[1:] if not is_known]
-    for operand, own, step in zip(operands, every, steps, strict=True):
-        stepped += step if any(axis in own for axis in folded) else ()
-        rest = tuple(axis for axis in (*rows, *cols) if axis in own)
-        stepped += strides(operand, own, rest)
-    alongside = [
-        strides(operand, own, cols)
-        for operand, own in zip(operands, every, strict=True)
-    ]
     _launch_tiles(
         key,
         kernel,
         table,
-        all(step in ((), (0,), (1,)) for step in alongside),
+        contiguous,
         operands,
-        (n_rows, n_cols, *stepped, *sizes),
+        (*stepped, *sizes),
         params,
         constants,
     )
@@ -204,14 +238,13 @@ def run_line(
 ) -> None:
     """Launch a kernel on the elements along one axis, with any strides; but not on fake tensors."""
     every, _, over = parse(axes)
-    (n,) = lengths(operands, every, over)
+    moving = [
+        one for one in zip(layouts(operands), every, strict=True) if over[0] in one[1]
+    ]
+    (n,) = lengths(moving, over)
     if n == 0 or is_fake:
         return
-    stepped = [
-        strides(operand, own, over)[0]
-        for operand, own in zip(operands, every, strict=True)
-        if over[0] in own
-    ]
+    stepped = [strides(*one, over)[0] for one in moving]
     _launch_flat(key, kernel, table, operands, (n, *stepped, *sizes), params, constants)
 
 
