@@ -40,7 +40,7 @@ class RowsModule(RowSizes):
             "autotune": self.autotune,
             "n_rows": length_text(rows),
             "n_cols": length_text(cols),
-            "has_cols": is_empty,
+            "empty": " or ".join([*(["n_rows == 0"] if rows else []), *(["n_cols == 0"] if is_empty else [])]),
             "empty_errors": [] if own_empty else host.empty_errors(),
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
@@ -61,7 +61,7 @@ class RowsModule(RowSizes):
                 "states": self.states(),
                 "merged": tuple_text([name for name, _ in plan.sums]),
                 "are_means": tuple_text([str(is_mean) for _, is_mean in plan.sums]),
-                "merge_kernel": self.around.wrapped("rowwise.merge_sums_kernel"),
+                "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
             }
         if plan.combine is not None:
             extra |= {"combine": self.one(plan.combine), "counted": "split_cols" in plan.combine.passed}
