@@ -1,6 +1,7 @@
 """How contractions are launched: by which of their kernels, in which tiles, and how programs divide up long sums.
 
-Kernels take their arguments in one order:
+Kernels take their arguments in one order, where lengths are those of rows, columns, and of the inner axis, or how many
+groups it has:
 
 - strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices
 - TMA: descriptors, a descriptor and the memory of each result, lengths, the number of tiles
@@ -132,6 +133,7 @@ def _by_tma(
     table, kernel, stream_k = described
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
+    terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
     device = left[0].device
     n_terms = n_turns * n_inner if stream_k is not None else 0
     config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
@@ -166,7 +168,7 @@ def _by_tma(
     options = _options(config, block_k, config.num_stages)
     launches: list[Launch] = []
     if first_tile:
-        args = (*descs, *written, *lengths, first_tile, *loop, *both, *epilogue, *flags)
+        args = (*descs, *written, *terms, first_tile, *loop, *both, *epilogue, *flags)
         ways = {}
         if may_specialize:
             ways["WARP_SPECIALIZE"] = heuristics.warps_specialize(device)
@@ -174,7 +176,7 @@ def _by_tma(
     if n_long:
         n_parts = n_long * long_parts + n_short * short_parts
         partial = _partial_sums(sums, n_parts, block_m, block_n, device)
-        args = (*descs, *partial, *lengths, first_tile, *split, *loop, *both, *flags)
+        args = (*descs, *partial, *terms, first_tile, *split, *loop, *both, *flags)
         launches.append((stream_k, (n_parts,), args, options))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
         launches.append(_reduce(reduction, (*args, *both, *epilogue), split, config))
@@ -199,6 +201,7 @@ def _by_pointers(
     table, kernel = strided
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
+    terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
     matrices, device = (*left, *right), (*left, *right)[0].device
     cols_last = any(matrix.stride(-2) == 1 for matrix in right)
     config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
@@ -219,13 +222,13 @@ def _by_pointers(
     rest = (*strides, *loop, *both, *epilogue)
     if n_parts == 1:
         none = (None,) * sums[0]
-        args = (*matrices, *results, *none, *lengths, None, *rest)
+        args = (*matrices, *results, *none, *terms, None, *rest)
         return [(kernel, (tiles,), args, options)]
     n_steps = _steps(n_inner, group_size, block_k)
     steps = tensors.cdiv(n_steps, n_parts)
     n_parts = tensors.cdiv(n_steps, steps)
     partial = _partial_sums(sums, tiles * n_parts, block_m, block_n, device)
-    args = (*matrices, *results, *partial, *lengths, steps, *rest)
+    args = (*matrices, *results, *partial, *terms, steps, *rest)
     split = (tiles, n_parts, 0, 0)
     reduced = (*results, *partial, n_rows, n_cols, 0, *split, *both, *epilogue)
     return [

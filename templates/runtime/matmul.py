@@ -39,9 +39,10 @@ def locate_in_batch(
     GROUP: tl.constexpr,
 ):
     """The matrix of a batch that a tile belongs to, its first row and its first column."""
-    tiles = tl.cdiv(n_rows, BLOCK_M) * tl.cdiv(n_cols, BLOCK_N)
-    first_row, first_col = locate(tile % tiles, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)
-    return tile // tiles, first_row, first_col
+    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    matrix, tile = tile // (row_tiles * col_tiles), tile % (row_tiles * col_tiles)
+    row_tile, col_tile = swizzle(tile, row_tiles, col_tiles, GROUP)
+    return matrix, row_tile * BLOCK_M, col_tile * BLOCK_N
 
 
 @triton.jit

@@ -254,6 +254,14 @@ def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pyt
     assert right.base.stride() == (4160, 1)
 
 
+def test_a_view_of_a_tensor_is_known_again_and_a_copy_is_not(host: ModuleType) -> None:
+    """A kernel is given an address, which a copy of another call has not."""
+    x = torch.randn(4, 8)
+    assert host.is_named("x", x.mT, {"x": x})
+    assert not host.is_named("x", x.clone(), {"x": x})
+    assert host.is_named("partial", x, {})
+
+
 def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     gone = weakref.ref(x)

@@ -11,7 +11,6 @@ from .addressing import stride
 from .copies import TURNS
 from .operands import Operand, Operands
 
-LENGTHS = ("n_rows", "n_cols", "n_inner")
 # Of split tiles: the first, how many are in long parts, in how many each, and the same of short parts.
 SPLIT = ("first_tile", "n_long", "long_parts", "n_short", "short_parts")
 
@@ -49,20 +48,24 @@ class Arguments:
         matrices = [f"{operand.name}_ptr" for operand in self.matrices]
         strides = [stride(one.name, role) for one in self.matrices for role in self.roles(one)]
         beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
-        return [*matrices, *self.results, *self.parts, *LENGTHS, "steps", *strides, *beside]
+        return [*matrices, *self.results, *self.parts, *self.lengths, "steps", *strides, *beside]
 
     def tma(self) -> list[str]:
         written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
         beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
-        return [*self.descriptors, *written, *LENGTHS, "n_tiles", *beside, *self.flags]
+        return [*self.descriptors, *written, *self.lengths, "n_tiles", *beside, *self.flags]
 
     def stream_k(self) -> list[str]:
         beside = self.spelled(self.beside.loop, self.beside.both)
-        return [*self.descriptors, *self.parts, *LENGTHS, *SPLIT, *beside, *self.flags]
+        return [*self.descriptors, *self.parts, *self.lengths, *SPLIT, *beside, *self.flags]
 
     def reduction(self) -> list[str]:
         beside = self.spelled(self.beside.both, self.beside.epilogue)
-        return [*self.results, *self.parts, *LENGTHS[:2], *SPLIT, *beside]
+        return [*self.results, *self.parts, *self.lengths[:2], *SPLIT, *beside]
+
+    @property
+    def lengths(self) -> list[str]:
+        return ["n_rows", "n_cols", "n_groups" if self.contraction.groups else "n_inner"]
 
     @property
     def matrices(self) -> list[Operand]:

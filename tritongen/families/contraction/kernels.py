@@ -396,7 +396,7 @@ class _Builder:
         if self.contraction.groups and loops:
             size = self.operands.group_size
             casts.append(Line(f"group_blocks = tl.cdiv({size}, BLOCK_K)"))
-            casts.append(Line(f"n_steps = n_inner // {size} * group_blocks"))
+            casts.append(Line("n_steps = n_groups * group_blocks"))
         return casts
 
     @cached_property
