@@ -93,10 +93,12 @@ class Tile(Table):
 
 
 class Registers:
-    """For whole rows in registers: up to which row length, elements per program, and warps."""
+    """For whole rows in registers: up to which row length, elements per program, and warps; and how many rows a program
+    has at most whose columns do not lie next to each other.
+    """
 
-    def __init__(self, *rows: tuple[int, int, int]) -> None:
-        self.rows = rows
+    def __init__(self, *rows: tuple[int, int, int], strided_rows: int = 64) -> None:
+        self.rows, self.strided_rows = rows, strided_rows
 
     def fits(self, n_cols: int, contiguous: bool) -> bool:
         """Whether a row is held in registers rather than looped over."""
@@ -107,8 +109,8 @@ class Registers:
         """Several short rows to a program, warps by the row's length."""
         block_n = power_of_two(n_cols)
         if not contiguous:  # What lies next to each other is in neighbouring rows.
-            rows = min(64, 32768 // block_n)
-            num_warps = max(4, rows * block_n // 1024)
+            rows = min(self.strided_rows, self.strided_rows * 512 // block_n)
+            num_warps = max(4, rows * block_n // (16 * self.strided_rows))
         else:
             _, elements, num_warps = next(
                 (row for row in self.rows if block_n <= row[0]), self.rows[-1]

@@ -37,6 +37,7 @@ class Traffic:
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
+    col_dims: int = 1  # into which the columns of a row fold
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -76,6 +77,9 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
+# Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
+# (that of Triton 3.6) made of that wrote where nothing is.
+STRIDED_ROWS = 32
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = (
@@ -115,6 +119,7 @@ class Table:
     configs: tuple[Config, ...] | tuple[Tiles, ...]
     wide: tuple[Tiles, ...] = ()
     same_as: str = ""
+    strided_rows: int = 0  # of a program in registers, where its class would have more
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -138,6 +143,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.online for one in rows),
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
+        col_dims=max(one.col_dims for one in traffic),
     )
 
 
@@ -151,8 +157,11 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "sums": SUMS,
         "loop": loop(traffic),
     }
+    strided_rows = {"registers": STRIDED_ROWS if traffic.col_dims > 1 else 0}
     found = [
-        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule))
+        Table(
+            f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided_rows=strided_rows.get(kind, 0)
+        )
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]
@@ -173,7 +182,7 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     first: dict[tuple[object, ...], str] = {}
     told = []
     for table in tables:
-        earlier = first.setdefault((table.kind, table.configs, table.wide), table.name)
+        earlier = first.setdefault((table.kind, table.configs, table.wide, table.strided_rows), table.name)
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)

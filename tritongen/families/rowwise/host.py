@@ -99,7 +99,8 @@ class RowsModule(RowSizes):
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
         online = "VECTOR" in self.plan.loop.constexprs
         in_place = any(result.over for result in self.op.results)
-        return Traffic(frozenset(kinds), streams, vectors, flags, not self.program.maps_back, online, in_place)
+        reducing, col_dims = not self.program.maps_back, len(self.space.cols)
+        return Traffic(frozenset(kinds), streams, vectors, flags, reducing, online, in_place, col_dims=col_dims)
 
     def torch_dtype(self, dtype: str) -> str:
         if dtype == "INDEX":
