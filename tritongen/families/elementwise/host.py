@@ -70,7 +70,9 @@ class MapModule(Common):
             return Argument("n_cols", "n")
         if name == argument.value:
             return argument
-        stride = f"{name}.stride(0)"
+        axes = {tensor.name: tensor.type.axes for tensor in self.op.inputs}.get(name, ())
+        # A tensor that is taken from has axes besides.
+        stride = self.host.stride(name, axes, self.space.col_axes[0]) if len(axes) > 1 else f"{name}.stride(0)"
         return Argument(argument.spelling, f"{stride} if {name} is not None else 0" if name in optional else stride)
 
     def whole(self) -> str:
