@@ -198,6 +198,41 @@ CASES = {
         "s = sum(q * k, D)\ny = sum(s * v, T)",
         lambda q, k, v: (q @ k.mT) @ v,
     ),
+    "take_of_a_sum": Case(
+        "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
+    ),
+    "take_of_a_matmul": Case(
+        "a:M, K; b:K, N; at:int64[T]",
+        "h = sum(a * b, K)\ny = gelu(take(h, at, M))",
+        lambda a, b, at: F.gelu(a @ b)[at].T,
+        wrt="-",
+    ),
+    "take_of_what_is_taken": Case(
+        "a:M, K; b:K, N; at:int64[T]",
+        "h = sum(a * b, K)\ny = take(take(h, at, M), at + 1, N)",
+        lambda a, b, at: (a @ b)[at, at + 1],
+        wrt="-",
+    ),
+    "cross_entropy_of_a_matmul": Case(
+        "a:M, K; b:K, V; at:int64[M]",
+        "h = sum(a * b, K)\ny = logsumexp(h, V) - take(h, at, V)",
+        lambda a, b, at: F.cross_entropy(a @ b, at, reduction="none"),
+    ),
+    "take_of_a_neighbour": Case(
+        "x:M, N",
+        "s = sum(x, N)\ny = s * where(index(M) > 0, take(s, index(M) - 1, M), 1)",
+        lambda x: x.sum(1) * torch.cat([torch.ones(1, dtype=x.dtype), x.sum(1)[:-1]]),
+    ),
+    "take_of_an_expression": Case(
+        "x:M, N; w:N; at:int64[N]",
+        "y = take(exp(x) / sum(exp(x), N), at, M) * w",
+        lambda x, w, at: x.softmax(1)[at, torch.arange(len(at))] * w,
+    ),
+    "take_from_more_axes_than_there_are": Case(
+        "x:M, N; w:N; at:int64[N]",
+        "y = take(x, at, M) * w",
+        lambda x, w, at: x[at, torch.arange(len(at))] * w,
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

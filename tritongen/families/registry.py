@@ -16,6 +16,7 @@ from .elementwise.family import ELEMENTWISE
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .several.cut import taken_from
 from .several.family import Several
 
 # Of several that would take an operator, the first does.
@@ -42,8 +43,8 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
-    is_kept_apart = not op.fuse and len(op.lines) > 1
-    for family in () if is_kept_apart else candidates or _FAMILIES:
+    takes_steps = taken_from(op) or (not op.fuse and len(op.lines) > 1)
+    for family in () if takes_steps else candidates or _FAMILIES:
         program = family.take(op)
         if program is not None:
             return Step(family, program)

@@ -23,6 +23,7 @@ from ...lang.ir import (
     Reduce,
     Ref,
     Result,
+    Take,
     Value,
     children,
     numbered,
@@ -40,7 +41,7 @@ MOST = 2  # values that are stored, tried in all combinations
 LENGTH = 1024  # of an axis whose length is not known
 ITEMSIZE = 4
 
-Take = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
+TakeAlone = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +56,33 @@ class Cut:
         return self.bytes, len(self.steps), sum(_repeated(step.op) for step in self.steps)
 
 
-def cut(op: Op, take: Take) -> Cut | None:
+def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
     plain = _rows_named(_plain(op))
     if not op.fuse:
         return _lines_apart(plain, take)
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
-    for count in range(1, MOST + 1):
-        found = [one for chosen in combinations(names, count) if (one := _steps(plain, chosen, take))]
+    taken = taken_from(plain)
+    if not set(taken) <= set(names):
+        return None
+    others = [name for name in names if name not in taken]
+    for count in range(0 if taken else 1, MOST + 1):
+        found = [one for chosen in combinations(others, count) if (one := _steps(plain, [*taken, *chosen], take))]
         if found:
             return min(found, key=lambda one: one.cost)
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    return _fewest(plain, [name for name in names if name in made | reduced], take)
+    return _fewest(plain, [name for name in names if name in made | reduced | set(taken)], take)
 
 
-def _lines_apart(op: Op, take: Take) -> Cut | None:
+def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     """A step for each line that may be stored, or several where no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results)}
     chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
     return _steps(op, chosen, take, frozenset(op.lines))
 
 
-def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
+def _fewest(op: Op, names: list[str], take: TakeAlone) -> Cut | None:
     """The steps where all of some values are stored, but for those without which it costs less."""
     best = _steps(op, names, take)
     while best is not None:
@@ -120,6 +125,12 @@ def _rows_named(op: Op) -> Op:
     return replace(op, values=tuple(values))
 
 
+def taken_from(op: Op) -> list[str]:
+    """The values that others read at computed positions."""
+    nodes = [node for value in op.values for node in walk(value.node)]
+    return list(dict.fromkeys(node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)))
+
+
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
@@ -140,7 +151,7 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
 
 
-def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = frozenset()) -> Cut | None:
+def _steps(op: Op, chosen: Sequence[str], take: TakeAlone, apart: frozenset[str] = frozenset()) -> Cut | None:
     """The steps where some values are stored, of which those `apart` are computed by a step of their own.
 
     None where a family does not take one of them.
@@ -168,7 +179,7 @@ def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = fr
 
 
 def _together(
-    op: Op, targets: list[Result], inputs: dict[str, Input], take: Take, apart: frozenset[str]
+    op: Op, targets: list[Result], inputs: dict[str, Input], take: TakeAlone, apart: frozenset[str]
 ) -> list[Step] | None:
     """The fewest steps for results none of which is made of another, as far as they go together in their order."""
     groups: list[list[Result]] = []
@@ -191,7 +202,7 @@ def _together(
     return [*steps, *cuts]
 
 
-def _taken(op: Op, take: Take) -> Step | None:
+def _taken(op: Op, take: TakeAlone) -> Step | None:
     """The step, whose only result is made wherever it is called."""
     if len(op.results) == 1:
         op = replace(op, results=(replace(op.results[0], when=""),))
@@ -236,6 +247,9 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
     read = {name: tensor for name, tensor in inputs.items() if name not in own}
 
     def loaded(node: Node) -> Node:
+        if isinstance(node, Take) and isinstance(node.arg, Ref) and node.arg.name in read:
+            at = tuple((axis, loaded(index)) for axis, index in node.at)
+            return Load(read[node.arg.name].name, node.axes, node.dtype, at)
         if isinstance(node, Ref) and node.name in read:
             return Load(read[node.name].name, node.axes, node.dtype)
         return rebuild(node, tuple(map(loaded, children(node))))
