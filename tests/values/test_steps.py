@@ -20,7 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.registry import SEVERAL
-from tritongen.lang.ir import Ref
+from tritongen.lang.ir import Reduce, Ref
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -233,6 +233,25 @@ CASES = {
         "y = take(x, at, M) * w",
         lambda x, w, at: x[at, torch.arange(len(at))] * w,
     ),
+    "matmul_of_matmuls": Case(
+        "a:M, K; b:K, N; c:N, D; d:D, P",
+        "y = sum(sum(a * b, K) * sum(c * d, D), N)",
+        lambda a, b, c, d: (a @ b) @ (c @ d),
+    ),
+    "sum_of_one_side": Case("x:M, K; w:P, K, N", "y = sum(x * w, K, N)", lambda x, w: w.sum(2) @ x.T),
+    "sums_of_both_sides": Case(
+        "x:M, K, E; w:K, N, P",
+        "y = relu(sum(2 * x * w, E, K, N))",
+        lambda x, w: F.relu(2 * x.sum(2) @ w.sum(1)),
+    ),
+    "sum_of_a_vectors_side": Case(
+        "x:M, K; w:K, N; b:M", "y = b * sum(x * w, K, N)", lambda x, w, b: b * (x @ w.sum(1))
+    ),
+    "square_of_one_side": Case(
+        "x:M, K; w:K, N",
+        "v = w * w\ny = sum(x * v, K, N) + sum(x * w * w, K, N)",
+        lambda x, w: 2 * (x @ (w * w)).sum(1),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",
@@ -364,6 +383,17 @@ def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     assert (
         "Steps:\n        1. _steps_backward_h_sum_dy_v, a contraction: h_sum_dy_v\n" in module._steps_backward.__doc__
     )
+
+
+@pytest.mark.parametrize("name", ["sum_of_one_side", "sums_of_both_sides", "sum_of_a_vectors_side"])
+def test_one_side_is_summed_first(name: str) -> None:
+    """No step goes through more axes than the largest input has, or a matmul of two has."""
+    forward = forward_of(CASES[name].spec())
+    *sums, last = forward.family.steps(forward.program)
+    assert sums
+    assert all(len(one.op.inputs) == 1 for one in sums)
+    reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
+    assert reduced == {"K"}
 
 
 def _compare_gradients(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
+from ..passes.one_sided import one_sided_sums_first
 from ..passes.structure import name_reductions, refusals
 from ..resources import add_templates
 from .columns.family import COLUMNS
@@ -56,10 +57,11 @@ SEVERAL = Several(single_step_of)
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     """As `single_step_of`, or a step that is made of several where no family computes all of it, or shall."""
+    op = one_sided_sums_first(name_reductions(op))
     try:
         return single_step_of(op, candidates)
     except Mistakes:
-        program = SEVERAL.take(name_reductions(op))
+        program = SEVERAL.take(op)
         if program is None:
             raise
         return Step(SEVERAL, program)

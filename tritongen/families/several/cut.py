@@ -143,12 +143,22 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
-    if dtype.kind == "float" and is_row and not is_product(op, value.node):
+    if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return replace(dtype, rule="") if dtype.of and set(dtype.of) <= floats else None
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
+
+
+def _is_multiplied(op: Op, name: str) -> bool:
+    """Whether a value is a side of a matmul: it varies along an axis that products with it are summed over."""
+    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node))
+    return any(
+        isinstance(part, Ref) and part.name == name and set(part.axes) & set(node.over)
+        for node in sums
+        for part in walk(node)
+    )
 
 
 def _steps(op: Op, chosen: Sequence[str], take: TakeAlone, apart: frozenset[str] = frozenset()) -> Cut | None:
