@@ -71,8 +71,10 @@ def spec_of(path: Path) -> Spec:
 
 @cache
 def multiplies(spec: Spec) -> bool:
-    """Whether it is a contraction, whose operands are rounded to the dtype of the matmul."""
-    return forward_of(spec).family is CONTRACTION
+    """Whether it is or has a contraction, whose operands are rounded to the dtype of the matmul."""
+    forward = forward_of(spec)
+    steps = forward.family.steps(forward.program) or (forward,)
+    return any(step.family is CONTRACTION for step in steps)
 
 
 @cache

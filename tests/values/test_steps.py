@@ -20,7 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.several.family import Several
-from tritongen.lang.ir import Ref
+from tritongen.lang.ir import Reduce, Ref
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -198,6 +198,60 @@ CASES = {
         "s = sum(q * k, D)\ny = sum(s * v, T)",
         lambda q, k, v: (q @ k.mT) @ v,
     ),
+    "take_of_a_sum": Case(
+        "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
+    ),
+    "take_of_a_matmul": Case(
+        "a:M, K; b:K, N; at:int64[T]",
+        "h = sum(a * b, K)\ny = gelu(take(h, at, M))",
+        lambda a, b, at: F.gelu(a @ b)[at].T,
+        wrt="-",
+    ),
+    "take_of_what_is_taken": Case(
+        "a:M, K; b:K, N; at:int64[T]",
+        "h = sum(a * b, K)\ny = take(take(h, at, M), at + 1, N)",
+        lambda a, b, at: (a @ b)[at, at + 1],
+        wrt="-",
+    ),
+    "cross_entropy_of_a_matmul": Case(
+        "a:M, K; b:K, V; at:int64[M]",
+        "h = sum(a * b, K)\ny = logsumexp(h, V) - take(h, at, V)",
+        lambda a, b, at: F.cross_entropy(a @ b, at, reduction="none"),
+    ),
+    "take_of_a_neighbour": Case(
+        "x:M, N",
+        "s = sum(x, N)\ny = s * where(index(M) > 0, take(s, index(M) - 1, M), 1)",
+        lambda x: x.sum(1) * torch.cat([torch.ones(1, dtype=x.dtype), x.sum(1)[:-1]]),
+    ),
+    "take_of_an_expression": Case(
+        "x:M, N; w:N; at:int64[N]",
+        "y = take(exp(x) / sum(exp(x), N), at, M) * w",
+        lambda x, w, at: x.softmax(1)[at, torch.arange(len(at))] * w,
+    ),
+    "take_from_more_axes_than_there_are": Case(
+        "x:M, N; w:N; at:int64[N]",
+        "y = take(x, at, M) * w",
+        lambda x, w, at: x[at, torch.arange(len(at))] * w,
+    ),
+    "matmul_of_matmuls": Case(
+        "a:M, K; b:K, N; c:N, D; d:D, P",
+        "y = sum(sum(a * b, K) * sum(c * d, D), N)",
+        lambda a, b, c, d: (a @ b) @ (c @ d),
+    ),
+    "sum_of_one_side": Case("x:M, K; w:P, K, N", "y = sum(x * w, K, N)", lambda x, w: w.sum(2) @ x.T),
+    "sums_of_both_sides": Case(
+        "x:M, K, E; w:K, N, P",
+        "y = relu(sum(2 * x * w, E, K, N))",
+        lambda x, w: F.relu(2 * x.sum(2) @ w.sum(1)),
+    ),
+    "sum_of_a_vectors_side": Case(
+        "x:M, K; w:K, N; b:M", "y = b * sum(x * w, K, N)", lambda x, w, b: b * (x @ w.sum(1))
+    ),
+    "square_of_one_side": Case(
+        "x:M, K; w:K, N",
+        "v = w * w\ny = sum(x * v, K, N) + sum(x * w * w, K, N)",
+        lambda x, w: 2 * (x @ (w * w)).sum(1),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",
@@ -329,6 +383,17 @@ def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     assert (
         "Steps:\n        1. _steps_backward_h_sum_dy_v, a contraction: h_sum_dy_v\n" in module._steps_backward.__doc__
     )
+
+
+@pytest.mark.parametrize("name", ["sum_of_one_side", "sums_of_both_sides", "sum_of_a_vectors_side"])
+def test_one_side_is_summed_first(name: str) -> None:
+    """No step goes through more axes than the largest input has, or a matmul of two has."""
+    forward = forward_of(CASES[name].spec())
+    *sums, last = forward.family.steps(forward.program)
+    assert sums
+    assert all(len(one.op.inputs) == 1 for one in sums)
+    reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
+    assert reduced == {"K"}
 
 
 def _compare_gradients(

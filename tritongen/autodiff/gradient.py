@@ -15,6 +15,7 @@ from ..lang.ir import (
     Ref,
     Result,
     Scalar,
+    Take,
     Value,
     children,
     rebuild,
@@ -143,6 +144,10 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
 
 def _as_loads(node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
     """The node with what the forward gives read as inputs."""
+    if isinstance(node, Take) and isinstance(node.arg, Ref) and (node.arg.name in saved or node.arg.name in outputs):
+        name = saved.get(node.arg.name, node.arg.name)
+        at = tuple((axis, _as_loads(index, saved, outputs)) for axis, index in node.at)
+        return Load(name, node.axes, Dtype("float", (name,)), at)
     if isinstance(node, Ref) and (node.name in saved or node.name in outputs):
         name = saved.get(node.name, node.name)
         return Load(name, node.axes, Dtype("float", (name,)))

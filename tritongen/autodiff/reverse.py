@@ -23,6 +23,7 @@ from ..lang.ir import (
     Ref,
     Scan,
     Size,
+    Take,
     Value,
     children,
     numbered,
@@ -31,6 +32,7 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..lang.special import is_reduced
 from ..passes.shifts import only_shifts
 from ..spec.types import FLOATS, Grad
 from .algebra import Algebra, position
@@ -85,7 +87,7 @@ class Reverse:
                 flat = {name for name, text in FUNCTIONS[function].derivative if text == "0.0"}
                 wanted = zip(FUNCTIONS[function].args, args, strict=True)
                 return any(arg.name not in flat and self.is_active(given) for arg, given in wanted)
-            case Cast(arg=arg):
+            case Cast(arg=arg) | Take(arg=arg):
                 return self.is_active(arg)
             case Choose(then=then, other=other):
                 return self.is_active(then) or self.is_active(other)
@@ -182,8 +184,10 @@ class Reverse:
         match node:
             case Load(name=name, at=()):
                 self.flow(name, g)
-            case Load():
-                self.scatter(node, g)
+            case Load(name=name, at=at):
+                self.scatter(name, self.op.input(name).type.axes, at, g)
+            case Take(arg=Ref(name=name) as arg, at=at):
+                self.scatter(name, arg.axes, at, g)
             case Ref(name=name):
                 self.flow(name, g)
             case Cast(arg=arg):
@@ -278,22 +282,21 @@ class Reverse:
                     return Ref(value.name, value.node.axes, value.node.dtype)
         return replace(node, kind="mean", correction=0)
 
-    def scatter(self, node: Load, g: Node) -> None:
-        """The gradient of `take`: each element gets it from where it was taken to."""
-        if len(node.at) > 1:
-            self.refuse("TG604", f"{node.name} is taken from along several axes, which has no gradient here")
+    def scatter(self, name: str, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> None:
+        """The gradient of `take` from an input or a line: each element gets it from where it was taken to."""
+        if len(at) > 1:
+            self.refuse("TG604", f"{name} is taken from along several axes, which has no gradient here")
             return
-        ((axis, index),) = node.at
-        own = self.op.input(node.name).type.axes
+        ((axis, index),) = at
         if axis not in index.axes and set(index.axes) <= set(own):
-            self.flow(node.name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
+            self.flow(name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
             return
         back = self.turned_back(index, axis)
         if back is None:
-            message = f"{node.name} is read at positions that other elements may read too, which has no gradient here"
+            message = f"{name} is read at positions that other elements may read too, which has no gradient here"
             self.refuse("TG604", message)
             return
-        self.flow(node.name, self.moved(g, axis, back))
+        self.flow(name, self.moved(g, axis, back))
 
     def turned_back(self, index: Node, axis: str) -> Node | None:
         """From where a position is read, where that is the position, or the negative of it, plus a number."""
@@ -326,10 +329,13 @@ class Reverse:
         match node:
             case Index():
                 return index
+            case Ref() if is_reduced(node, axis, self.values):
+                axes = order((*(a for a in node.axes if a != axis), *index.axes))
+                return Take(node, ((axis, index),), axes, node.dtype)
             case Ref(name=name):
                 return self.at(self.values[name].node, axis, index)
-            case Load(name=name):
-                own = self.axes_of(name)
+            case Load() | Take():
+                own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
                 moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
                 kept = [a for a in own if a not in moved]
                 return replace(

@@ -298,12 +298,20 @@ FAMILIES = (
     ),
     row(
         "TG603",
-        "a take of what was reduced",
+        "a take of what cannot be stored",
         """
-        `take` reads inputs, or lines made of inputs without a reduction between. Take from the inputs, then reduce.
+        A line with a reduction behind it is stored by one step, and taken from by the next. It needs a dtype that is
+        known before the call: a float of the inputs, or int32, int64 or bool. Cast it, or take from the inputs and
+        then reduce.
 
-            y = "take(sum(x, N), 0, M)"            # wrong
-            y = "sum(take(x, 0, M), N)"
+            [inputs]
+            x = "number[M, N]"
+            i = "int64[T]"
+
+            [compute]
+            y = "take(sum(x, N), i, M)"            # wrong
+            y = "take(sum(cast(x, float32), N), i, M)"
+            y = "sum(take(x, i, M), N)"
         """,
     ),
     row(

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
+from ..passes.one_sided import one_sided_sums_first
 from ..passes.structure import name_reductions, refusals
 from ..resources import add_templates
 from .columns.family import COLUMNS
@@ -17,6 +18,7 @@ from .elementwise.family import ELEMENTWISE
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .several.cut import taken_from
 from .several.family import Several
 
 # Of several that would take an operator, the first does.
@@ -43,8 +45,8 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
-    is_kept_apart = not op.fuse and len(op.lines) > 1
-    for family in () if is_kept_apart else candidates or _FAMILIES:
+    takes_steps = taken_from(op) or (not op.fuse and len(op.lines) > 1)
+    for family in () if takes_steps else candidates or _FAMILIES:
         program = family.take(op)
         if program is not None:
             return Step(family, program)
@@ -54,14 +56,15 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
     """As `single_step_of`, or a step that is made of several where no family computes all of it.
 
-    Those are asked for the `of_steps`, by default the candidates.
+    Those are asked for the `of_steps`, by default the candidates. Also where lines shall be kept apart.
     """
+    op = one_sided_sums_first(name_reductions(op))
     try:
         return single_step_of(op, candidates)
     except Mistakes:
         take_alone = partial(single_step_of, candidates=of_steps or tuple(candidates))
         family = Several(take_alone)
-        program = family.take(name_reductions(op))
+        program = family.take(op)
         if program is None:
             raise
         return Step(family, program)

@@ -78,6 +78,19 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class Take:
+    """An element of an earlier line that has a reduction behind it, which a step before has to store.
+
+    `at` is as in `Load`, which steps read it by.
+    """
+
+    arg: Node
+    at: tuple[tuple[str, Node], ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A row of the function table, applied."""
 
@@ -147,7 +160,7 @@ class Scan:
     dtype: Dtype
 
 
-Node = Constant | Scalar | Load | Ref | Call | Cast | Choose | Index | Size | Reduce | Scan
+Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | Scan
 
 
 # Conditions on params, each with whether it holds; () is always taken.
@@ -246,6 +259,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return (node.condition, node.then, node.other)
         case Load(at=at):
             return tuple(index for _, index in at)
+        case Take(arg=arg, at=at):
+            return (arg, *(index for _, index in at))
         case _:
             return ()
 
@@ -261,6 +276,9 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
             return replace(node, condition=parts[0], then=parts[1], other=parts[2])
         case Load(at=at):
             return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
+        case Take(at=at):
+            moved = tuple((axis, part) for (axis, _), part in zip(at, parts[1:], strict=True))
+            return replace(node, arg=parts[0], at=moved)
         case _:
             return node
 

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
 from ..spec.types import DTYPE_CLASSES, FLOAT8S
-from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Ref, Scalar, Size
+from .ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Reduce,
+    Ref,
+    Scalar,
+    Scan,
+    Size,
+    Take,
+    Value,
+    children,
+)
 from .promotion import kind_of
 
 if TYPE_CHECKING:
@@ -44,11 +62,25 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
         message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
         hint = "declare it as int[...], or cast it: cast(i, int64)"
         raise typer.fail("TG403", message, tree.args[1], hint)
-    return _substitute(typer, source, axis, index, tree)
+    if not is_reduced(source, axis, typer.values):
+        return _substitute(typer, source, axis, index)
+    stored = typer.named("taken", source)
+    kept = tuple(other for other in source.axes if other != axis)
+    return Take(stored, ((axis, index),), typer.natural_order((*kept, *index.axes)), source.dtype)
 
 
-def _substitute(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.AST) -> Node:
-    """The node with the position along an axis replaced, down to the loads."""
+def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:
+    """Whether a reduction stands between a node and the loads that vary along an axis; `values` are the lines."""
+    if axis not in node.axes:
+        return False
+    if isinstance(node, Ref):
+        return is_reduced(values[node.name].node, axis, values)
+    parts = children(node)[1:] if isinstance(node, Take) else children(node)
+    return isinstance(node, Reduce | Scan) or any(is_reduced(part, axis, values) for part in parts)
+
+
+def _substitute(typer: Expressions, node: Node, axis: str, index: Node) -> Node:
+    """The node with the position along an axis replaced, down to what is loaded."""
     if axis not in node.axes:
         return node
 
@@ -56,21 +88,21 @@ def _substitute(typer: Expressions, node: Node, axis: str, index: Node, tree: as
         return typer.natural_order(tuple(a for part in parts for a in part.axes))
 
     def again(part: Node) -> Node:
-        return _substitute(typer, part, axis, index, tree)
+        return _substitute(typer, part, axis, index)
 
     match node:
         case Index():
             return index
         case Ref(name=name):
             return again(typer.values[name].node)
-        case Load(name=name, at=at):
+        case Load(at=at) | Take(at=at):
             moved = {a: again(i) for a, i in at}
-            own = typer.inputs[name].type.axes
+            own = typer.inputs[node.name].type.axes if isinstance(node, Load) else node.arg.axes
             if axis in own:
                 moved.setdefault(axis, index)
             kept = tuple(a for a in own if a not in moved)
             axes = typer.natural_order((*kept, *axes_of(*moved.values())))
-            return Load(name, axes, node.dtype, tuple(moved.items()))
+            return replace(node, axes=axes, at=tuple(moved.items()))
         case Call(function=function, args=args):
             parts = tuple(again(arg) for arg in args)
             return Call(function, parts, axes_of(*parts), node.dtype)
@@ -81,8 +113,7 @@ def _substitute(typer: Expressions, node: Node, axis: str, index: Node, tree: as
             then, other = again(node.then), again(node.other)
             return Choose(node.condition, then, other, axes_of(then, other), node.dtype)
         case _:
-            message = f"a reduction stands between this take along {axis} and the inputs"
-            raise typer.fail("TG603", message, tree, "take from the inputs, then reduce")
+            raise TypeError(f"{node} varies along {axis}, but by no load")
 
 
 def _cast(typer: Expressions, tree: ast.Call) -> Node:

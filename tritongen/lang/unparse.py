@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .functions import FUNCTIONS, OPERATORS
-from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, Size
+from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, Size, Take
 from .syntax import SYMBOLS
 from .trees import literal
 
@@ -29,8 +29,8 @@ def _tree(node: Node) -> ast.expr:
             return literal(value)
         case Scalar(name=name) | Ref(name=name):
             return ast.Name(name)
-        case Load(name=name, at=at):
-            tree: ast.expr = ast.Name(name)
+        case Load(at=at) | Take(at=at):
+            tree: ast.expr = _tree(node.arg) if isinstance(node, Take) else ast.Name(node.name)
             for axis, index in at:
                 tree = _applied("take", tree, _tree(index), ast.Name(axis))
             return tree

@@ -192,12 +192,12 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
 
 def product_of(factors: tuple[Node, ...]) -> Node:
     """Some factors, multiplied one by one."""
-
-    def times(left: Node, right: Node) -> Node:
-        axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
-        return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
-
     return reduce(times, factors)
+
+
+def times(left: Node, right: Node) -> Node:
+    axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
+    return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
 
 
 def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:

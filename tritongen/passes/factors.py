@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..lang.ir import Call, Cast, Dtype, Load, Node, Op, Ref, children, walk
+from ..spec.grammar import READ_DTYPES
 from ..spec.types import FLOAT8S, FLOATS
 
 SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
@@ -92,11 +93,16 @@ def scales_by_group(
 
 def multiplied(op: Op, dtype: Dtype) -> Dtype:
     """What is multiplied where products have this dtype: float32 where no float decides."""
-    tensors = {tensor.name: tensor for tensor in op.inputs}
-    known = [tensors[name].type.dtypes if name in tensors else (name,) for name in dtype.of]
+    known = [dtypes_of(op, name) for name in dtype.of]
     if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
         return Dtype("float", ("float32",))
     return dtype
+
+
+def dtypes_of(op: Op, leaf: str) -> tuple[str, ...]:
+    """What a leaf of a dtype may be: an input, a dtype, or a float input of the whole that this is a step of."""
+    own = next((tensor.type.dtypes for tensor in op.inputs if tensor.name == leaf), None)
+    return own or ((leaf,) if leaf in READ_DTYPES else FLOATS)
 
 
 def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, Value, children, numbered, rebuild, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, numbered, rebuild, walk
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -88,6 +88,11 @@ def _unsupported(op: Op, value: Value) -> Mistake | None:
             what = {"cumsum": "sum", "cumprod": "product"}[node.kind]
             found = f"takes a running {what} along {node.over} (a scan)"
             return _mistake(op, value, "TG602", found)
+        if isinstance(node, Take) and isinstance(node.arg, Ref):
+            taken = line_of(op, op.value(node.arg.name))
+            found = f"takes from {taken}, which would have to be stored in a dtype that is known before the call"
+            line = line_of(op, value)
+            return Mistake("TG603", f"{line} {found}", ("compute", line), hint=f"cast {taken}, or take from the inputs")
     return None
 
 

@@ -201,13 +201,15 @@ class Planner:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
         op = replace(step.op, results=results)
         if step.family.rows(step.program) == self.rows:
-            op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t)))
+            op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t, op)))
         program = replace(step.program, op=op)
         shapes, dtypes = unknown(self.gradient, op, step.family.leaves(step.program))
         return replace(step, program=program, shapes=shapes, dtypes=dtypes, before=step.family.before(program))
 
-    def is_by_row(self, tensor: Input) -> bool:
-        return tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
+    def is_by_row(self, tensor: Input, op: Op) -> bool:
+        nodes = (node for value in op.values for node in walk(value.node) if isinstance(node, Load) and node.at)
+        is_saved = tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
+        return is_saved and tensor.name not in {node.name for node in nodes}
 
     def forward(self) -> Step:
         """The forward with what it saves among its results.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..lang.integers import Integers
-from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, walk
+from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
 from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
@@ -78,7 +78,7 @@ class Shapes:
     def _positions(self) -> list[tuple[str, Node]]:
         """What `take` reads at, along which axis, where that is computed of positions alone."""
         nodes = [node for value in self.program.op.values for node in walk(value.node)]
-        taken = [at for node in nodes if isinstance(node, Load) for at in node.at]
+        taken = [at for node in nodes if isinstance(node, Load | Take) for at in node.at]
         return [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
 
     @property

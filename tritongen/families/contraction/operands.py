@@ -9,7 +9,7 @@ from ...lang.ir import Dtype, Load, Node, Op, Value, walk
 from ...lang.promotion import promote
 from ...lowering.tile import needed
 from ...passes.contractions import Contraction
-from ...passes.factors import SHORTEST, multiplied, not_as_floats
+from ...passes.factors import SHORTEST, dtypes_of, multiplied, not_as_floats
 from ...passes.structure import references
 from ...spec.types import FLOAT8S, FLOATS, Input
 
@@ -92,7 +92,7 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
         tuple(dict.fromkeys(name for name, _ in names)),
         dot,
         converts,
-        frozenset(dtypes if float8 else {d for name in dot.of for d in _dtypes_of(op, name)}),
+        frozenset(dtypes if float8 else {d for name in dot.of for d in dtypes_of(op, name)}),
         float8,
         _group_size(op, contraction),
         None if converts or float8 else _joined(op, contraction),
@@ -113,7 +113,7 @@ def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
     of bools, which have one bit to Triton, while TMA copies bytes. Tiles of float64 results do not fit in shared memory
     beside the operands; of two matmuls with groups, Triton 3.6 made a row NaN.
     """
-    floats = [known for name in operands.dot.of if (known := set(_dtypes_of(op, name))) & set(FLOATS)]
+    floats = [known for name in operands.dot.of if (known := set(dtypes_of(op, name))) & set(FLOATS)]
     narrow = operands.multiplies_bytes or (floats and all(known & {"float16", "bfloat16"} for known in floats))
     wide = any(result.dtype.of == ("float64",) for result in op.results)
     size = operands.group_size
@@ -137,10 +137,6 @@ def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, 
     others = not_as_floats(op, contraction.factors)
     narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
     return tuple(one.name for one in narrow if one.name not in others and one.type.dtypes != ("bool",))
-
-
-def _dtypes_of(op: Op, name: str) -> tuple[str, ...]:
-    return next((tensor.type.dtypes for tensor in op.inputs if tensor.name == name), (name,))
 
 
 def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:

@@ -23,6 +23,7 @@ from ...lang.ir import (
     Reduce,
     Ref,
     Result,
+    Take,
     Value,
     children,
     numbered,
@@ -40,7 +41,7 @@ from .cost import time_of
 MOST = 2  # values that are stored, tried in all combinations
 COMPUTED = ("float32", "float64")  # in which numbers of rows are kept
 
-Take = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
+TakeAlone = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +56,40 @@ class Cut:
         return sum(map(time_of, self.steps)), sum(_repeated(step.op) for step in self.steps)
 
 
-def cut(op: Op, take: Take) -> Cut | None:
+def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
     plain = _rows_named(_plain(op))
     if not op.fuse:
         return _lines_apart(plain, take)
     plain = _factors_named(plain)
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
-    few = [chosen for count in range(1, MOST + 1) for chosen in combinations(names, count)]
-    found = [one for chosen in few if (one := _steps(plain, chosen, take))]
+    taken = taken_from(plain)
+    if not set(taken) <= set(names):
+        return None
+    others = [name for name in names if name not in taken]
+    few = [chosen for count in range(0 if taken else 1, MOST + 1) for chosen in combinations(others, count)]
+    found = [one for chosen in few if (one := _steps(plain, [*taken, *chosen], take))]
     if found:
-        return _improved(plain, min(found, key=lambda one: one.cost), names, take)
+        return _improved(plain, min(found, key=lambda one: one.cost), others, take)
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    all_of_them = _steps(plain, [name for name in names if name in made | reduced], take)
-    return _improved(plain, all_of_them, names, take) if all_of_them else None
+    all_of_them = _steps(plain, [name for name in names if name in made | reduced | set(taken)], take)
+    return _improved(plain, all_of_them, others, take) if all_of_them else None
 
 
-def _lines_apart(op: Op, take: Take) -> Cut | None:
+def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     """A step for each line that may be stored, or several where no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results)}
     chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
     return _steps(op, chosen, take, frozenset(op.lines))
 
 
-def _improved(op: Op, best: Cut, names: list[str], take: Take) -> Cut:
-    """The steps with values stored, or no longer stored, as long as they cost less."""
+def _improved(op: Op, best: Cut, names: list[str], take: TakeAlone) -> Cut:
+    """The steps with some of the values stored, or no longer stored, as long as they cost less."""
     while True:
-        others = [[one for one in names if (one in best.stored) != (one == name)] for name in names]
-        found = [one for chosen in others if chosen and (one := _steps(op, chosen, take))]
+        sets = [best.stored ^ {name} for name in names]
+        chosen = [[value.name for value in op.values if value.name in one] for one in sets if one]
+        found = [one for each in chosen if (one := _steps(op, each, take))]
         better = min(found, key=lambda one: one.cost, default=best)
         if better.cost >= best.cost:
             return best
@@ -143,6 +149,12 @@ def _factors_named(op: Op) -> Op:
     return replace(op, values=tuple(values))
 
 
+def taken_from(op: Op) -> list[str]:
+    """The values that others read at computed positions."""
+    nodes = [node for value in op.values for node in walk(value.node)]
+    return list(dict.fromkeys(node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)))
+
+
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
@@ -155,7 +167,7 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
-    if dtype.kind == "float" and is_row and not is_product(op, value.node):
+    if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         told = _told(op, dtype)
@@ -174,7 +186,17 @@ def _told(op: Op, dtype: Dtype) -> Dtype:
     return Dtype("float", tuple(dict.fromkeys(leaves)))
 
 
-def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = frozenset()) -> Cut | None:
+def _is_multiplied(op: Op, name: str) -> bool:
+    """Whether a value is a side of a matmul: it varies along an axis that products with it are summed over."""
+    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node))
+    return any(
+        isinstance(part, Ref) and part.name == name and set(part.axes) & set(node.over)
+        for node in sums
+        for part in walk(node)
+    )
+
+
+def _steps(op: Op, chosen: Sequence[str], take: TakeAlone, apart: frozenset[str] = frozenset()) -> Cut | None:
     """The steps where some values are stored, of which those `apart` are computed by a step of their own.
 
     None where a family does not take one of them.
@@ -201,7 +223,7 @@ def _steps(op: Op, chosen: Sequence[str], take: Take, apart: frozenset[str] = fr
 
 
 def _together(
-    op: Op, targets: list[Result], inputs: dict[str, Input], take: Take, apart: frozenset[str]
+    op: Op, targets: list[Result], inputs: dict[str, Input], take: TakeAlone, apart: frozenset[str]
 ) -> list[Step] | None:
     """The steps for results none of which is made of another: together, in their order, where that costs less.
 
@@ -230,7 +252,7 @@ def _together(
     return [*steps, *cuts]
 
 
-def _taken(op: Op, take: Take) -> Step | None:
+def _taken(op: Op, take: TakeAlone) -> Step | None:
     """The step, whose only result is made wherever it is called."""
     if len(op.results) == 1:
         op = replace(op, results=(replace(op.results[0], when=""),))
@@ -278,6 +300,9 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
     read = {name: tensor for name, tensor in inputs.items() if name not in own}
 
     def loaded(node: Node) -> Node:
+        if isinstance(node, Take) and isinstance(node.arg, Ref) and node.arg.name in read:
+            at = tuple((axis, loaded(index)) for axis, index in node.at)
+            return Load(read[node.arg.name].name, node.axes, node.dtype, at)
         if isinstance(node, Ref) and node.name in read:
             return Load(read[node.name].name, node.axes, node.dtype)
         return rebuild(node, tuple(map(loaded, children(node))))
