@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from tritongen.operator.compile import generate
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
 from tritongen.spec.types import Spec
+
+# What pytest is told in a process of its own, as conftest.py does where tests run.
+INTERPRETING = ("-p", "fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
 
 _count = itertools.count()
 

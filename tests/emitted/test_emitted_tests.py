@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from importing import written
+from importing import INTERPRETING, written
 
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
@@ -38,6 +38,7 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
         written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     # Configurations are tried on the gallery.
     command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-k", "not configs", str(tmp_path)]
+    command += INTERPRETING
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout[-5000:]

@@ -1,0 +1,121 @@
+"""Triton's interpreter without what it does again and again: tests alone use it, and compute the same.
+
+A pytest plugin, which conftest.py loads where there is no GPU. The interpreter patches the language anew for every call
+of a device function, though the launch around it has done so, and describes every dtype and shape anew: a third of the
+time of interpreted kernels. Nothing here knows of numbers: what is computed is the interpreter's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+
+class Patched:
+    """What a launch has patched, until it restores it."""
+
+    active: ClassVar[list[set[str]]] = []  # the modules that are patched, of launches that are under way
+
+    def __init__(self, names: frozenset[str], changes: list[tuple[Any, str, Any, Any]]) -> None:
+        self.changes = changes
+        self.active.append({*names})
+        for owner, name, _, interpreted in changes:
+            setattr(owner, name, interpreted)
+
+    def restore(self) -> None:
+        self.active.pop()
+        for owner, name, original, _ in reversed(self.changes):
+            if original is interpreter._MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+
+def patch_once() -> None:
+    """Look for what is to be patched once, and let device functions do with what the launch has patched around them."""
+    patch = interpreter._patch_lang
+    known: dict[frozenset[str], list[tuple[Any, str, Any, Any]]] = {}
+
+    @functools.cache
+    def languages(fn: Any) -> frozenset[str]:
+        return frozenset(value.__name__ for value in fn.__globals__.values() if value is tl or value is tl.core)
+
+    def patch_launch(fn: Any) -> Any:
+        names = languages(fn)
+        if Patched.active:  # A launch within a launch finds other members than are there.
+            return patch(fn)
+        if names not in known:
+            scope = patch(fn)
+            known[names] = [(owner, name, first, vars(owner)[name]) for owner, name, first in scope._changes]
+            scope.restore()
+        return Patched(names, known[names])
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        names = languages(self.fn)
+        if not (Patched.active and names <= Patched.active[-1]):
+            patch(self.fn)
+            if Patched.active:
+                Patched.active[-1] |= names
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:
+            raise interpreter.InterpreterError(repr(error)) from error
+
+    interpreter._patch_lang = patch_launch
+    interpreter.InterpretedFunction.__call__ = call
+
+
+def describe_once() -> None:
+    """Keep what a dtype is to numpy, and the shapes of tensors and of their types."""
+    np_dtype = interpreter._get_np_dtype
+    by_name = functools.cache(lambda name, kind: [])
+
+    def known_np_dtype(dtype: Any) -> Any:
+        element = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
+        found = by_name(element.name, type(element))
+        if not found:
+            found.append(np_dtype(dtype))
+        return found[0]
+
+    interpreter._get_np_dtype = known_np_dtype
+
+    block, shapes = tl.block_type.__init__, {}
+
+    def init_block(self: Any, element_ty: Any, shape: Any) -> None:
+        key = (*shape,) if all(type(size) is int for size in shape) else None
+        known = shapes.get(key)
+        if known is None:
+            block(self, element_ty, shape)
+            if key is not None:
+                shapes[key] = self.shape, self.numel
+            return
+        self.element_ty = element_ty
+        self.shape, self.numel = known
+        self.name = f"<{self.shape}, {element_ty}>"
+
+    tl.block_type.__init__ = init_block
+
+    tensor, described = tl.tensor.__init__, {}
+
+    def init_tensor(self: Any, handle: Any, type: Any) -> None:
+        key = tuple(type.shape) if type.is_block() else ()
+        known = described.get(key)
+        if known is None:
+            tensor(self, handle, type)
+            described[key] = self.shape, self.numel
+            return
+        self.handle = handle
+        self.type = type
+        self.dtype = type.scalar
+        self.shape, self.numel = known
+
+    tl.tensor.__init__ = init_tensor
+
+
+# Releases differ in what they patch by: where this is not known it stays as it is.
+if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
+    patch_once()
+    describe_once()
