@@ -17,16 +17,17 @@ from triton.runtime import interpreter
 class Patched:
     """What a launch has patched, until it restores it."""
 
-    active: ClassVar[list[set[str]]] = []  # the modules that are patched, of launches that are under way
+    active: ClassVar[list[frozenset[str]]] = []  # the modules that are patched, of launches that are under way
+    left: ClassVar[set[str]] = set()  # those that calls of device functions have patched, which nothing restores
 
     def __init__(self, names: frozenset[str], changes: list[tuple[Any, str, Any, Any]]) -> None:
         self.changes = changes
-        self.active.append({*names})
+        self.active.append(names)
         for owner, name, _, interpreted in changes:
             setattr(owner, name, interpreted)
 
     def restore(self) -> None:
-        self.active.pop()
+        self.left.difference_update(self.active.pop())
         for owner, name, original, _ in reversed(self.changes):
             if original is interpreter._MISSING:
                 delattr(owner, name)
@@ -55,10 +56,9 @@ def patch_once() -> None:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         names = languages(self.fn)
-        if not (Patched.active and names <= Patched.active[-1]):
+        if not (Patched.active and names <= Patched.active[-1] | Patched.left):
             patch(self.fn)
-            if Patched.active:
-                Patched.active[-1] |= names
+            Patched.left |= names - Patched.active[-1] if Patched.active else set()
         try:
             return self.rewrite()(*args, **kwargs)
         except Exception as error:
