@@ -1,0 +1,134 @@
+"""Times of operators of several steps on a GPU, beside torch and torch.compile, forward and with the backward.
+
+    tritongen build bench/plans/specs; python bench/steps.py [--only NAME] [--steps]
+
+Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, the ratio to the faster of the two
+peers, and the error of the forward beside torch's, both against torch in float64. With --steps, the kernels of a
+forward and backward, each with its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+
+OPS = Path(__file__).resolve().parent / "plans" / "ops"
+Call = Callable[..., torch.Tensor]
+
+
+def draw(*shapes: tuple[int, ...], scale: float = 1.0) -> list[torch.Tensor]:
+    """Random inputs; all but the first, which are weights, times the scale."""
+    scales = [1.0] + [scale] * (len(shapes) - 1)
+    return [
+        (torch.randn(shape, device="cuda") * by).bfloat16().requires_grad_()
+        for shape, by in zip(shapes, scales, strict=True)
+    ]
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, scale=0.125)[0]
+
+
+def batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, None, None, w, b, training=True)
+
+
+def norm_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.linear(F.rms_norm(x, (x.shape[1],), eps=1e-6), w)
+
+
+LINEAR = partial(draw, scale=0.02)
+HEADS = (64, 2048, 64)
+CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
+    "linear_layer_norm": (
+        partial(LINEAR, (8192, 4096), (4096, 4096), (4096,)),
+        lambda x, w, b: F.layer_norm(F.linear(x, w, b), (w.shape[0],)),
+    ),
+    "mlp": (
+        partial(LINEAR, (8192, 4096), (11008, 4096), (4096, 11008)),
+        lambda x, w, v: F.linear(F.gelu(F.linear(x, w)), v),
+    ),
+    "lora_linear": (
+        partial(LINEAR, (8192, 4096), (4096, 4096), (16, 4096), (4096, 16)),
+        lambda x, w, a, b: F.linear(x, w) + 0.5 * F.linear(F.linear(x, a), b),
+    ),
+    "norm_linear": (partial(LINEAR, (8192, 4096), (4096, 4096)), norm_linear),
+    "group_norm": (partial(draw, (32, 320, 4096), (320,), (320,)), lambda x, w, b: F.group_norm(x, 32, w, b)),
+    "batch_norm": (partial(draw, (32, 320, 4096), (320,), (320,)), batch_norm),
+    "both_sums": (partial(draw, (8192, 8192)), lambda x: x - x.sum(0) - x.sum(1, keepdim=True)),
+    "two_softmaxes": (partial(draw, (8192, 8192)), lambda x: x.softmax(0) * x.softmax(1)),
+    "scores": (partial(draw, (4096, 1024), (32000, 1024)), lambda a, b: F.linear(a, b).softmax(-1)),
+    "attention_stored": (partial(draw, HEADS, HEADS, HEADS), attention),
+    "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),
+}
+FROZEN = {"lora_linear": (1,)}  # inputs that are not learned
+
+
+def median(call: Callable[[], Any]) -> float:
+    """Microseconds."""
+    found: float = triton.testing.do_bench(call, warmup=10, rep=60, return_mode="median")
+    return found * 1000
+
+
+def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="the operators whose name has this in it")
+    parser.add_argument("--steps", action="store_true", help="the kernels, each with its time")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.exit(4, "bench/steps.py needs a GPU\n")
+    if not OPS.exists():
+        parser.exit(2, "tritongen build bench/plans/specs: there are no kernels to time\n")
+    sys.path.insert(0, str(OPS.parent))
+    print("| operator | forward: ours, torch, compile | ratio | with backward | ratio | error, torch's |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name, (make, peer) in CASES.items():
+        if options.only in name:
+            measure(name, make(), peer, options.steps)
+
+
+def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> None:
+    operator = getattr(importlib.import_module(f"ops.{name}"), name)
+    learned = [one for place, one in enumerate(inputs) if place not in FROZEN.get(name, ())]
+    for one in inputs:
+        one.requires_grad_(any(one is other for other in learned))
+    forward, backward = [], []
+    for call in (operator, peer, torch.compile(peer, dynamic=False)):
+        with torch.no_grad():
+            forward.append(median(partial(call, *inputs)))
+        seed = torch.randn_like(call(*inputs))
+        backward.append(median(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
+    with torch.no_grad():
+        exact = peer(*(one.double() for one in inputs))
+        errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]
+    cells = [
+        cell
+        for times in (forward, backward)
+        for cell in (", ".join(f"{time:,.0f}" for time in times), f"{min(times[1:]) / times[0]:.2f}")
+    ]
+    print(f"| {name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
+    if steps:
+        seed = torch.randn_like(operator(*inputs))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            torch.autograd.grad(operator(*inputs), learned, seed)
+            torch.cuda.synchronize()
+        for event in sorted(profile.key_averages(), key=lambda one: -one.self_device_time_total):
+            if event.self_device_time_total:
+                print(f"    {event.self_device_time_total:9.1f} us {event.count}x {event.key[:90]}")
+
+
+if __name__ == "__main__":
+    main()
