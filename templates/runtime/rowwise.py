@@ -23,11 +23,13 @@ class Merge(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Results that are plain sums, or means, and so are merged by a kernel of the runtime."""
+    """Results that are plain sums, or means, and so are merged by a kernel of the runtime, which torch has wrapped for
+    operators that are registered.
+    """
 
     results: tuple[torch.Tensor, ...]
     are_means: tuple[bool, ...]
-    kernel: Any = merge_sums_kernel
+    wrapped: Any = None  # torch.compile does not trace a default that is a kernel
 
 
 class Split(NamedTuple):
@@ -201,4 +203,5 @@ def _run_split(
     other = others[0] if others else (None, None, False)
     tile |= {"IS_MEAN": first[2], "IS_OTHER_MEAN": other[2]}
     given = (*first[:2], *other[:2])
-    launch.run(None, merge.kernel, grid, None, given, (n_splits, n_cols), **tile)
+    kernel = merge_sums_kernel if merge.wrapped is None else merge.wrapped
+    launch.run(None, kernel, grid, None, given, (n_splits, n_cols), **tile)
