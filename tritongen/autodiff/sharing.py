@@ -79,7 +79,7 @@ def _name(part: Node, first: str) -> str:
             return f"{name}_{kind}"
         case Reduce(kind=kind):
             return f"{first}_{kind}"
-    return "_".join(names) if 1 < len(names) < 4 else f"{first}_part"
+    return "_".join(names) if 1 < len(names) < 4 else f"{first}_term"
 
 
 def _in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -44,6 +45,7 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     values = tuple(needed(op.values, [result.output.name for result in results]))
     nodes = [node for value in values for node in walk(value.node)]
     read = {node.name for node in nodes if isinstance(node, Load)}
+    nodes += [node for result in results for path in result.paths for test, _ in path for node in walk(test)]
     return replace(
         op,
         name=f"{op.name}{suffix}",
@@ -52,6 +54,13 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
         values=values,
         results=results,
     )
+
+
+def perhaps_without(op: Op, names: Container[str]) -> Op:
+    """The operator, some of whose inputs are None where what reads them is not chosen."""
+    absent = frozenset(tensor.name for tensor in op.inputs if tensor.name in names)
+    inputs = tuple(replace(tensor, default=0.0) if tensor.name in absent else tensor for tensor in op.inputs)
+    return replace(op, inputs=inputs, chosen=op.chosen | absent)
 
 
 def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -237,7 +246,7 @@ class StepHost(Host):
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""
         optional = [t.name for t in self.op.inputs if t.default is not None and result.dtype.of == (t.name,)]
-        return " and ".join([result.when, *(f"{name} is not None" for name in optional)])
+        return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
 
     def like(self, result: Result) -> Input | None:
         """The input that a gradient is by, or else another of its shape."""

@@ -165,7 +165,15 @@ class Products(Common):
         steps = [f"{operand.name}.stride({at})" for operand, at in zip(rights, places, strict=True)]
         if self.is_traced:
             steps = [f"int({step})" for step in steps]
-        return " or ".join(f"{step} == 1" for step in steps) or "False"
+        one = [f"{step} == 1" for step in steps]
+        for n, operand in enumerate(rights):
+            if operand.tensor.default is not None:
+                one[n] = (
+                    f"({operand.name} is not None and {one[n]})"
+                    if len(one) > 1
+                    else f"{operand.name} is not None and {one[n]}"
+                )
+        return " or ".join(one) or "False"
 
     def groups(self) -> dict[str, str]:
         """How blocks keep to groups of the inner axes that are scaled by themselves."""
@@ -233,6 +241,7 @@ class Products(Common):
                     "flag": flag.lower(),
                     "matrices": tuple_text([*map(inner_last, side)]),
                     "blocks": block,
+                    "perhaps": "",
                 }
                 for flag, side, block in zip(TURNS.values(), sides, blocks, strict=True)
             ]
@@ -242,6 +251,7 @@ class Products(Common):
                 "flag": operand.flag.lower(),
                 "matrices": inner_last(operand),
                 "blocks": blocks[operand.side],
+                "perhaps": operand.name if operand.tensor.default is not None else "",
             }
             for operand in matrices
             if f"{operand.name}_desc" in names

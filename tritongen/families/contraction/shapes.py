@@ -80,7 +80,7 @@ class Shapes:
         assert first is not None
         sizes = tuple_text([COUNTS[role] for role in self.ordered(result.axes)])
         text = f"torch.empty({sizes}, dtype={host.dtype(result.dtype)}, device={first.name}.device)"
-        return f"{text} if {result.when} else None" if result.when else text
+        return host.perhaps(result, text, sizes)
 
     def returned(self, result: Result) -> str:
         """The result with its axes apart again, and in its own order."""

@@ -30,6 +30,7 @@ from ...lang.ir import (
     walk,
 )
 from ...lang.unparse import spelled
+from ...lowering.choices import Choices
 from ...passes.contractions import is_product
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
@@ -83,9 +84,7 @@ def _fewest(op: Op, names: list[str], take: Take) -> Cut | None:
 def _plain(op: Op) -> Op:
     """The operator with the axes of each tensor apart, as its steps see them: the whole takes groups of axes apart."""
     inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
-    results = tuple(
-        replace(r, output=replace(r.output, shape=plain_shape(r.axes)), paths=ALWAYS, saved=False) for r in op.results
-    )
+    results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
     return replace(op, inputs=inputs, results=results, by_row=frozenset())
 
 
@@ -154,11 +153,18 @@ def _steps(op: Op, chosen: Sequence[str], take: Take) -> Cut | None:
 
 
 def _together(op: Op, targets: list[Result], inputs: dict[str, Input], take: Take) -> list[Step] | None:
-    """The fewest steps for results none of which is made of another, as far as they go together in their order."""
+    """The fewest steps for results none of which is made of another, as far as they go together in their order.
+
+    What only one side of a choice needs is a step of its own, which runs where that side is chosen.
+    """
+    paths = {name: found for name, found in Choices(op).paths.items() if name in inputs}
+    needed = {target.output.name: paths.get(_value_of(target, _outputs(op)), ALWAYS) for target in targets}
     groups: list[list[Result]] = []
     steps: list[Step] = []
     for target in targets:
         for place, group in enumerate(groups):
+            if needed[group[0].output.name] != needed[target.output.name]:
+                continue
             if (joint := _taken(_part(op, (*group, target), inputs), take)) is not None:
                 groups[place], steps[place] = [*group, target], joint
                 break
@@ -173,7 +179,7 @@ def _together(op: Op, targets: list[Result], inputs: dict[str, Input], take: Tak
 def _taken(op: Op, take: Take) -> Step | None:
     """The step, whose only result is made wherever it is called."""
     if len(op.results) == 1:
-        op = replace(op, results=(replace(op.results[0], when=""),))
+        op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
     try:
         return take(op)
     except Mistakes:
@@ -205,7 +211,7 @@ def _as_input(op: Op, value: Value, stored: Result) -> Input:
 
 def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
     """The operator of some results, which reads what other steps have stored."""
-    outputs = {result.output.name for result in op.results}
+    outputs = _outputs(op)
     own = {_value_of(target, outputs) for target in targets}
     read = {name: tensor for name, tensor in inputs.items() if name not in own}
 
@@ -228,6 +234,10 @@ def _spelled(value: Value, node: Node, is_target: bool) -> Value:
     if node == value.node and value.source:
         return value
     return Value(value.name, node, spelled(node) if value.source or is_target else "")
+
+
+def _outputs(op: Op) -> set[str]:
+    return {result.output.name for result in op.results}
 
 
 def _value_of(target: Result, outputs: set[str]) -> str:

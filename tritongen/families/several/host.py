@@ -9,14 +9,17 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
-from ...lang.ir import Dtype
+from ...lang.ir import ALWAYS, Dtype
 from ...lang.names import shown
+from ...lowering.choices import condition, simplified
+from ...lowering.lines import condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType
 from ..family import Step, module_of
 from ..functions import function_view
-from ..steps import StepHost, Whole, unknown
+from ..steps import StepHost, Whole, perhaps_without, unknown
+from .decided import paths_of
 from .program import SeveralProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
@@ -34,22 +37,25 @@ class SeveralModule(Common):
     def __init__(self, program: SeveralProgram, around: Around) -> None:
         super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
         self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
-        told = self.host.told_inputs()
-        mine = {tensor.name for tensor in (*program.op.inputs, *told)}
+        shapes = self.host.told_inputs()
+        mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
         every = {*(leaf for result in program.op.results for leaf in result.dtype.of)}
         every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
-        whole = replace(program.op, inputs=(*program.op.inputs, *told, *of_dtype), by_row=frozenset())
+        whole = replace(program.op, inputs=(*program.op.inputs, *shapes, *of_dtype), by_row=frozenset())
         self.whole = Whole(whole, alike=self.host.alike())
-        self.told = {tensor.name for tensor in told}
+        self.told = {tensor.name for tensor in shapes}
+        self.paths = paths_of(program.steps)
         self.steps = tuple(map(self.informed, program.steps))
 
     def informed(self, step: Step) -> Step:
         """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
         whens = {result.output.name: result.when for result in self.op.results}
         results = tuple(replace(r, when=r.when and whens[r.output.name]) for r in step.op.results)
-        step = replace(step, program=replace(step.program, op=replace(step.op, results=results)))
+        absent = self.op.chosen | {name for name, paths in self.paths.items() if paths != ALWAYS}
+        op = perhaps_without(replace(step.op, results=results), absent)
+        step = replace(step, program=replace(step.program, op=op))
         shapes, dtypes = unknown(self.whole, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
 
@@ -81,14 +87,16 @@ class SeveralModule(Common):
     def call(self, step: Step) -> dict[str, Any]:
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
-        results = {result.output.name: result.when for result in self.op.results}
+        results = {result.output.name: self.host.condition(result) for result in self.op.results if result.when}
         whens = dict.fromkeys(results.get(result.output.name, "") for result in op.results)
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
         passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
         passed += dict.fromkeys(result.when for result in op.results if result.when)
+        path = condition(simplified([path for r in op.results for path in self.paths[r.output.name]]))
+        decided = condition_text(path) if path else ""
         return {
-            "condition": "" if "" in whens else " or ".join(whens),
+            "condition": decided if "" in whens else " or ".join(whens),
             "nothing": ", ".join("None" for _ in op.results),
             "results": ", ".join(result.output.name for result in op.results),
             "function": f"_{op.name}",
