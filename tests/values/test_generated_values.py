@@ -71,8 +71,9 @@ def spec_of(path: Path) -> Spec:
 
 @cache
 def multiplies(spec: Spec) -> bool:
-    """Whether it is a contraction, whose operands are rounded to the dtype of the matmul."""
-    return forward_of(spec).family is CONTRACTION
+    """Whether a step of it is a contraction, whose operands are rounded to the dtype of the matmul."""
+    forward = forward_of(spec)
+    return any(step.family is CONTRACTION for step in getattr(forward.program, "steps", (forward,)))
 
 
 @cache
