@@ -10,7 +10,7 @@ groups it has:
 
 Then come what the loop over the inner axis takes beside matrices, what both that and the epilogue take, and what the
 epilogue takes, each to kernels that have such; then how descriptors lie, and constants. Partial sums that a kernel does
-not leave are None, and so are results that nobody asked for.
+not leave are None, and so are results that nobody asked for, and matrices that no matmul reads that is chosen.
 """
 
 import math
@@ -29,7 +29,7 @@ SHORTEST = 32  # terms of a group that is scaled by itself, where TMA reads
 
 Args = tuple[Any, ...]
 Lengths = tuple[int, int, int]
-Matrices = tuple[torch.Tensor, ...]
+Matrices = tuple[torch.Tensor | None, ...]
 Results = tuple[torch.Tensor | None, ...]
 Launch = tuple[Any, tuple[int, ...], Args, dict[str, Any]]  # kernel, grid, options
 
@@ -53,7 +53,7 @@ def run(
     loop: Args = (),
     both: Args = (),
     epilogue: Args = (),
-    n_strides: int = 0,
+    n_strides: tuple[int, ...] = (),
     **layout: Any,
 ) -> None:
     """Launch the kernels of a contraction.
@@ -76,11 +76,12 @@ def run(
         loop: what the loop takes beside matrices.
         both: what the loop and the epilogue take.
         epilogue: what the epilogue takes.
-        n_strides: how many strides a kernel takes of each matrix, None for those it lacks; 0 for as many as it has.
+        n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
         layout: how TMA reads and writes, as `_by_tma` takes it.
     """
     matrices, beside = (*left, *right), (loop, both, epilogue)
-    device, dtype = matrices[0].device, dtype or matrices[0].dtype
+    first = next(one for one in (*matrices, *results) if one is not None)
+    device, dtype = first.device, dtype or first.dtype
     accumulator = accumulator or accumulator_dtype(dtype)
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
     index = tensors.index_dtype(*matrices, *results, *others)
@@ -91,9 +92,9 @@ def run(
         and group_size % SHORTEST == 0
         and heuristics.use_tma(device, dtype, *lengths, n_batch)
     ):
-        launches = _by_tma(described, reduction, *given, **layout)
+        launches = _by_tma(described, reduction, *given, device, **layout)
     else:
-        launches = _by_pointers(strided, reduction, *given, dtype, n_strides)
+        launches = _by_pointers(strided, reduction, *given, device, dtype, n_strides)
     constants = {"ACC": accumulator, "INDEX": index}
     if key is None:
         for kernel, grid, args, options in launches:
@@ -117,6 +118,7 @@ def _by_tma(
     lengths: Lengths,
     n_batch: int,
     group_size: int,
+    device: torch.device,
     *,
     n_turns: int = 1,
     is_joined: bool = False,
@@ -134,7 +136,6 @@ def _by_tma(
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
     terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
-    device = left[0].device
     n_terms = n_turns * n_inner if stream_k is not None else 0
     config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
     block_m, block_n, block_k = _blocks(config)
@@ -142,15 +143,16 @@ def _by_tma(
         block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
     rights = block_n // n_halves, block_k, n_rows
     if n_turns > 1:
-        left_descs, left_inner_last = tma.descriptors(left, block_m, block_k)
-        right_descs, right_inner_last = tma.descriptors(right, *rights)
+        left_descs, left_inner_last = tma.descriptors(_given(left), block_m, block_k)
+        right_descs, right_inner_last = tma.descriptors(_given(right), *rights)
         descs, flags = [*left_descs, *right_descs], [left_inner_last, right_inner_last]
     else:
-        pairs = [tma.descriptor(matrix, block_m, block_k) for matrix in left]
+        pairs = [_descriptor(matrix, block_m, block_k) for matrix in left]
         if is_joined:
-            pairs.append(tma.joined_descriptor(right[0], right[1], block_n, block_k))
+            first, second = _given(right)
+            pairs.append(tma.joined_descriptor(first, second, block_n, block_k))
         else:
-            pairs += [tma.descriptor(matrix, *rights) for matrix in right]
+            pairs += [_descriptor(matrix, *rights) for matrix in right]
         descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
     written = [
         one
@@ -194,30 +196,36 @@ def _by_pointers(
     lengths: Lengths,
     n_batch: int,
     group_size: int,
+    device: torch.device,
     dtype: torch.dtype,
-    n_strides: int,
+    n_strides: tuple[int, ...],
 ) -> list[Launch]:
     """A program for each tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
     terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
-    matrices, device = (*left, *right), (*left, *right)[0].device
-    cols_last = any(matrix.stride(-2) == 1 for matrix in right)
+    matrices = (*left, *right)
+    lefts, rights = _given(left), _given(right)
+    cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
     config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
     tiles = _tiles(config, n_rows, n_cols, n_batch)
     n_parts = heuristics.choose_split_k(tiles, n_inner, device)
-    itemsize = max(one.itemsize for one in (dtype, *(one.dtype for one in matrices)))
-    stage_bytes = (len(left) * block_m + len(right) * block_n) * block_k * itemsize
+    itemsize = max(
+        one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
+    )
+    stage_bytes = (len(lefts) * block_m + len(rights) * block_n) * block_k * itemsize
     stages = heuristics.choose_stages(config, tiles * n_parts, stage_bytes, device)
     options = _options(config, block_k, stages)
+    own = [() if one is None else one.stride() for one in matrices]
+    counts = n_strides or [len(steps) for steps in own]
     strides = [
         step
-        for matrix in matrices
-        for step in ((None,) * (n_strides - matrix.ndim) + matrix.stride())
+        for steps, count in zip(own, counts, strict=True)
+        for step in (*[None] * (count - len(steps)), *steps)
     ]
     rest = (*strides, *loop, *both, *epilogue)
     if n_parts == 1:
@@ -235,6 +243,10 @@ def _by_pointers(
         (kernel, (tiles, n_parts), args, options),
         _reduce(reduction, reduced, split, config),
     ]
+
+
+def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:
+    return tuple(matrix for matrix in matrices if matrix is not None)
 
 
 def _reduce(
@@ -281,6 +293,12 @@ def _partial_sums(
     count, dtype = sums
     shape = (n_parts, block_m, block_n)
     return [torch.empty(shape, dtype=dtype, device=device) for _ in range(count)]
+
+
+def _descriptor(
+    matrix: torch.Tensor | None, *blocks: int
+) -> tuple[TensorDescriptor | None, bool]:
+    return (None, False) if matrix is None else tma.descriptor(matrix, *blocks)
 
 
 def _result_descriptor(

@@ -80,6 +80,6 @@ def gemm(
         n_batch=math.prod(batch),
         loop=(precision,),
         both=(bool(batch),),
-        n_strides=3,
+        n_strides=(3, 3),
     )
     return result

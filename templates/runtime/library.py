@@ -1,6 +1,6 @@
 """What operators that are registered with torch.library need besides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,13 @@ import triton
 def filled(tensor: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
     """A tensor of no elements for None, which no registered operator returns."""
     return like.new_empty(0) if tensor is None else tensor
+
+
+def unwritten(
+    like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor that nothing reads, for a result that is not made: one element, seen as many."""
+    return like.new_zeros((), dtype=dtype).expand(shape)
 
 
 def wrap_triton(kernel: Any) -> Any:

@@ -249,7 +249,7 @@ def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -
 def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> None:
     """In a step each, where descriptors copy what is multiplied."""
     op, contraction = matmuls_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
-    assert take_turns(contraction, operands_of(op, contraction)) == in_turn
+    assert take_turns(op, contraction, operands_of(op, contraction)) == in_turn
 
 
 @pytest.mark.parametrize(("length", "described"), [("N", True), ("N=129", True), ("N=128", False)])

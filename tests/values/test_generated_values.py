@@ -28,6 +28,7 @@ import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
 from tritongen.families.contraction.family import CONTRACTION  # noqa: E402
+from tritongen.families.contraction.gemm import GEMM  # noqa: E402
 from tritongen.operator.compile import forward_of  # noqa: E402
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import BATCH, Input, Param, Spec  # noqa: E402
@@ -74,7 +75,7 @@ def multiplies(spec: Spec) -> bool:
     """Whether it is or has a contraction, whose operands are rounded to the dtype of the matmul."""
     forward = forward_of(spec)
     steps = forward.family.steps(forward.program) or (forward,)
-    return any(step.family is CONTRACTION for step in steps)
+    return any(step.family in (CONTRACTION, GEMM) for step in steps)
 
 
 @cache

@@ -128,7 +128,8 @@ class Reverse:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
-            found[name] = self.algebra.plain("neg", twin) if twin is not None else summed_last(node, self.algebra, rows)
+            last = summed_last(node, self.op, self.algebra, rows)
+            found[name] = self.algebra.plain("neg", twin) if twin is not None else last
         return found
 
     def named(self, node: Node) -> Node:

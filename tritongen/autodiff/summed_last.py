@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from ..lang.ir import Choose, Node, Reduce, children
+from ..lang.ir import Choose, Node, Op, Reduce, children
+from ..passes.contractions import is_product
 from .algebra import Algebra
 from .terms import ZERO, Term, factors, terms
 
 
-def summed_last(node: Node, algebra: Algebra, rows: Container[tuple[str, ...]]) -> Node:
+def summed_last(node: Node, op: Op, algebra: Algebra, rows: Container[tuple[str, ...]]) -> Node:
     """The node with sums of what is chosen in place of choices of sums, where those are not along the axes of `rows`.
 
-    A kernel adds to such sums while it maps rows, and adds nothing where there is nothing to add.
+    A kernel adds to such sums while it maps rows, and adds nothing where there is nothing to add. Matmuls stay as they
+    are, each by itself.
     """
     parts = [*_outside_sums(node)]
     overs = {part.over for part in parts if isinstance(part, Reduce) and part.over not in rows}
     chosen = any(isinstance(part, Choose) for part in parts)
-    if not chosen or len(overs) != 1:
+    if not chosen or len(overs) != 1 or any(is_product(op, part) for part in parts):
         return node
     (over,) = overs
     summand = _summand(node, over, algebra)

@@ -8,7 +8,7 @@ from ..lang.ir import Dtype, Result
 from ..lang.literals import literal, prose, word
 from ..lang.names import public
 from ..lowering.choices import condition
-from ..lowering.lines import condition_operand
+from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
 from ..spec.types import BATCH, AxisTerm, Input
@@ -51,8 +51,24 @@ class Host(Checks):
         return ()
 
     def made(self, result: Result) -> str:
-        """The memory of a result, or None where it is not made."""
-        return self.empty(result) + (f" if {self.condition(result)} else None" if result.when else "")
+        """The memory of a result; where it is not made None, or one element where there is always a tensor."""
+        return self.perhaps(result, self.empty(result), self.shape_of(result))
+
+    def perhaps(self, result: Result, empty: str, shape: str) -> str:
+        """The memory of a result of some shape, where it is made."""
+        first, path = self.first(), condition(result.paths)
+        assert first is not None
+        if result.when:
+            return f"{empty} if {self.condition(result)} else None"
+        if not path or not result.saved:
+            return empty
+        unwritten = f"library.unwritten({first.name}, {shape}, {self.dtype(result.dtype)})"
+        return f"{empty} if {condition_text(path)} else {unwritten}"
+
+    def shape_of(self, result: Result) -> str:
+        like = self.like(result)
+        sizes = tuple_text(["*batch" if axis == BATCH else axis for axis in result.axes])
+        return sizes if like is None else f"{like.name}.shape"
 
     def condition(self, result: Result) -> str:
         """Where a result is made that is not always."""
@@ -71,11 +87,9 @@ class Host(Checks):
             return (
                 f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
             )
-        sizes = ", ".join("*batch" if axis == BATCH else axis for axis in result.axes)
-        comma = "," if len(result.axes) == 1 else ""
         first = self.first()
         assert first is not None
-        return f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first.name}.device)"
+        return f"torch.empty({self.shape_of(result)}, dtype={dtype}, device={first.name}.device)"
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -45,6 +45,7 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     values = tuple(needed(op.values, [result.output.name for result in results]))
     nodes = [node for value in values for node in walk(value.node)]
     read = {node.name for node in nodes if isinstance(node, Load)}
+    nodes += [node for result in results for path in result.paths for test, _ in path for node in walk(test)]
     return replace(
         op,
         name=f"{op.name}{suffix}",
@@ -53,6 +54,13 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
         values=values,
         results=results,
     )
+
+
+def perhaps_without(op: Op, names: Container[str]) -> Op:
+    """The operator, some of whose inputs are None where what reads them is not chosen."""
+    absent = frozenset(tensor.name for tensor in op.inputs if tensor.name in names)
+    inputs = tuple(replace(tensor, default=0.0) if tensor.name in absent else tensor for tensor in op.inputs)
+    return replace(op, inputs=inputs, chosen=op.chosen | absent)
 
 
 def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -64,11 +72,11 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     for node in (node for value in op.values for node in walk(value.node)):
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
-    axes -= {axis for tensor in op.inputs if tensor.name not in op.by_row for axis in tensor.type.axes}
+    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row | op.chosen]
+    axes -= {axis for tensor in mine for axis in tensor.type.axes}
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
     found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
-    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row]
     for tensor in telling:
         if tensor not in (*mine, *found) and set(tensor.type.axes) & untold((*mine, *found)):
             found.append(tensor)
@@ -269,8 +277,9 @@ class StepHost(Host):
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""
-        optional = [t.name for t in self.op.inputs if t.default is not None and result.dtype.of == (t.name,)]
-        return " and ".join([result.when, *(f"{name} is not None" for name in optional)])
+        given = [t for t in self.op.inputs if t.name not in self.op.chosen]
+        optional = [t.name for t in given if t.default is not None and result.dtype.of == (t.name,)]
+        return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
 
     def like(self, result: Result) -> Input | None:
         """The input that a gradient is by, or else another of its shape."""

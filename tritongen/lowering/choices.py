@@ -9,18 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..lang.ir import ALWAYS, BOOL, Call, Choose, Load, Node, Op, Path, Ref, Value, children
-from .lines import is_condition, shared_path, without_implied
+from .lines import implies, is_condition, shared_path, without_implied
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Of an operator. Values and inputs are needed on some paths, of which any will do.
-
-    Without `is_decided` all of them are needed, whatever the params: what a kernel cannot leave out.
-    """
+    """Of an operator. Values and inputs are needed on some paths, of which any will do."""
 
     op: Op
-    is_decided: bool = True
     paths: dict[str, tuple[Path, ...]] = field(init=False)  # of the values
 
     def __post_init__(self) -> None:
@@ -31,9 +27,8 @@ class Choices:
         for value in reversed(self.op.values):
             mine = found[value.name] = simplified(found.get(value.name, []))
             for name, path in _uses(value.node, Ref):
-                found.setdefault(name, []).extend(both for way in mine if (both := _joined(way, path)) is not None)
-        paths = {name: tuple(paths) if self.is_decided else ALWAYS for name, paths in found.items()}
-        object.__setattr__(self, "paths", paths)
+                found.setdefault(name, []).extend(both for way in mine if (both := joined(way, path)) is not None)
+        object.__setattr__(self, "paths", {name: tuple(paths) for name, paths in found.items()})
 
     def of(self, *names: str) -> Path:
         """What has to hold for any of some values to be needed."""
@@ -41,7 +36,7 @@ class Choices:
 
     def reading(self, name: str, values: Iterable[Value]) -> Path:
         """What has to hold for some values to read an input."""
-        return condition(self.reading_paths(name, values)) if self.is_decided else ()
+        return condition(self.reading_paths(name, values))
 
     def reading_paths(self, name: str, values: Iterable[Value]) -> tuple[Path, ...]:
         """The paths on which some values read an input."""
@@ -51,7 +46,7 @@ class Choices:
             for load, path in _uses(value.node, Load)
             if load == name
             for way in self.paths.get(value.name, ALWAYS)
-            if (both := _joined(way, path)) is not None
+            if (both := joined(way, path)) is not None
         ]
         return tuple(simplified(found))
 
@@ -66,7 +61,7 @@ def _uses(node: Node, kind: type[Ref] | type[Load], path: Path = ()) -> Iterator
         yield node.name, path
     if isinstance(node, Choose) and is_condition(node.condition):
         for side, holds in ((node.then, True), (node.other, False)):
-            inner = _joined(path, ((node.condition, holds),))
+            inner = joined(path, ((node.condition, holds),))
             if inner is not None:
                 yield from _uses(side, kind, inner)
         return
@@ -78,7 +73,7 @@ def _names(node: Node, kind: type[Ref] | type[Load]) -> list[str]:
     return [name for name, _ in _uses(node, kind)]
 
 
-def _joined(path: Path, more: Path) -> Path | None:
+def joined(path: Path, more: Path) -> Path | None:
     """Both paths as one, None where they contradict one another."""
     for test, holds in more:
         if (test, not holds) in path:
@@ -90,14 +85,26 @@ def _joined(path: Path, more: Path) -> Path | None:
 def simplified(paths: Sequence[Path]) -> list[Path]:
     """The paths without those that others cover, and as one what is needed whether or not a condition holds."""
     left = list({frozenset(path): path for path in reversed(paths)}.values())[::-1]
-    left = [path for path in left if not any(set(other) < set(path) for other in left)]
+    left = [path for n, path in enumerate(left) if not any(_covers(other, path, m < n) for m, other in enumerate(left))]
     for one in left:
         for other in left:
+            opposite = {(test, not holds) for test, holds in one}
+            if len(one) == 1 and implies(tuple(opposite), other):  # Where the one is not taken, the other is.
+                return [()]
+            if len(one) == 1 and opposite < set(other):  # "a, or b where not a" is "a, or b".
+                shorter = tuple(literal for literal in other if literal not in opposite)
+                return simplified([shorter if path is other else path for path in left])
             (*different,) = set(one) ^ set(other)
             if len(different) == 2 and len(one) == len(other) and different[0][0] == different[1][0]:
                 shared = tuple(literal for literal in one if literal in other)
                 return simplified([shared if path is one else path for path in left if path is not other])
     return left
+
+
+def _covers(path: Path, other: Path, is_before: bool) -> bool:
+    """Whether a path is taken wherever another is; of two that are the same, the shorter or the first."""
+    first = (len(path), not is_before) < (len(other), is_before)
+    return path != other and implies(other, path) and (first or not implies(path, other))
 
 
 def condition(paths: Sequence[Path]) -> Path:

@@ -73,6 +73,15 @@ def without_implied(path: Path) -> Path:
     return tuple((test, holds) for test, holds in path if holds or _word_of(test) not in words)
 
 
+def implies(path: Path, other: Path) -> bool:
+    """Whether what holds on a path is all that another asks for: a param that is one word is no other."""
+    words = {_word_of(test) for test, holds in path if holds} - {None}
+    return all(
+        (test, holds) in path or (not holds and (test, True) not in path and _word_of(test) in words)
+        for test, holds in other
+    )
+
+
 def _word_of(test: Node) -> str | None:
     """The param that a condition compares with a word."""
     match test:

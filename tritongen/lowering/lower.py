@@ -145,9 +145,10 @@ class Lowering:
             lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(path))
         return lines
 
-    def begin(self, name: str) -> None:
-        """What is lowered next is for a value of this name."""
-        self.target, self.pending, self.path = name, [], self.choices.of(name)
+    def begin(self, name: str, path: Path | None = None) -> None:
+        """What is lowered next is for a value of this name, which is needed on a path, else on its own."""
+        self.target, self.pending = name, []
+        self.path = self.choices.of(name) if path is None else path
 
     def assign(self, value: Value, node: Node) -> None:
         if isinstance(node, Choose) and self.stands_apart(node):

@@ -13,7 +13,6 @@ from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
 from ..families.steps import StepHost
-from ..lang.ir import ALWAYS
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
 from ..spec.types import Spec
@@ -63,9 +62,12 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
 
 
 def _always_saving(forward: Step) -> Step:
-    """The forward of which what is saved is a result like the others: what torch registers has no fewer at times."""
+    """The forward of which what is saved is a result like the others: what torch registers has no fewer at times.
+
+    What no side that is chosen needs is not computed, and has no memory.
+    """
     program = forward.program
-    results = tuple(replace(result, when="", paths=ALWAYS) for result in program.op.results)
+    results = tuple(replace(result, when="") for result in program.op.results)
     return replace(forward, program=replace(program, op=replace(program.op, results=results)))
 
 

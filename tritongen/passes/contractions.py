@@ -51,6 +51,11 @@ class Contraction:
         return tuple(dict.fromkeys(product.sum for product in self.products))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The values that are products."""
+        return tuple(product.name for product in self.products)
+
+    @property
     def factors(self) -> tuple[Node, ...]:
         """What is multiplied: the left and the right side of each product."""
         return tuple(side for product in self.products for side in product.sides)

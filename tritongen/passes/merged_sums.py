@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ..lang.ir import Call, Node, Op, Ref, Value, children, numbered, rebuild, walk
+from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, numbered, rebuild, walk
 from .contractions import Contraction
 
 
 def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
     """The operator and its products, of which those that are only added share a sum, which has a name.
 
-    It is the line's that adds them, where that does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`.
+    It is the line's that adds them, where that does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`. A term may
+    be 0 for some params, by which nothing is added.
     """
     if contraction.groups:  # Each product has scales of its own.
         return op, contraction
@@ -46,14 +47,16 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
 
 
 def _added(node: Node, names: set[str]) -> tuple[str, ...]:
-    """The names that a node adds up, two or more of those given and nothing else; () where it does not."""
+    """The names that a node adds up, all of those given and nothing else; () where it does not, or is one of them."""
     terms = _terms(node)
     found = tuple(term.name for term in terms if isinstance(term, Ref) and term.name in names)
-    return found if len(found) == len(terms) > 1 else ()
+    return found if len(found) == len(terms) and terms != [node] else ()
 
 
 def _terms(node: Node) -> list[Node]:
     match node:
         case Call(function="add", args=args):
             return [term for arg in args for term in _terms(arg)]
+        case Choose(then=term, other=Constant(value=0)) | Choose(then=Constant(value=0), other=term):
+            return _terms(term)
     return [node]

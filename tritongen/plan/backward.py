@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..autodiff.gradient import Gradient, grouping
@@ -10,7 +10,7 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.several.cut import as_input, stored_dtype
-from ..families.steps import in_own_dtypes, restricted, unknown
+from ..families.steps import in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -70,7 +70,8 @@ def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:
 class Planner:
     """Plans a gradient whose forward goes through some `rows`, by steps of some `families`.
 
-    `between` are those of its results from which other steps go on, with their dtypes.
+    `between` are those of its results from which other steps go on, with their dtypes; `kept` are inputs that the
+    forward saves beside those of the gradient.
     """
 
     def __init__(
@@ -79,19 +80,19 @@ class Planner:
         rows: tuple[str, ...],
         families: Families,
         between: Mapping[str, Dtype] | None = None,
+        kept: tuple[str, ...] = (),
     ) -> None:
         self.families = families
         self.gradient, self.op, self.rows = gradient, gradient.op, rows
         self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
-        self.paths = self.paths_of_saved()
+        self.paths = self.paths_of_saved((*(own for own, _ in gradient.saved), *kept))
 
-    def paths_of_saved(self) -> dict[str, tuple[Path, ...]]:
-        """Of what the forward saves for each row, where the gradient reads it, if that is not always."""
+    def paths_of_saved(self, saved: Iterable[str]) -> dict[str, tuple[Path, ...]]:
+        """Of what the forward saves, where the gradient reads it, if that is not always."""
         choices = Choices(self.op)
-        saved = [self.ordered(self.op.input(own)) for own, _ in self.gradient.saved]
-        paths = {t.name: choices.reading_paths(t.name, self.op.values) for t in saved if t.type.axes == self.rows}
-        return {name: found for name, found in paths.items() if found != ALWAYS}
+        paths = {name: choices.reading_paths(name, self.op.values) for name in saved}
+        return {name: found for name, found in paths.items() if found and found != ALWAYS}
 
     def plan(self) -> tuple[tuple[Step, ...], dict[str, str]]:
         """The steps, and the gradients as the host spells them."""
@@ -184,8 +185,7 @@ class Planner:
         op = restricted(self.op, results, "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
         inputs = tuple(self.ordered(t) if t.name in saved else t for t in op.inputs)
-        inputs = tuple(replace(t, default=0.0) if t.name in self.paths else t for t in inputs)
-        return replace(op, inputs=inputs, chosen=frozenset(t.name for t in inputs if t.name in self.paths))
+        return replace(op, inputs=inputs)
 
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""
@@ -199,7 +199,7 @@ class Planner:
         results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
-        op = replace(step.op, results=results)
+        op = perhaps_without(replace(step.op, results=results), self.paths)
         if step.family.rows(step.program) == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t, op)))
         program = replace(step.program, op=op)

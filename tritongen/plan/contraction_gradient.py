@@ -8,17 +8,37 @@ the gradient of the contraction's result is that of the operator's, or a number 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, derive, grouping
 from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
+from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.steps import in_own_dtypes, restricted, unknown
-from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from ..lang.ir import (
+    ALWAYS,
+    Choose,
+    Constant,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Path,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
 from ..lang.promotion import promote
 from ..lang.unparse import spelled
+from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
 from ..passes.structure import SAVES, name_reductions, references
@@ -102,7 +122,7 @@ class _Planner:
             if isinstance(node, Load) and node.name == self.own(found, name) and node.name not in self.converted
         }
         gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
-        first, texts = self.pass_after(found, gradient, between)
+        first, texts, paths = self.pass_after(found, gradient, between)
         second = self.through_products(gradient, outgoing)
         texts |= second.spelled
         uses: dict[str, tuple[str, ...]] = {}
@@ -111,7 +131,7 @@ class _Planner:
                 uses[load] = (*uses.get(load, ()), *self.users(name))
         return Backward(
             gradient,
-            self.forward(gradient, first),
+            self.forward(gradient, first, paths),
             Plan(
                 (*first, *second.steps),
                 {name: texts[name] for name in self.grad.wrt},
@@ -203,15 +223,19 @@ class _Planner:
 
     def pass_after(
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
-    ) -> tuple[tuple[Step, ...], dict[str, str]]:
-        """The parts that give the gradients by the products and beside them, and those as the host spells them."""
+    ) -> tuple[tuple[Step, ...], dict[str, str], Mapping[str, tuple[Path, ...]]]:
+        """The parts that give the gradients by the products and beside them, and those as the host spells them.
+
+        Also where they read what the forward saves, if that is not always.
+        """
         sums = {tensor.name for tensor in self.sums.values()}
         wanted = [name not in sums or name in between for name in found.wrt]
         wrt = tuple(name for name, one in zip(found.wrt, wanted, strict=True) if one)
         results = tuple(result for result, one in zip(found.op.results, wanted, strict=True) if one)
         own = replace(gradient, wrt=wrt, op=replace(found.op, results=results))
         try:
-            return Planner(own, (), self.families, between).plan()
+            planner = Planner(own, (), self.families, between, tuple(sums & {tensor.name for tensor in own.op.inputs}))
+            return *planner.plan(), planner.paths
         except Mistakes as refused:
             told = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
             factors_of = {self.sums[name].name: self.users(name)[0] for name in self.active}
@@ -225,7 +249,7 @@ class _Planner:
         wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.inside.values()))
         if not wrt:
             return Plan((), {})
-        found = derive(self.multiplied(gradient, outgoing), Grad(wrt), outgoing).op
+        found = self.decided(derive(self.multiplied(gradient, outgoing), Grad(wrt), outgoing).op, outgoing)
         results = dict(zip(wrt, found.results, strict=True))
         parts, refused = dict[str, Step](), dict[str, Mistakes]()
         twins = {
@@ -244,6 +268,23 @@ class _Planner:
         parts = {name: part for name, part in parts.items() if name not in apart.spelled}
         texts = {name: results[name].output.name for name in parts}
         return Plan((*parts.values(), *apart.steps), {**texts, **twins, **apart.spelled}, apart.uses)
+
+    def decided(self, op: Op, outgoing: dict[str, Node]) -> Op:
+        """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""
+        choices = Choices(self.op)
+        users: dict[str, list[str]] = {}
+        for name, node in outgoing.items():
+            for load in (part.name for part in walk(node) if isinstance(part, Load) and part.axes):
+                users.setdefault(load, []).append(name)
+
+        def where_needed(node: Node) -> Node:
+            if not isinstance(node, Reduce):
+                return rebuild(node, tuple(map(where_needed, children(node))))
+            names = [name for load in tensors_of(op, node) for name in users.get(load, ())]
+            return chosen(node, choices.of(*names)) if names else node
+
+        values = tuple(replace(value, node=where_needed(value.node)) for value in op.values)
+        return replace(op, params=self.op.params, values=values)
 
     def has_twin(self, name: str, node: Ref, results: dict[str, Result]) -> bool:
         """Whether a gradient is that by another input of the same dtype."""
@@ -320,7 +361,7 @@ class _Planner:
 
     # The forward
 
-    def forward(self, gradient: Gradient, steps: tuple[Step, ...]) -> Step:
+    def forward(self, gradient: Gradient, steps: tuple[Step, ...], paths: Mapping[str, tuple[Path, ...]]) -> Step:
         """The forward with what the pass reads of it among its results."""
         op = self.op
         read = {tensor.name for step in steps for tensor in step.op.inputs}
@@ -335,8 +376,18 @@ class _Planner:
                 values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
             axes = next(t.type.axes for step in steps for t in step.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
-            results = (*results, Result(output, ref, axes, dtype, when=SAVES, saved=True))
+            where = paths.get(own, ALWAYS)
+            results = (*results, Result(output, ref, axes, dtype, when=SAVES, paths=where, saved=True))
         return step_of(replace(op, values=values, results=results), (), self.families)
+
+
+def chosen(node: Node, path: Path) -> Node:
+    """A number where a path is taken, and 0 elsewhere."""
+    zero = Constant(0.0, Dtype("float"))
+    for test, holds in reversed(path):
+        then, other = (node, zero) if holds else (zero, node)
+        node = Choose(test, then, other, node.axes, node.dtype)
+    return node
 
 
 def _replaced(node: Node, part: Node, other: Node) -> Node:

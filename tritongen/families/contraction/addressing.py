@@ -78,7 +78,7 @@ class Places:
 
     def load(self, tensor: Input, side: int | None = None) -> list[Line]:
         text = self.loaded(tensor, side)
-        if tensor.default is None:
+        if tensor.default is None or tensor.name in self.op.chosen:
             plain = Line(f"{tensor.name} = {text}")
             whole = self.whole(tensor) if side is None else NONE
             if not whole:

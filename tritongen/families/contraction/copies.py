@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...lang.ir import Load
+from ...lang.ir import Load, Op
+from ...lowering.choices import Choices
 from ...lowering.lines import Line
 from ...passes.contractions import Contraction
 from .operands import Operands
@@ -18,15 +19,15 @@ def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Li
     return Line(f"{name}{half} = {load}{at}, start, {flag}){'.T' if side else ''}")
 
 
-def take_turns(contraction: Contraction, operands: Operands) -> bool:
-    """Whether matmuls that share an accumulator alternate, an iteration each.
+def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
+    """Whether matmuls that share an accumulator alternate, an iteration each, whatever the params are.
 
     Two in one iteration would wait for each other: tensor cores add to an accumulator one matmul at a time.
     """
     one_sum = len(contraction.sums) == 1 < len(contraction.products)
     batched = {"batch" in contraction.roles(operand.tensor.type.axes) for operand in operands.matrices}
     plain = contraction.is_plain and not operands.converts
-    return one_sum and plain and len(batched) == 1
+    return one_sum and plain and len(batched) == 1 and not any(map(Choices(op).of, contraction.names))
 
 
 def turns(contraction: Contraction) -> list[Line]:

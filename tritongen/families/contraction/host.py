@@ -92,6 +92,7 @@ class Products(Common):
             "right": self.matrices(1),
             "full": tuple_text([*plan.arguments.full]),
             "options": self.options(),
+            "parts": plan.parts,
             "pointers": self.one(plan.pointers),
             "combine": self.one(plan.combine),
             "descriptors": None,
@@ -133,6 +134,7 @@ class Products(Common):
             "group_size": self.operands.group_size,
             "dtype": "dot" if plan.dot else "",
             "accumulator": plan.accumulator,
+            "n_strides": self.n_strides(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
         }
         if plan.descriptors is not None:
@@ -144,6 +146,13 @@ class Products(Common):
                 "may_specialize": "True" if self.specialises else "",
             }
         return [(name, str(value)) for name, value in options.items() if value]
+
+    def n_strides(self) -> str:
+        """How many strides each matrix has, where one may be None that has nothing to tell it by."""
+        matrices = self.plan.arguments.matrices
+        if all(operand.tensor.default is None for operand in matrices):
+            return ""
+        return tuple_text([str(len(self.plan.arguments.roles(operand))) for operand in matrices])
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""

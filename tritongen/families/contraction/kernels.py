@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ...lang.ir import Cast, Dtype, Load, Node, Op, Reduce, Ref, Result, Value
+from ...lang.ir import Cast, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value
 from ...lang.promotion import is_float8
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import Numbers, lane, whole
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
-from ...lowering.choices import Choices
-from ...lowering.lines import Line, mentions, nested
+from ...lowering.choices import Choices, condition
+from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
@@ -54,6 +54,7 @@ class ContractionKernels:
     descriptors: Kernel | None  # None where nothing comes in half precision
     shares: Kernel | None  # stream-K, of the tiles in the tail wave
     combine: Kernel
+    parts: tuple[Line, ...]  # the stores of partial sums
     arguments: Arguments
 
 
@@ -76,13 +77,14 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.descriptors() if described else None,
         builder.shares() if described and builder.may_share else None,
         builder.combine(),
+        builder.parts(),
         builder.arguments,
     )
 
 
 @dataclass
 class _Lines:
-    """The lines of a kernel as they come, and the device functions that they call."""
+    """The lines of a kernel as they come, each with the path that it stands on."""
 
     setup: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
@@ -94,12 +96,14 @@ class _Builder:
         contraction = program.contraction
         self.op, self.contraction = program.op, contraction
         self.products = {product.name: product for product in contraction.products}
+        self.choices = Choices(self.op)
+        self.inside = needed(self.op.values, self.products)
         self.operands = operands_of(self.op, contraction)
         self.compute = compute_of(self.op)
         is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
-        self.takes_turns = take_turns(contraction, self.operands)
+        self.takes_turns = take_turns(self.op, contraction, self.operands)
         self.places = Places(self.op, contraction, self.compute)
         self.kept = kept_where(self.op, contraction)
 
@@ -117,9 +121,11 @@ class _Builder:
         def index(axis: str) -> ast.expr:
             return self.places.index(axis, side)
 
-        return Lowering(
-            self.op, self.compute, index, self.places.size, load, self.row_reduction, Choices(self.op, is_decided=False)
-        )
+        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction, self.choices)
+
+    def path_of(self, node: Node, n: int) -> Path:
+        """Where a side is multiplied that several products may have."""
+        return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
@@ -139,21 +145,23 @@ class _Builder:
     def block(self, lines: _Lines, read: Callable[[Operand], list[Line]]) -> None:
         """What happens for every block of the inner axes."""
         for operand in self.operands.matrices:
-            lines.loop += read(operand)
+            lines.loop += under(self.choices.reading(operand.name, self.inside), read(operand))
         for name in self.operands.inside:
             if name in self.operands.names:
                 continue
             roles = self.places.roles(name)
             side = next(n for p in self.products.values() for n in range(2) if name in tensors_of(self.op, p.sides[n]))
-            (lines.loop if "inner" in roles else lines.setup).extend(self.places.load(self.op.input(name), side))
+            loaded = under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
+            (lines.loop if "inner" in roles else lines.setup).extend(loaded)
         done: set[str] = set()
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             if self.contraction.groups:
                 scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
-                lines.loop.append(Line(f"{product.name} += {self.dot(*names)}{scale}"))
+                line = Line(f"{product.name} += {self.dot(*names)}{scale}")
             else:
-                lines.loop.append(self.summing(product.sum, *names))
+                line = self.summing(product.sum, *names)
+            lines.loop += under(self.choices.of(product.name), [line])
 
     def summing(self, name: str, left: str, right: str) -> Line:
         """The line that adds the matmul of a block to an accumulator."""
@@ -174,16 +182,17 @@ class _Builder:
         assert product.scale is not None
         for name in tensors_of(self.op, product.scale):
             if name not in done:
-                lines.loop += self.places.load(self.op.input(name))
+                path = self.choices.reading(name, self.inside)
+                lines.loop += under(path, self.places.load(self.op.input(name)))
                 done.add(name)
         lowering = self.lowering()
         for value in needed(self.op.values, references(product.scale)):
             if value.name not in done:
-                lines.loop += nested(lowering.line(value))
+                lines.loop += lowering.line(value)
                 done.add(value.name)
-        lowering.begin(f"{product.name}_scale")
+        lowering.begin(f"{product.name}_scale", self.choices.of(product.name))
         tree = lowering.expression(product.scale)
-        lines.loop += nested(lowering.pending)
+        lines.loop += lowering.pending
         text = ast.unparse(tree)
         return text if isinstance(tree, ast.Name) else f"({text})"
 
@@ -197,18 +206,19 @@ class _Builder:
         lowering = self.lowering(n)
         for value in needed(self.op.values, references(node)):
             if value.name not in done:
-                lines.loop += nested(lowering.line(value))
+                lines.loop += lowering.line(value)
                 done.add(value.name)
         name = f"{product.name}_{('left', 'right')[n]}"
         name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
         if name not in done:
-            lowering.begin(name)
+            lowering.begin(name, self.path_of(node, n))
             text = ast.unparse(lowering.expression(node))
             if _lane(self.op, node, self.contraction.inner) != "0":
                 text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
-            lines.loop += [*nested(lowering.pending), Line(f"{name} = {text}{to}")]
+            lowering.put(Line(f"{name} = {text}{to}"))
+            lines.loop += lowering.pending
             done.add(name)
         return name
 
@@ -269,9 +279,9 @@ class _Builder:
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
-                lines += self.places.load(tensor)
+                lines += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
         for value in values:
-            lines += nested(lowering.line(value))
+            lines += lowering.line(value)
         col = "part_col" if described and not whole_rows else "first_col"
         for result in self.op.results:
             lines += self.store(result, col, described)
@@ -286,11 +296,13 @@ class _Builder:
             at = f"{batch}first_row, {col}, n_rows, n_cols, INDEX"
             line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")
             if value == name:
-                return [line]
+                return under(condition(result.paths), [line])
         else:
             at, mask = self.places.of_result(result), self.places.mask(result.axes)
             line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
-        return [Line(f"if {name}_ptr is not None:"), Line(f"    {line.text}")] if result.when else [line]
+        if result.when:
+            return [Line(f"if {name}_ptr is not None:"), Line(f"    {line.text}")]
+        return under(condition(result.paths), [line])
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
         """The values that the results need, up to the sums."""
@@ -308,21 +320,36 @@ class _Builder:
 
     # Kernels
 
+    def bases(self) -> list[Line]:
+        """The pointers to where the rows and columns of matrices begin."""
+        return [
+            line
+            for operand in self.operands.matrices
+            for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_line(operand)])
+        ]
+
     def pointers(self) -> Kernel:
-        lines = _Lines(setup=[*map(self.places.base_line, self.operands.matrices), *self.limit(), *self.start()])
+        lines = _Lines(setup=[*self.bases(), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer)
         lines.end += self.after()
         doc = "Tiles of rows by columns, with any strides; or, for split-K, partial sums over `steps` blocks."
         return self.kernel("kernel", doc, self.arguments.strided(), lines)
 
+    def read_parts(self) -> list[Line]:
+        loads = {name: Line(f"{name} += tl.load({name}_part_ptr + offsets)") for name in self.contraction.sums}
+        return [line for name, load in loads.items() for line in under(self.choices.of(name), [load])]
+
     def combine(self) -> Kernel:
         zeros = "tl.zeros([REDUCE_M, BLOCK_N], ACC)"
-        sums = self.contraction.sums
-        lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in sums])
-        lines.loop += [Line(f"{name} += tl.load({name}_part_ptr + offsets)") for name in sums]
+        lines = _Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
+        lines.loop += self.read_parts()
         lines.end += self.after()
         doc = "The sums of partial sums of split-K or stream-K, always in the same order, and the epilogue."
         return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines)
+
+    def parts(self) -> tuple[Line, ...]:
+        stores = {name: Line(f"tl.store({name}_part_ptr + offsets, {name})") for name in self.contraction.sums}
+        return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
     @property
     def may_share(self) -> bool:
@@ -376,7 +403,8 @@ class _Builder:
     def halved(self) -> bool:
         """Whether a tile is summed in halves: of float8, a block's sum takes as many registers as the sum of all."""
         plain = len(self.contraction.products) == 1 and not self.contraction.groups and not self.reduces_rows()
-        return self.operands.float8 and plain and self.slices == 2
+        decided = any(map(self.choices.of, self.products))
+        return self.operands.float8 and plain and self.slices == 2 and not decided
 
     @property
     def slices(self) -> int:
@@ -403,7 +431,7 @@ class _Builder:
     def arguments(self) -> Arguments:
         lines = _Lines(setup=self.limit())
         self.block(lines, self.places.read_by_pointer)
-        loop, end = [*lines.setup, *lines.loop], self.after()
+        loop, end = [*nested([*lines.setup, *lines.loop])], [*nested([*self.read_parts(), *self.after()])]
         loop, end = [*self.casts(loop), *loop], [*self.casts(end, False), *end]
         full = tuple(result.output.name for result in self.op.results if self.is_full(result))
         found = beside(self.candidates([*loop, *end]), loop, end)
@@ -433,6 +461,7 @@ class _Builder:
 
     def kernel(self, suffix: str, doc: str, spelled: list[str], lines: _Lines) -> Kernel:
         """The kernel of some lines."""
+        lines = _Lines(*([*nested(part)] for part in (lines.setup, lines.loop, lines.end)))
         body = [*lines.setup, *lines.loop, *lines.end]
         arguments = tuple(Argument(one, "") for one in spelled)
         names = {argument.name for argument in arguments}

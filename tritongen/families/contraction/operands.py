@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...lang.ir import Dtype, Load, Node, Op, Value, walk
 from ...lang.promotion import promote
+from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...passes.contractions import Contraction
 from ...passes.factors import SHORTEST, dtypes_of, multiplied, not_as_floats
@@ -155,8 +156,10 @@ def _group_size(op: Op, contraction: Contraction) -> str:
 
 
 def _joined(op: Op, contraction: Contraction) -> Joined | None:
-    """The two right matrices of one left matrix, if there are such, as they lie in memory."""
+    """The two right matrices of one left matrix, if there are such whatever the params are, as they lie in memory."""
     if len(contraction.products) != 2 or contraction.groups or contraction.batch:
+        return None
+    if any(map(Choices(op).of, contraction.names)):
         return None
     one, other = contraction.products
     rights = [side for side in (one.right, other.right) if isinstance(side, Load)]

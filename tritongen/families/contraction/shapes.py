@@ -64,14 +64,16 @@ class Shapes:
         return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
 
     def inner_last(self, operand: Operand) -> str:
-        """A matrix, merged, with the inner axes last."""
+        """A matrix, merged, with the inner axes last; None where it is."""
         roles = self.contraction.roles(operand.tensor.type.axes)
         if (roles[-1] == "inner" and roles[0] == "batch") or roles == (("rows", "cols")[operand.side], "inner"):
             return operand.name
         if len(roles) == 2 or roles[0] == "batch":
-            return f"{operand.name}.mT"
-        order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
-        return f"{operand.name}.permute({', '.join(map(str, order))})"
+            text = f"{operand.name}.mT"
+        else:
+            order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
+            text = f"{operand.name}.permute({', '.join(map(str, order))})"
+        return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
 
     def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
@@ -79,7 +81,7 @@ class Shapes:
         assert first is not None
         sizes = tuple_text([COUNTS[role] for role in self.ordered(result.axes)])
         text = f"torch.empty({sizes}, dtype={host.dtype(result.dtype)}, device={first.name}.device)"
-        return f"{text} if {result.when} else None" if result.when else text
+        return host.perhaps(result, text, sizes)
 
     def returned(self, result: Result) -> str:
         """The result with its axes apart again, and in its own order."""

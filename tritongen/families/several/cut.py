@@ -31,6 +31,7 @@ from ...lang.ir import (
     walk,
 )
 from ...lang.unparse import spelled
+from ...lowering.choices import Choices
 from ...passes.contractions import is_product, product_of, sides_of
 from ...passes.structure import SAVES
 from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
@@ -99,9 +100,7 @@ def _improved(op: Op, best: Cut, names: list[str], take: TakeAlone) -> Cut:
 def _plain(op: Op) -> Op:
     """The operator with the axes of each tensor apart, as its steps see them: the whole takes groups of axes apart."""
     inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
-    results = tuple(
-        replace(r, output=replace(r.output, shape=plain_shape(r.axes)), paths=ALWAYS, saved=False) for r in op.results
-    )
+    results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
     return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
 
 
@@ -227,8 +226,12 @@ def _together(
 ) -> list[Step] | None:
     """The steps for results none of which is made of another: together, in their order, where that costs less.
 
-    Lines that are to be `apart` are cut into steps where no family computes them.
+    Lines that are to be `apart` are cut into steps where no family computes them. What only one side of a choice needs
+    is a step of its own, which runs where that side is chosen.
     """
+    paths = {name: found for name, found in Choices(op).paths.items() if name in inputs}
+    outputs = {result.output.name for result in op.results}
+    needed = {target.output.name: paths.get(_value_of(target, outputs), ALWAYS) for target in targets}
     groups: list[list[Result]] = []
     steps: list[Step] = []
     cuts: list[Step] = []
@@ -236,6 +239,8 @@ def _together(
         part = _part(op, (target,), inputs)
         alone = _taken(part, take)
         for place, group in enumerate(() if target.output.name in apart else groups):
+            if needed[group[0].output.name] != needed[target.output.name]:
+                continue
             joint = _taken(_part(op, (*group, target), inputs), take)
             alone_too = time_of(steps[place]) + time_of(alone) if alone else math.inf
             if joint is not None and time_of(joint) < alone_too:
@@ -255,7 +260,7 @@ def _together(
 def _taken(op: Op, take: TakeAlone) -> Step | None:
     """The step, whose only result is made wherever it is called."""
     if len(op.results) == 1:
-        op = replace(op, results=(replace(op.results[0], when=""),))
+        op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
     try:
         return take(op)
     except Mistakes:
@@ -273,7 +278,7 @@ def _stored(op: Op, name: str) -> Result:
         )
         same = result.output.name == name and is_alike and not result.over
         if same and result.when in ("", SAVES):
-            return replace(result, when="")
+            return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
     node = Ref(name, value.node.axes, value.node.dtype)

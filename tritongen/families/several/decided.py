@@ -1,0 +1,49 @@
+"""Which steps run is decided by params, on the host: none is launched for a side that is not chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...lang.ir import ALWAYS, Load, Op, Path, Result, walk
+from ...lowering.choices import Choices, joined, simplified
+from ...lowering.lines import implies
+from ..family import Step
+
+Paths = dict[str, tuple[Path, ...]]
+
+
+def paths_of(steps: Sequence[Step], results: Sequence[Result]) -> Paths:
+    """Of what steps compute, the paths on which other steps read it, or it is one of the results of all."""
+    found: dict[str, list[Path]] = {result.output.name: [] for step in steps for result in step.op.results}
+    found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in results}
+    for step in reversed(steps):
+        ways = [path for result in step.op.results for path in found[result.output.name] or ALWAYS]
+        read = {tensor.name: _reading(step, tensor.name) for tensor in step.op.inputs}
+        if read.keys() <= found.keys() and ALWAYS not in read.values():  # Nothing else would tell it any length.
+            read = dict.fromkeys(read, ALWAYS)
+        for name in read.keys() & found.keys():
+            both = [joined(way, path) for way in simplified(ways) for path in read[name]]
+            found[name] += [path for path in both if path is not None]
+    return {name: tuple(simplified(paths)) or ALWAYS for name, paths in found.items()}
+
+
+def paths_of_inputs(op: Op) -> Paths:
+    """Of inputs of the whole that are None where what reads them is not chosen, the paths on which they are there."""
+    return {name: Choices(op).reading_paths(name, op.values) for name in op.chosen}
+
+
+def perhaps_absent(step: Step, paths: Paths) -> frozenset[str]:
+    """The inputs of a step that are not there at times when it runs."""
+    ways = simplified([path for result in step.op.results for path in paths[result.output.name]])
+    return frozenset(
+        tensor.name
+        for tensor in step.op.inputs
+        if not all(any(implies(way, path) for path in paths.get(tensor.name, ALWAYS)) for way in ways)
+    )
+
+
+def _reading(step: Step, name: str) -> tuple[Path, ...]:
+    """The paths on which a step reads an input: whatever the params are, where it is gathered."""
+    nodes = [node for value in step.op.values for node in walk(value.node)]
+    gathered = any(isinstance(node, Load) and node.name == name and node.at for node in nodes)
+    return ALWAYS if gathered else Choices(step.op).reading_paths(name, step.op.values)
