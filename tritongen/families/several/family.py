@@ -22,15 +22,20 @@ from .program import SeveralProgram
 
 @dataclass(frozen=True)
 class StepShapes(Shapes):
+    """Shapes of several steps."""
+
+    def empty(self) -> list[tuple[int, ...]]:
+        """None where what is reduced is empty: steps make 0 or NaN of that, or refuse it, where torch does not."""
+        over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
+        return [shape for shape in super().empty() if all(shape[place] for place in over)]
+
+
+@dataclass(frozen=True)
+class MatmulStepShapes(StepShapes):
     """Shapes of steps with matmuls among them."""
 
     def tiled(self) -> list[tuple[int, ...]]:
         return [self.of((2,), 40, 96, others=72), self.of((2,), 45, 69, others=51)]
-
-    def empty(self) -> list[tuple[int, ...]]:
-        """None where what is reduced is empty: steps and torch make 0 and NaN of that in other places."""
-        over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
-        return [shape for shape in super().empty() if all(shape[place] for place in over)]
 
     def shared(self) -> tuple[int, ...]:
         return self.of((2,), 165, 101, others=21)
@@ -73,8 +78,8 @@ class Several(Maps[SeveralProgram]):
         }
         multiplies = any(one.traffic.summing for one in module.steps)
         if multiplies:
-            return FamilyTests("MatmulStepsTests", StepShapes(spec, program), declared)
-        return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
+            return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
+        return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         found = [family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps]
