@@ -302,7 +302,8 @@ def ways(
         fixed.append((table, "choose", always(smallest)))
 
     def rows(kind: str, fits: bool, splits: int = 1, use_shared: bool = False) -> list[tuple[Any, str, Any]]:
-        chosen = [(table, "fits", always(fits)) for table in of(kind)]
+        # A step may reduce rows beside another that has sums over them.
+        chosen = [(table, "fits", always(fits)) for one in {kind, "REGISTERS"} for table in of(one)]
         others = [(heuristics, "choose_splits", always(splits)), (heuristics, "use_shared", always(use_shared))]
         return [*fixed, *chosen, *others]
 
