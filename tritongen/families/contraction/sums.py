@@ -1,0 +1,223 @@
+"""How contractions sum products: what a program loads, computes and multiplies for each block of the inner axes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
+from ...lang.trees import parse, substitute
+from ...lowering.accumulate import Numbers, lane, whole
+from ...lowering.choices import Choices
+from ...lowering.lines import Line, under
+from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.tile import needed
+from ...passes.contractions import Product
+from ...passes.structure import references
+from ...passes.triangles import kept_where
+from ...spec.types import FLOAT8S
+from .addressing import Places, inner_of
+from .copies import take_turns
+from .operands import Operand, operands_of, tensors_of
+from .program import ContractionProgram
+
+
+@dataclass
+class Lines:
+    """The lines of a kernel as they come, each with the path that it stands on."""
+
+    setup: list[Line] = field(default_factory=list)
+    loop: list[Line] = field(default_factory=list)
+    end: list[Line] = field(default_factory=list)
+
+
+class Sums:
+    """Writes the lines of a contraction's sums, of which its kernels are made."""
+
+    def __init__(self, program: ContractionProgram) -> None:
+        contraction = program.contraction
+        self.op, self.contraction = program.op, contraction
+        self.products = {product.name: product for product in contraction.products}
+        self.choices = Choices(self.op)
+        self.inside = needed(self.op.values, self.products)
+        self.operands = operands_of(self.op, contraction)
+        self.compute = compute_of(self.op)
+        is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
+        if not is_float and self.compute.text != "tl.float32":
+            self.compute = Compute("tl.int32")
+        self.takes_turns = take_turns(self.op, contraction, self.operands)
+        self.places = Places(self.op, contraction, self.compute)
+        self.kept = kept_where(self.op, contraction)
+
+    # Expressions
+
+    def lowering(self, side: int | None = None) -> Lowering:
+        """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
+
+        def load(node: Load, lowering: Lowering) -> ast.expr:
+            tensor = self.op.input(node.name)
+            if side is not None and node.name in self.operands.names and (to := self.places.widening(tensor)):
+                return parse(f"{node.name}{to}")
+            return ast.Name(node.name)
+
+        def index(axis: str) -> ast.expr:
+            return self.places.index(axis, side)
+
+        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction, self.choices)
+
+    def path_of(self, node: Node, n: int) -> Path:
+        """Where a side is multiplied that several products may have."""
+        return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
+
+    def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
+        """A reduction of the result over its columns, all of which a tile holds."""
+        kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
+        numbers = Numbers(self.compute.text, kind)
+        value = ast.unparse(lowering.operand(node.arg))
+        if node.kind in ("any", "all"):
+            value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
+            masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"
+        else:
+            masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
+        tree = lowering.name(whole(node, numbers, "cols", False))
+        return substitute(tree, {"x": parse(masked)})
+
+    # The parts of kernels
+
+    def block(self, lines: Lines, read: Callable[[Operand], list[Line]]) -> None:
+        """What happens for every block of the inner axes."""
+        for operand in self.operands.matrices:
+            lines.loop += under(self.choices.reading(operand.name, self.inside), read(operand))
+        for name in self.operands.inside:
+            if name in self.operands.names:
+                continue
+            roles = self.places.roles(name)
+            side = next(n for p in self.products.values() for n in range(2) if name in tensors_of(self.op, p.sides[n]))
+            loaded = under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
+            (lines.loop if "inner" in roles else lines.setup).extend(loaded)
+        done: set[str] = set()
+        for product in self.products.values():
+            names = [self.side(product, n, lines, done) for n in range(2)]
+            if self.contraction.groups:
+                scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
+                line = Line(f"{product.name} += {self.dot(*names)}{scale}")
+            else:
+                line = self.summing(product.sum, *names)
+            lines.loop += under(self.choices.of(product.name), [line])
+
+    def summing(self, name: str, left: str, right: str) -> Line:
+        """The line that adds the matmul of a block to an accumulator."""
+        comment = ""
+        if self.operands.float8:
+            comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
+        return Line(f"{name} = {self.dot(left, right, name)}", comment)
+
+    def dot(self, *terms: str) -> str:
+        options = [f'input_precision="{self.op.precision}"'] if "float32" in self.operands.dtypes else []
+        if self.operands.float8 and len(terms) > 2:
+            options = ["max_num_imprecise_acc=BLOCK_K"]
+        options += [f"out_dtype={self.summed}"] if self.summed else []
+        return f"tl.dot({', '.join([*terms, *options])})"
+
+    def scale(self, product: Product, lines: Lines, done: set[str]) -> str:
+        """The scale of the sum of a group's block, after the lines that compute it."""
+        assert product.scale is not None
+        for name in tensors_of(self.op, product.scale):
+            if name not in done:
+                path = self.choices.reading(name, self.inside)
+                lines.loop += under(path, self.places.load(self.op.input(name)))
+                done.add(name)
+        lowering = self.lowering()
+        for value in needed(self.op.values, references(product.scale)):
+            if value.name not in done:
+                lines.loop += lowering.line(value)
+                done.add(value.name)
+        lowering.begin(f"{product.name}_scale", self.choices.of(product.name))
+        tree = lowering.expression(product.scale)
+        lines.loop += lowering.pending
+        text = ast.unparse(tree)
+        return text if isinstance(tree, ast.Name) else f"({text})"
+
+    def side(self, product: Product, n: int, lines: Lines, done: set[str]) -> str:
+        """The name or expression of a side, after the lines that compute it."""
+        node = product.sides[n]
+        to = self.conversion()
+        if isinstance(node, Load):
+            float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
+            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.operands.dtypes else ''}{to}"
+        lowering = self.lowering(n)
+        for value in needed(self.op.values, references(node)):
+            if value.name not in done:
+                lines.loop += lowering.line(value)
+                done.add(value.name)
+        name = f"{product.name}_{('left', 'right')[n]}"
+        name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
+        if name not in done:
+            lowering.begin(name, self.path_of(node, n))
+            text = ast.unparse(lowering.expression(node))
+            if _lane(self.op, node, self.contraction.inner) != "0":
+                text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
+            elif to and not isinstance(node, Ref | Load):
+                text = f"({text})"
+            lowering.put(Line(f"{name} = {text}{to}"))
+            lines.loop += lowering.pending
+            done.add(name)
+        return name
+
+    def sides(self, done: set[str]) -> dict[str, tuple[Node, int]]:
+        """The sides that have been computed, by their names."""
+        return {
+            f"{p.name}_{word}": (p.sides[n], n)
+            for p in self.products.values()
+            for n, word in enumerate(("left", "right"))
+            if f"{p.name}_{word}" in done
+        }
+
+    def conversion(self) -> str:
+        return ".to(DOT)" if self.operands.converts else ""
+
+    @property
+    def accumulator(self) -> str:
+        """What launches tell of the dtype in which all adds up: with scales of groups, that of the math."""
+        if not self.contraction.groups:
+            return ""
+        return "compute" if self.compute.constexpr else self.compute.text
+
+    @property
+    def summed(self) -> str:
+        """The dtype in which tensor cores add up, where it may be another than float32."""
+        if self.operands.dot.kind == "float" and "float64" not in self.operands.dtypes:
+            return ""
+        return "SUM" if self.contraction.groups else "ACC"
+
+    def limit(self) -> list[Line]:
+        """Where the sums end: at once, in a tile that is masked away."""
+        if self.kept is None:
+            return []
+        condition, last = self.kept
+        rows, cols = self.contraction.rows[0], self.contraction.cols[0]
+
+        def index(axis: str) -> ast.expr:
+            first, block = ("first_row", "BLOCK_M") if axis == rows else ("first_col", "BLOCK_N")
+            return parse(f"{first} + {block} - 1" if last[axis] else first)
+
+        assert {rows, cols} == set(last)
+        every = "n_steps" if self.contraction.groups else "n_inner"
+        lowering = self.lowering()
+        lowering.index = index
+        text = ast.unparse(lowering.expression(condition))
+        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
+
+    def start(self, width: str = "BLOCK_N", names: Iterable[str] = ()) -> list[Line]:
+        zeros = f"tl.zeros([BLOCK_M, {width}], ACC)"
+        return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
+
+
+def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:
+    """What a side holds past the end of the inner axes, where what is read is 0."""
+    if isinstance(node, Ref):
+        return _lane(op, op.value(node.name).node, inner)
+    if isinstance(node, Cast):
+        return _lane(op, node.arg, inner)
+    return lane(op, node, inner, "0.0")
