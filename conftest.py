@@ -1,10 +1,15 @@
-"""Has Triton interpret kernels where there is no GPU, before any test imports it: it decides once."""
+"""Has Triton interpret kernels where there is no GPU, before any test imports it: it decides once. And an option."""
 
 import os
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     if os.environ["TRITON_INTERPRET"] == "1":
         import fast_interpreter  # noqa: F401
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-targets", action="store_true", help="compile every kernel for every GPU that tests know")

@@ -1,15 +1,17 @@
 """Compiles every kernel of generated folders for GPUs that are not there.
 
-    python tests/compiling.py [--largest] SPEC FOLDER [SPEC FOLDER ...]
+    python tests/compiling.py [--largest] [--target NAME] SPEC FOLDER [SPEC FOLDER ...]
 
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
 launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
-kernels it took; with --largest, those of matrix products in their largest tiles and not in the smallest,
-for two GPUs. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+kernels it took. With --largest, kernels of matrix products are compiled in their largest tiles and not
+in the smallest, for two GPUs; with --target, all kernels for one GPU alone. Run as a program of its own:
+`TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import itertools
 import math
@@ -108,19 +110,33 @@ class Launches:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", action="store_true")
+    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument("paths", nargs="+", metavar="SPEC FOLDER")
+    options = parser.parse_args()
     launches = Launches()
-    launches.largest = sys.argv[1] == "--largest"
-    paths = sys.argv[1 + launches.largest :]
+    launches.largest, paths = options.largest, options.paths
     specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
     modules = [Operator(Path(folder)) for folder in paths[1::2]]
     # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
-    for target in ("sm_80", "sm_90") if launches.largest else TARGETS:
+    targets = ("sm_80", "sm_90") if launches.largest else TARGETS
+    for target in (options.target,) if options.target else targets:
         launches.driver.target = target
         for spec, module in zip(specs, modules, strict=True):
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
             call(launches, spec, module, OLD if target == "sm_80" else NARROW)
+    if options.target in (None, "sm_90"):
+        of_wide_types(launches, specs, modules)
+    for kernel, dtypes in sorted(launches.multiplied):
+        print(f"{kernel} multiplies {dtypes}")
+    print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
+
+
+def of_wide_types(launches: Launches, specs: Sequence[Spec], modules: Sequence[Operator]) -> None:
+    """Compile for Hopper what takes wide types and offsets; what was not launched until then never is."""
     launches.driver.target = "sm_90"
     for spec, module in zip(specs, modules, strict=True):
         if not launches.largest:
@@ -128,9 +144,6 @@ def main() -> None:
             call(launches, spec, module, WIDE, other=True)
         for name in module.kernels() - launches.launched:
             launches.refuse(f"{name} was not launched")
-    for kernel, dtypes in sorted(launches.multiplied):
-        print(f"{kernel} multiplies {dtypes}")
-    print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
 class Operator:
