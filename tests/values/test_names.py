@@ -145,7 +145,8 @@ split stages start step steps tile tile_steps first last length splits group gro
 dtype pytest make check reference DEVICE oracle compare tensors shape seed draw monkeypatch elements provider
 measure name saves needs needs_gain results result args info in_dims output inputs save_for_backward saved_tensors
 match case mask
-other axis nan pi e sum exp take x_ y_ x_ptr out DTYPES gpu Layout
+other axis nan pi e sum exp take x_ y_ x_ptr out DTYPES gpu Layout kernels tensors key replay constants launched rowwise
+columns elementwise contraction dtypes autograd gemm heuristics by_row
 """.split()
 
 
@@ -232,6 +233,29 @@ def test_values_are_the_same(family: str, role: str, name: str, tmp_path: Path) 
     if spec.grad:
         found, right = (torch.autograd.grad(result.square().sum(), given) for result in (got, expected))
         torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-7)
+
+
+FLAGS = {
+    "map": ('x = "float[..., N]"', "x * 2 if {} else x"),
+    "rows": ('x = "float[..., N]"', "softmax(x * 2 if {} else x, N)"),
+    "product": ('x = "float[M, K]"\nw = "float[K, N]"', "sum(x * w, K) * (2 if {} else 1)"),
+}
+
+
+@pytest.mark.parametrize("family", FLAGS)
+@pytest.mark.parametrize("name", ["kernels", "launch", "tensors", "grid", "debug", "num_warps"])
+def test_flags_are_passed_to_kernels_by_any_name(family: str, name: str, tmp_path: Path) -> None:
+    """op.py passes them by the names that kernels.py has them by, whichever of the two has another use for the name."""
+    inputs, math = FLAGS[family]
+    spec = read_spec(
+        "spec.toml",
+        f'[op]\nname = "flagged"\n[inputs]\n{inputs}\n[params]\n{name} = false\n'
+        f'[compute]\ny = "{math.format(name)}"\n[outputs]\ny = "x"\n',
+    )
+    x, w = torch.randn(2, 4, 4, dtype=torch.float64)
+    expected = {"map": 2 * x, "rows": (2 * x).softmax(-1), "product": 2 * (x @ w)}[family]
+    got = built(spec, tmp_path).flagged(*((x, w) if family == "product" else (x,)), **{name: True})
+    torch.testing.assert_close(got, expected)
 
 
 def test_names_that_differ_in_case() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..lang.ir import numbered, unused
@@ -48,12 +48,16 @@ CONTEXT = frozenset(
 )
 
 
-def resolved(text: str) -> str:
-    """The text of a module without marks."""
+def resolved(text: str, together: Sequence[str] = ()) -> str:
+    """The text of a module without marks.
+
+    Of modules that pass one another arguments by name, this being one `together` with others, all spell the spec's
+    names alike.
+    """
     if not set(text) & set(MARKS):
         return text
     blocks = _blocks(text)
-    spec = _spelled(blocks)
+    spec = _spelled([block for one in together for block in _blocks(one)] or blocks)
     made = _made(blocks, spec)
     mentioned = set().union(*(block.mentioned for block in blocks))
     attributes = _attributes(blocks)

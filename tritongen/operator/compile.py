@@ -36,6 +36,8 @@ from .gradient_tests import gradient_tests
 if TYPE_CHECKING:
     import jinja2
 
+PASSING = ("kernels.py", "op.py")  # The second passes the first constants by name.
+
 
 def check(spec: Spec) -> None:
     """Raise `Mistakes` for what is wrong with a spec's math."""
@@ -88,7 +90,10 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     forward_of(spec)
     with told():
         files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
-        files = {name: resolved(text).rstrip() + "\n" for name, text in files.items()}
+        together = [files[name] for name in PASSING]
+        files = {
+            name: resolved(text, together if name in PASSING else ()).rstrip() + "\n" for name, text in files.items()
+        }
     for name in ("kernels.py", "op.py"):
         if missing := undefined_names(files[name]):
             raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")
