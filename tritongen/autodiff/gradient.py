@@ -15,16 +15,14 @@ from ..lang.ir import (
     Ref,
     Result,
     Scalar,
-    Take,
     Value,
-    children,
-    rebuild,
+    as_loads,
     walk,
 )
 from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import FLOATS, AxisTerm, Grad, Input, Output, TensorType
+from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, Output, TensorType
 from .reverse import Reverse
 from .save_policy import Kept
 from .sharing import named_parts
@@ -78,7 +76,8 @@ def _assembled(reverse: Reverse, found: dict[str, Node]) -> Gradient:
     recomputed = choice.closure(roots, {*kept, *outputs})
     values = [value for value in reverse.op.values if value.name in recomputed]
     values += [Value(name, node, "") for name, node in derived]
-    turned = tuple(replace(value, node=_as_loads(value.node, stand_ins, outputs)) for value in values)
+    read_as = {name: name for name in outputs} | stand_ins
+    turned = tuple(replace(value, node=as_loads(value.node, read_as, of_their_own=True)) for value in values)
     turned = tuple(
         value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
     )
@@ -138,20 +137,8 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     ]
     for name, own in saved.items():
         axes = reverse.values[name].node.axes
-        found.append(Input(own, TensorType(("float32", "float64"), tuple(AxisTerm((a,), (None,)) for a in axes))))
+        found.append(Input(own, TensorType(COMPUTED, tuple(AxisTerm((a,), (None,)) for a in axes))))
     return found
-
-
-def _as_loads(node: Node, saved: dict[str, str], outputs: set[str]) -> Node:
-    """The node with what the forward gives read as inputs."""
-    if isinstance(node, Take) and isinstance(node.arg, Ref) and (node.arg.name in saved or node.arg.name in outputs):
-        name = saved.get(node.arg.name, node.arg.name)
-        at = tuple((axis, _as_loads(index, saved, outputs)) for axis, index in node.at)
-        return Load(name, node.axes, Dtype("float", (name,)), at)
-    if isinstance(node, Ref) and (node.name in saved or node.name in outputs):
-        name = saved.get(node.name, node.name)
-        return Load(name, node.axes, Dtype("float", (name,)))
-    return rebuild(node, tuple(_as_loads(part, saved, outputs) for part in children(node)))
 
 
 def grouping(op: Op, result: Result) -> tuple[AxisTerm, ...]:

@@ -6,7 +6,7 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
@@ -281,6 +281,18 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
             return replace(node, arg=parts[0], at=moved)
         case _:
             return node
+
+
+def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:
+    """The node with lines read as inputs, of `names` by line: as floats of a dtype of their own, or of the lines'."""
+    line = node.arg if isinstance(node, Take) else node
+    if not isinstance(line, Ref) or line.name not in names:
+        return rebuild(node, tuple(as_loads(part, names, of_their_own) for part in children(node)))
+    name = names[line.name]
+    dtype = Dtype("float", (name,)) if of_their_own else node.dtype
+    indices = node.at if isinstance(node, Take) else ()
+    at = tuple((axis, as_loads(index, names, of_their_own)) for axis, index in indices)
+    return Load(name, node.axes, dtype, at)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -42,7 +42,7 @@ from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
 from ..passes.structure import SAVES, name_reductions, references
-from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner, unplanned
 
 
@@ -104,7 +104,7 @@ class _Planner:
 
     def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
         if dtype.rule == "compute":
-            return TensorType(("float32", "float64"), plain_shape(axes))
+            return TensorType(COMPUTED, plain_shape(axes))
         shared = [t.type for t in self.op.inputs if dtype.of == (t.name,) and t.type.variable]
         if shared:
             return replace(shared[0], shape=plain_shape(axes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPUTED = ("float32", "float64")  # in which kernels compute, and keep what is one number for a row
 # Only read: they are computed in float32, and give way to any other float.
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")

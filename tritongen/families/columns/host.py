@@ -8,10 +8,10 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
-from ...lang.ir import Dtype, Load, Node, Op, Ref, children, rebuild, walk
+from ...lang.ir import Load, Op, as_loads, walk
 from ...lowering.tile import needed
 from ...passes.structure import Program
-from ...spec.types import Input, TensorType, plain_shape
+from ...spec.types import COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
 
@@ -73,20 +73,16 @@ class SumsModule(RowSizes):
 def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
-    names = {result.output.name for result in rows.results}
-    inputs = [Input(r.output.name, TensorType(("float32", "float64"), plain_shape(r.axes))) for r in rows.results]
-    values = tuple(replace(value, node=_loaded(value.node, names)) for value in op.values if value.name not in names)
+    made = {result.output.name for result in rows.results}
+    inputs = [Input(r.output.name, TensorType(COMPUTED, plain_shape(r.axes))) for r in rows.results]
+    names = {name: name for name in made}
+    kept = [value for value in op.values if value.name not in made]
+    values = tuple(replace(value, node=as_loads(value.node, names, of_their_own=True)) for value in kept)
     values = tuple(needed(values, [result.output.name for result in op.results]))
     read = {part.name for value in values for part in walk(value.node) if isinstance(part, Load)}
     return replace(
         op,
         inputs=(*inputs, *(tensor for tensor in op.inputs if tensor.name in read)),
         values=values,
-        by_row=op.by_row | names,
+        by_row=op.by_row | made,
     )
-
-
-def _loaded(node: Node, names: set[str]) -> Node:
-    if isinstance(node, Ref) and node.name in names:
-        return Load(node.name, node.axes, Dtype("float", (node.name,)))
-    return rebuild(node, tuple(_loaded(part, names) for part in children(node)))

@@ -34,13 +34,12 @@ from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product, product_of, sides_of
 from ...passes.structure import SAVES
-from ...spec.types import FLOATS, Input, Output, TensorType, plain_shape
+from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
 
 MOST = 2  # values that are stored, tried in all combinations
-COMPUTED = ("float32", "float64")  # in which numbers of rows are kept
 
 TakeAlone = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
 
