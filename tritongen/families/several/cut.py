@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -20,11 +20,13 @@ from ...lang.ir import (
     Load,
     Node,
     Op,
+    Path,
     Reduce,
     Ref,
     Result,
     Take,
     Value,
+    as_loads,
     children,
     numbered,
     rebuild,
@@ -50,10 +52,16 @@ class Cut:
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
+    cost: tuple[float, int]  # how long they take, and then how many calls passes over rows repeat
 
-    @property
-    def cost(self) -> tuple[float, int]:
-        return sum(map(time_of, self.steps)), sum(_repeated(step.op) for step in self.steps)
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the results, the stored tensors that they are made of, and their step where a family takes them."""
+
+    op: Op
+    reads: frozenset[str]
+    step: Step | None
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
@@ -66,34 +74,23 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
     taken = taken_from(plain)
     if not set(taken) <= set(names):
         return None
+    search = _Search(plain, take)
     others = [name for name in names if name not in taken]
     few = [chosen for count in range(0 if taken else 1, MOST + 1) for chosen in combinations(others, count)]
-    found = [one for chosen in few if (one := _steps(plain, [*taken, *chosen], take))]
+    found = [one for chosen in few if (one := search.steps([*taken, *chosen]))]
     if found:
-        return _improved(plain, min(found, key=lambda one: one.cost), others, take)
+        return search.improved(min(found, key=lambda one: one.cost), others)
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    all_of_them = _steps(plain, [name for name in names if name in made | reduced | set(taken)], take)
-    return _improved(plain, all_of_them, others, take) if all_of_them else None
+    all_of_them = search.steps([name for name in names if name in made | reduced | set(taken)])
+    return search.improved(all_of_them, others) if all_of_them else None
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     """A step for each line that may be stored, or several where no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results)}
     chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
-    return _steps(op, chosen, take, frozenset(op.lines))
-
-
-def _improved(op: Op, best: Cut, names: list[str], take: TakeAlone) -> Cut:
-    """The steps with some of the values stored, or no longer stored, as long as they cost less."""
-    while True:
-        sets = [best.stored ^ {name} for name in names]
-        chosen = [[value.name for value in op.values if value.name in one] for one in sets if one]
-        found = [one for each in chosen if (one := _steps(op, each, take))]
-        better = min(found, key=lambda one: one.cost, default=best)
-        if better.cost >= best.cost:
-            return best
-        best = better
+    return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
 
 def _plain(op: Op) -> Op:
@@ -194,76 +191,133 @@ def _is_multiplied(op: Op, name: str) -> bool:
     )
 
 
-def _steps(op: Op, chosen: Sequence[str], take: TakeAlone, apart: frozenset[str] = frozenset()) -> Cut | None:
-    """The steps where some values are stored, of which those `apart` are computed by a step of their own.
+class _Search:
+    """Tries cuts of an operator, and makes a part that several of them have once.
 
-    None where a family does not take one of them.
+    Lines that are to be `apart` are each computed by steps of their own.
     """
-    stored = {name: _stored(op, name) for name in chosen}
-    made = {result.output.name for result in stored.values()}
-    targets = [*stored.values(), *(result for result in op.results if result.output.name not in made)]
-    inputs = {name: as_input(op, stored[name]) for name in chosen}
-    parts = [_part(op, (target,), inputs) for target in targets]
-    pending = list(range(len(targets)))
-    done: set[str] = set()
-    steps: list[Step] = []
-    while pending:
-        ready = [place for place in pending if _intermediates(parts[place], inputs) <= done]
-        if not ready:
-            return None
-        together = _together(op, [targets[place] for place in ready], inputs, take, apart)
-        if together is None:
-            return None
-        steps += together
-        done |= {targets[place].output.name for place in ready}
-        pending = [place for place in pending if place not in ready]
-    return Cut(tuple(steps), frozenset(chosen))
 
+    def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset()) -> None:
+        self.op, self.take, self.apart = op, take, apart
+        self.outputs = {result.output.name for result in op.results}
+        self.paths = Choices(op).paths
+        self.refs = {value.name: _references(value.node) for value in op.values}
+        self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
-def _together(
-    op: Op, targets: list[Result], inputs: dict[str, Input], take: TakeAlone, apart: frozenset[str]
-) -> list[Step] | None:
-    """The steps for results none of which is made of another: together, in their order, where that costs less.
+    def improved(self, best: Cut, names: list[str]) -> Cut:
+        """The steps with some of the values stored, or no longer stored, as long as they cost less."""
+        while True:
+            sets = [best.stored ^ {name} for name in names]
+            chosen = [[value.name for value in self.op.values if value.name in one] for one in sets if one]
+            found = [one for each in chosen if (one := self.steps(each))]
+            better = min(found, key=lambda one: one.cost, default=best)
+            if better.cost >= best.cost:
+                return best
+            best = better
 
-    Lines that are to be `apart` are cut into steps where no family computes them. What only one side of a choice needs
-    is a step of its own, which runs where that side is chosen.
-    """
-    paths = {name: found for name, found in Choices(op).paths.items() if name in inputs}
-    outputs = {result.output.name for result in op.results}
-    needed = {target.output.name: paths.get(_value_of(target, outputs), ALWAYS) for target in targets}
-    groups: list[list[Result]] = []
-    steps: list[Step] = []
-    cuts: list[Step] = []
-    for target in targets:
-        part = _part(op, (target,), inputs)
-        alone = _taken(part, take)
-        for place, group in enumerate(() if target.output.name in apart else groups):
-            if needed[group[0].output.name] != needed[target.output.name]:
-                continue
-            joint = _taken(_part(op, (*group, target), inputs), take)
-            alone_too = time_of(steps[place]) + time_of(alone) if alone else math.inf
-            if joint is not None and time_of(joint) < alone_too:
-                groups[place], steps[place] = [*group, target], joint
-                break
-        else:
-            if alone is not None:
-                groups.append([target])
-                steps.append(alone)
-            elif apart and (found := cut(part, take)) is not None:
-                cuts += found.steps
-            else:
+    def steps(self, chosen: Sequence[str]) -> Cut | None:
+        """The steps where some values are stored; None where a family does not take one of them."""
+        stored = {name: _stored(self.op, name) for name in chosen}
+        made = {result.output.name for result in stored.values()}
+        pending = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
+        done: set[str] = set()
+        steps: list[Step] = []
+        while pending:
+            ready = [target for target in pending if self.part((target,), stored).reads <= done]
+            together = self.together(ready, stored) if ready else None
+            if together is None:
                 return None
-    return [*steps, *cuts]
+            steps += together
+            done |= {target.output.name for target in ready}
+            pending = [target for target in pending if target not in ready]
+        cost = sum(map(time_of, steps)), sum(_repeated(step.op) for step in steps)
+        return Cut(tuple(steps), frozenset(chosen), cost)
+
+    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[Step] | None:
+        """The steps for results none of which is made of another: together, in their order, where that costs less.
+
+        What only one side of a choice needs is a step of its own, which runs where that side is chosen.
+        """
+        groups: list[list[Result]] = []
+        steps: list[Step] = []
+        cuts: list[Step] = []
+        for target in targets:
+            part = self.part((target,), stored)
+            alone = part.step
+            for place, group in enumerate(() if target.output.name in self.apart else groups):
+                if self.needed(group[0], stored) != self.needed(target, stored):
+                    continue
+                joint = self.part((*group, target), stored).step
+                alone_too = time_of(steps[place]) + time_of(alone) if alone else math.inf
+                if joint is not None and time_of(joint) < alone_too:
+                    groups[place], steps[place] = [*group, target], joint
+                    break
+            else:
+                if alone is not None:
+                    groups.append([target])
+                    steps.append(alone)
+                elif self.apart and (found := cut(part.op, self.take)) is not None:
+                    cuts += found.steps
+                else:
+                    return None
+        return [*steps, *cuts]
+
+    def needed(self, target: Result, stored: dict[str, Result]) -> tuple[Path, ...]:
+        """The paths on which something is made of what is stored."""
+        name = self.value_of(target)
+        return self.paths[name] if name in stored and name in self.paths else ALWAYS
+
+    def value_of(self, target: Result) -> str:
+        """The value that a target is: an output is the one of its name, what is stored refers to one."""
+        if target.output.name in self.outputs:
+            return target.output.name
+        assert isinstance(target.node, Ref)
+        return target.node.name
+
+    def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
+        """The operator of some results, which reads what other steps have stored."""
+        own = {self.value_of(target) for target in targets}
+        reached = self.reached(targets, stored.keys() - own)
+        reads = tuple(name for name in stored if name in reached and name not in own)
+        if (targets, reads) not in self.parts:
+            self.parts[targets, reads] = self.made(targets, own, reached, {name: stored[name] for name in reads})
+        return self.parts[targets, reads]
+
+    def reached(self, targets: tuple[Result, ...], stored: Container[str]) -> set[str]:
+        """The values that results are made of, those that are stored without what they are made of."""
+        found: set[str] = set()
+        left = [name for target in targets for name in (target.output.name, *_references(target.node))]
+        while left:
+            name = left.pop()
+            if name not in found and name in self.refs:
+                found.add(name)
+                left += () if name in stored else self.refs[name]
+        return found
+
+    def made(self, targets: tuple[Result, ...], own: set[str], reached: set[str], reads: dict[str, Result]) -> _Part:
+        inputs = {name: as_input(self.op, result) for name, result in reads.items()}
+        names = {name: tensor.name for name, tensor in inputs.items()}
+        kept = [value for value in self.op.values if value.name in reached - reads.keys()]
+        values = tuple(_spelled(value, as_loads(value.node, names), value.name in own) for value in kept)
+        for target in targets:
+            if target.output.name not in {value.name for value in values}:
+                values = (*values, Value(target.output.name, target.node, ""))
+        whole = replace(self.op, inputs=(*self.op.inputs, *inputs.values()), values=values)
+        op = _in_own_types(self.op, restricted(whole, targets, f"_{targets[0].output.name}"))
+        return _Part(op, frozenset(names.values()), self.taken(op))
+
+    def taken(self, op: Op) -> Step | None:
+        """The step, whose only result is made wherever it is called."""
+        if len(op.results) == 1:
+            op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
+        try:
+            return self.take(op)
+        except Mistakes:
+            return None
 
 
-def _taken(op: Op, take: TakeAlone) -> Step | None:
-    """The step, whose only result is made wherever it is called."""
-    if len(op.results) == 1:
-        op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
-    try:
-        return take(op)
-    except Mistakes:
-        return None
+def _references(node: Node) -> list[str]:
+    return [part.name for part in walk(node) if isinstance(part, Ref)]
 
 
 def _stored(op: Op, name: str) -> Result:
@@ -297,29 +351,6 @@ def as_input(op: Op, stored: Result) -> Input:
     return Input(stored.output.name, TensorType(dtypes, stored.output.shape or (), variable))
 
 
-def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
-    """The operator of some results, which reads what other steps have stored."""
-    outputs = {result.output.name for result in op.results}
-    own = {_value_of(target, outputs) for target in targets}
-    read = {name: tensor for name, tensor in inputs.items() if name not in own}
-
-    def loaded(node: Node) -> Node:
-        if isinstance(node, Take) and isinstance(node.arg, Ref) and node.arg.name in read:
-            at = tuple((axis, loaded(index)) for axis, index in node.at)
-            return Load(read[node.arg.name].name, node.axes, node.dtype, at)
-        if isinstance(node, Ref) and node.name in read:
-            return Load(read[node.name].name, node.axes, node.dtype)
-        return rebuild(node, tuple(map(loaded, children(node))))
-
-    kept = [value for value in op.values if value.name not in read]
-    values = tuple(_spelled(value, loaded(value.node), value.name in own) for value in kept)
-    for target in targets:
-        if target.output.name not in {value.name for value in values}:
-            values = (*values, Value(target.output.name, target.node, ""))
-    whole = replace(op, inputs=(*op.inputs, *read.values()), values=values)
-    return _in_own_types(op, restricted(whole, targets, f"_{targets[0].output.name}"))
-
-
 def _in_own_types(whole: Op, part: Op) -> Op:
     """The part, with dtypes of its own inputs where those are of the same type as others of the whole."""
     own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs)}
@@ -334,19 +365,6 @@ def _spelled(value: Value, node: Node, is_target: bool) -> Value:
     if node == value.node and value.source:
         return value
     return Value(value.name, node, spelled(node) if value.source or is_target else "")
-
-
-def _value_of(target: Result, outputs: set[str]) -> str:
-    """The value that a target is: an output is the one of its name, what is stored refers to one."""
-    if target.output.name in outputs:
-        return target.output.name
-    assert isinstance(target.node, Ref)
-    return target.node.name
-
-
-def _intermediates(part: Op, inputs: dict[str, Input]) -> set[str]:
-    names = {tensor.name for tensor in inputs.values()}
-    return {tensor.name for tensor in part.inputs if tensor.name in names}
 
 
 def _repeated(op: Op) -> int:
