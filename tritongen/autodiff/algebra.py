@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.functions import FUNCTIONS, OPERATORS
@@ -331,6 +331,8 @@ class Algebra:
     def _shortened(self, wanted: dict[Node, float], logarithm: Node) -> Node | None:
         """A sum written with a known value in which the logarithm is, if that leaves it shorter."""
         for value in self.known:
+            if logarithm not in self._summands(value.node):
+                continue  # Its products may be such quotients, which `linear` would write in shorter form again.
             own = self.linear(value.node)
             if abs(own.get(logarithm, 0)) != 1 or len(own) < 2:
                 continue
@@ -345,17 +347,25 @@ class Algebra:
     def linear(self, node: Node) -> dict[Node, float]:
         """A sum as coefficients of what it is made of, named parts written out."""
         found: dict[Node, float] = {}
-        for term in terms(node):
-            own = self.product(term) if len(term.factors) != 1 else next(iter(term.factors))
+        for term in self._written_out(node):
             alone = list(term.factors.values()) == [1]
-            definition = self._definition(own) if isinstance(own, Ref) else None
-            inner = {own: 1.0}
-            if alone and isinstance(definition, Call) and definition.function in ("add", "sub", "neg"):
-                inner = self.linear(definition)
-            for part, coefficient in inner.items():
-                times = term.coefficient if alone else 1.0
-                found[part] = found.get(part, 0) + times * coefficient
+            own = next(iter(term.factors)) if alone else self.product(term)
+            found[own] = found.get(own, 0) + (term.coefficient if alone else 1.0)
         return {part: coefficient for part, coefficient in found.items() if coefficient}
+
+    def _summands(self, node: Node) -> set[Node]:
+        """What a sum is made of that is no product."""
+        return {next(iter(term.factors)) for term in self._written_out(node) if list(term.factors.values()) == [1]}
+
+    def _written_out(self, node: Node) -> Iterator[Term]:
+        """The terms of a sum, and those of the sums that it names."""
+        for term in terms(node):
+            ref = next(iter(term.factors)) if list(term.factors.values()) == [1] else None
+            definition = self._definition(ref) if isinstance(ref, Ref) else None
+            if isinstance(definition, Call) and definition.function in ("add", "sub", "neg"):
+                yield from (one * Term(term.coefficient) for one in self._written_out(definition))
+            else:
+                yield term
 
 
 def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
