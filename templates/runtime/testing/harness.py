@@ -115,6 +115,7 @@ class Harness:
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
+    stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp has no room
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
     rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
@@ -421,7 +422,8 @@ class Harness:
             table = getattr(cls.tables, table)
         if hasattr(table, "choose"):
             patch.setattr(table, "choose", lambda *_: config)
-        for kernel in vars(cls.searched).values() if cls.searched else ():
+        is_searched = cls.searched is not None and isinstance(table, heuristics.Table)
+        for kernel in vars(cls.searched).values() if is_searched else ():
             # The interpreter searches the first of a table alone.
             if isinstance(kernel, Autotuner) and kernel.configs[0] is table.configs[0]:
                 patch.setattr(kernel, "configs", [config])

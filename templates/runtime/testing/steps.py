@@ -14,6 +14,7 @@ class MatmulStepsTests(Products, RowwiseTests):
     """Each configuration of each step, with small ones of the others; what is stored between steps is rounded."""
 
     rounds_factors = True
+    stores_between = True
 
     @classmethod
     def layouts(cls) -> list[Layout]:
