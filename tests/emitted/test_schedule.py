@@ -13,6 +13,8 @@ from importing import INTERPRETING, written
 from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "specs"
+STRESS = Path(__file__).parents[1] / "specs"
+PLANS = Path(__file__).parents[2] / "bench" / "plans" / "specs"
 SEARCH = "autotune = true"
 LISTS = "block_n = [512, 1024]\nnum_warps = [4, 8]"
 ELSEWHERE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
@@ -22,18 +24,22 @@ CONCERNED = "configs or shapes or dtypes or splits or loop"
 
 
 TILES = "block_m = [32]\nblock_n = [32, 64]\nnum_stages = [2]"
-# A map, a broadcast, rows in registers, a reduction, two sums; a matrix product, and one whose tiles hold rows of 64.
+# A map, a broadcast, rows in registers, a reduction, two sums; several steps, without and with matmuls; a product, and
+# one whose tiles hold rows of 64.
 CASES = [
-    (name, schedule) for name in ("vector_add", "add_bias", "softmax", "sum", "var") for schedule in (SEARCH, LISTS)
+    (SPECS / name, schedule)
+    for name in ("vector_add", "add_bias", "softmax", "sum", "var")
+    for schedule in (SEARCH, LISTS)
 ]
-CASES += [("matmul", TILES), ("router", TILES)]
+CASES += [(STRESS / "gradient_whole_norm", SEARCH), (PLANS / "linear_layer_norm", SEARCH)]
+CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES)]
 
 
-@pytest.mark.parametrize(("name", "schedule"), CASES)
-def test_emitted_tests_pass(name: str, schedule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("path", "schedule"), CASES, ids=[f"{path.name}-{schedule}" for path, schedule in CASES])
+def test_emitted_tests_pass(path: Path, schedule: str, tmp_path: Path) -> None:
     """In a process of its own, as a user runs them."""
-    text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
-    folder = written(read_spec(f"{name}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
+    text = path.with_suffix(".toml").read_text(encoding="utf-8")
+    folder = written(read_spec(f"{path.name}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
     kernels = (folder / "kernels.py").read_text(encoding="utf-8")
     assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", str(folder)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce
-from ...spec.types import Schedule, Spec
+from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..contraction.family import CONTRACTION
@@ -61,14 +60,8 @@ class Several(Maps[SeveralProgram]):
     def steps(self, program: SeveralProgram) -> tuple[Step, ...]:
         return program.steps
 
-    def check(self, schedule: Schedule) -> list[Mistake]:
-        if not schedule.autotune:
-            return []
-        message = "an operator of several kernels is not autotuned: each of them has configurations of its own"
-        return [Mistake("TG607", message, ("schedule", "autotune"), 0, hint="leave it out")]
-
     def module(self, program: SeveralProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return SeveralModule(program, around).module()
+        return SeveralModule(program, around, autotune).module()
 
     def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
         declared = {

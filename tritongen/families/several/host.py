@@ -43,8 +43,8 @@ def noted(steps: tuple[Step, ...]) -> Iterator[str]:
 
 
 class SeveralModule(Common):
-    def __init__(self, program: SeveralProgram, around: Around) -> None:
-        super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
+    def __init__(self, program: SeveralProgram, around: Around, autotune: bool) -> None:
+        super().__init__(program, autotune, Space((), ()), compute_of(program.op), [], around)
         self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
         shapes = self.host.told_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
@@ -78,7 +78,7 @@ class SeveralModule(Common):
 
     def module(self) -> Module:
         inner = [one for step in self.steps for one in (step.before, step) if one is not None]
-        modules = [module_of(step, self.around_of(step)) for step in inner]
+        modules = [module_of(step, self.around_of(step), self.autotune) for step in inner]
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
         functions = [
             module.view | function_view(step, bool(self.fake), optional)
