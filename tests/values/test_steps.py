@@ -20,7 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.several.family import Several
-from tritongen.lang.ir import Reduce, Ref
+from tritongen.lang.ir import Op, Reduce, Ref, walk
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -111,6 +111,17 @@ CASES = {
     "output_apart": Case("x:M, N; w:N", "y = x * w\nv = w * w", lambda x, w: (x * w, w * w), "y v"),
     "norm_of_all": Case(
         "x:M, N", "y = x / sqrt(sum(x * x))\nz = max(x, N)", lambda x: (x / x.norm(), x.amax(1)), "y z"
+    ),
+    "norm_of_everything": Case(
+        "x:M, N; w:N",
+        "r = rsqrt(mean(x * x, M, N) + 1e-6)\ny = x * r * w",
+        lambda x, w: x * torch.rsqrt((x * x).mean() + 1e-6) * w,
+    ),
+    "scale_of_everything": Case("x:M, N; s:", "y = gelu(x) * s", lambda x, s: F.gelu(x) * s),
+    "softmax_beside_a_mean": Case(
+        "a:M, K; b:K, N",
+        "h = sum(a * b, K)\ny = softmax(h, N) - mean(h, M)",
+        lambda a, b: (a @ b).softmax(-1) - (a @ b).mean(0),
     ),
     "group_norm": Case(
         "x:B, (G=4 C), S; w:(G=4 C); b:(G=4 C)",
@@ -339,6 +350,23 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
     lora = forward_of(CASES["lora"].spec())
     assert len(lora.program.steps) == 3
+
+
+@pytest.mark.parametrize("name", ["norm_of_everything", "scale_of_everything"])
+def test_what_is_reduced_over_everything_is_mapped_back_by_many_programs(name: str) -> None:
+    """A single row is reduced by a step of its own, whose programs share it, and mapped by another."""
+    spec = CASES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    planned = (backward.forward, *backward.plan.steps)
+    steps = [step for one in planned for step in one.family.steps(one.program) or (one,)]
+    whole = [step for step in steps if {"M", "N"} in [set(over) for over in _overs(step.op)]]
+    assert whole
+    assert all(result.axes == () for step in whole for result in step.op.results)
+
+
+def _overs(op: Op) -> list[tuple[str, ...]]:
+    return [node.over for value in op.values for node in walk(value.node) if isinstance(node, Reduce)]
 
 
 @pytest.mark.parametrize("name", ["mlp", "lora", "attention", "layer_norm_of_a_matmul", "stored_and_returned", *APART])

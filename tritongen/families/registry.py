@@ -18,6 +18,7 @@ from .elementwise.family import ELEMENTWISE
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .several.cost import leaves_idle, time_of
 from .several.cut import taken_from
 from .several.family import Several
 
@@ -60,11 +61,19 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     """
     op = one_sided_sums_first(name_reductions(op))
     try:
-        return single_step_of(op, candidates)
+        single = single_step_of(op, candidates)
     except Mistakes:
-        take_alone = partial(single_step_of, candidates=of_steps or tuple(candidates))
-        family = Several(take_alone)
-        program = family.take(op)
-        if program is None:
+        several = _several(op, candidates, of_steps)
+        if several is None:
             raise
-        return Step(family, program)
+        return several
+    if not leaves_idle(single):
+        return single
+    several = _several(op, candidates, of_steps)
+    return several if several is not None and time_of(several) < time_of(single) else single
+
+
+def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:
+    family = Several(partial(single_step_of, candidates=of_steps or tuple(candidates)))
+    program = family.take(op)
+    return Step(family, program) if program is not None else None

@@ -9,6 +9,7 @@ from ..autodiff.gradient import Gradient, grouping
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
+from ..families.several.cost import leaves_idle
 from ..families.several.cut import as_input, stored_dtype
 from ..families.steps import in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
@@ -152,7 +153,8 @@ class Planner:
         if not results:
             return []
         whole = self.restricted(results, 0)
-        if (single := self.found(single_step_of, whole)) is not None:
+        single = self.found(single_step_of, whole)
+        if single is not None and not leaves_idle(single):
             return [single]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
@@ -161,8 +163,10 @@ class Planner:
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
-        if None in steps and (several := self.found(step_of, in_own_dtypes(self.gradient, whole))) is not None:
-            return [several]  # Of which several results may go on from the same values.
+        if any(step is None or leaves_idle(step) for step in steps):
+            several = self.found(step_of, in_own_dtypes(self.gradient, whole))
+            if several is not None:
+                return [several]  # Of which several results may go on from the same values.
         steps = [step or self.found(step_of, op) for step, op in zip(steps, ops, strict=True)]
         if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
             raise Mistakes(*mistakes)

@@ -26,6 +26,9 @@ LONGEST = 65_536  # elements of a row that one program still holds in registers
 
 def time_of(step: Step) -> float:
     """Nanoseconds."""
+    inner = step.family.steps(step.program)
+    if inner:
+        return sum(map(time_of, inner))
     lengths = dict(step.op.sizes)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
@@ -42,6 +45,11 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
         return reads + writes
     again = _count(step.program.over, lengths) > LONGEST
     return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
+
+
+def leaves_idle(step: Step) -> bool:
+    """Whether a single row is mapped back, so that one program has all the work."""
+    return step.family.rows(step.program) == () and bool(step.program.over) and _maps_back(step.op, ())
 
 
 def _maps_back(op: Op, rows: tuple[str, ...]) -> bool:
