@@ -173,7 +173,7 @@ class Host(Checks):
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
         return f"{self.function}({', '.join(tensors + named)})"
 
-    def fold(self, group: str, dims: tuple[Dim, ...], folder: str = "tensors.fold") -> list[str]:
+    def fold(self, group: str, dims: tuple[Dim, ...]) -> list[str]:
         """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
         if not dims:
             return []
@@ -189,7 +189,7 @@ class Host(Checks):
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
             targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
             lines += [
-                f"folded = {folder}({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
+                f"folded = tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
                 "if folded is None:  # More dimensions than the kernel steps through.",
                 f"    return {self.retry()}",
                 f"{singular}_sizes, {targets} = folded",

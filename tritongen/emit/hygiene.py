@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from ..lang.ir import numbered, unused
@@ -48,16 +48,17 @@ CONTEXT = frozenset(
 )
 
 
-def resolved(text: str, together: Sequence[str] = ()) -> str:
-    """The text of a module without marks.
+def resolved(*texts: str) -> tuple[str, ...]:
+    """The texts without marks of modules that pass one another arguments by name: all spell the spec's names alike."""
+    if not set().union(*texts) & set(MARKS):
+        return texts
+    modules = [_blocks(text) for text in texts]
+    spec = _spelled([block for blocks in modules for block in blocks])
+    return tuple(_resolved(blocks, spec) for blocks in modules)
 
-    Of modules that pass one another arguments by name, this being one `together` with others, all spell the spec's
-    names alike.
-    """
-    if not set(text) & set(MARKS):
-        return text
-    blocks = _blocks(text)
-    spec = _spelled([block for one in together for block in _blocks(one)] or blocks)
+
+def _resolved(blocks: list[_Block], spec: Mapping[str, str]) -> str:
+    """The text of a module, in which names of the spec are spelled as they are to be."""
     made = _made(blocks, spec)
     mentioned = set().union(*(block.mentioned for block in blocks))
     attributes = _attributes(blocks)

@@ -94,15 +94,12 @@ class Common:
             "compute_of_results": host.compute_value() if host.allocates_wide() else "",
             "result": host.result(),
             "constants": constants(op),
-            "device": f"{self.first()}.device",
-            "index": self.index(),
             "compute": self.compute_text(),
-            "shares_constants": any(map(self.shares_constants, self.launched)),
             "tables": self.tables,
             "also_untyped": "",
             "is_fake": IS_FAKE in self.around.extra,
             "registration": None,
-            "kernels": tuple((kernel.name, kernel.doc) for kernel in self.launched),
+            "kernels": tuple((kernel.name, kernel.doc) for kernel in self.kernels),
             "gradient": None,
             "steps": (),
             "head": "signature.jinja",
@@ -114,44 +111,10 @@ class Common:
         told = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
         return self.host.compute_value() if told and not self.host.allocates_wide() else ""
 
-    def first(self) -> str:
-        tensor = self.host.first()
-        assert tensor is not None
-        return tensor.name
-
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
         names = [name for name in names if name not in self.op.by_row]
         return f"tensors.index_dtype({', '.join(names)})"
-
-    def specialised(self, kernel: Kernel) -> str:
-        """The compile-time arguments of a launch, but for tiles."""
-        values = {"COMPUTE": "compute", "VECTOR": "vector"}
-        rest = [name for name in kernel.constexprs if not (name == "COMPUTE" and self.shares_constants(kernel))]
-        last = "**constants" if self.shares_constants(kernel) else "INDEX=index"
-        return ", ".join([*(f"{name}={values.get(name, name)}" for name in rest), last])
-
-    def shares_constants(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one of several that are compiled for the same dtype and index width."""
-        return "COMPUTE" in kernel.constexprs and sum("COMPUTE" in one.constexprs for one in self.launched) > 1
-
-    @property
-    def launched(self) -> list[Kernel]:
-        """The kernels that are launched, and not called by another."""
-        return self.kernels
-
-    def launch(self, kernel: Kernel) -> dict[str, str]:
-        """The launch of a kernel, one of several of a call, or one that calls like it do not repeat."""
-        return {
-            "key": "None",
-            "kernel": self.around.launcher(kernel.name),
-            "config": "None" if kernel.search else "config",
-            "passed": ", ".join([*self.passed(kernel), self.specialised(kernel)]),
-        }
-
-    def known_launch(self, kernel: Kernel) -> dict[str, str]:
-        """The launch of a kernel, the only one of a call, by which calls like it launch the same at once."""
-        return self.launch(kernel) | ({"key": "key"} if self.knows else {})
 
     @property
     def knows(self) -> bool:
@@ -160,17 +123,6 @@ class Common:
         """
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
-
-    def passed(self, kernel: Kernel) -> list[str]:
-        """The arguments of a launch: tensors, sizes and params, each a tuple."""
-        tensors, _, params = self.arguments(kernel)
-        texts = [tuple_text(list(tensors)), self.sizes(kernel)]
-        return [*texts, tuple_text(list(params))] if params else texts
-
-    def sizes(self, kernel: Kernel) -> str:
-        """The integers that are passed to a kernel, lengths and strides, as a tuple."""
-        _, integers, _ = self.arguments(kernel)
-        return tuple_text(starred(integers, self.space))
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""

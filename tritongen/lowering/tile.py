@@ -282,10 +282,6 @@ def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
     return [value for value in values if value.name in wanted]
 
 
-def scalars(nodes: Iterable[Node]) -> set[str]:
-    return {n.name for node in nodes for n in walk(node) if isinstance(n, Scalar)}
-
-
 def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)

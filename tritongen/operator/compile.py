@@ -47,7 +47,7 @@ def check(spec: Spec) -> None:
 def backward_of(spec: Spec, forward: Step) -> Backward | None:
     if not spec.grad:
         return None
-    op, families = forward.op, families_of_steps(spec.register != "none")
+    op, families = forward.op, _families(spec)
     is_ahead = spec.grad.write != "backward"
     # Refuses, for contractions too, what has no gradient at all.
     gradient = derive(op, replace(spec.grad, save=()) if is_ahead else spec.grad)
@@ -73,13 +73,23 @@ def forward_of(spec: Spec) -> Step:
     """The step that computes a spec. Raises `Mistakes` for what is wrong with its math, reference and schedule."""
     mistakes = reference_mistakes(spec)
     try:
-        step = step_of(typecheck(spec), (), families_of_steps(spec.register != "none"))
+        step = _step(spec, typecheck(spec))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
     mistakes += step.family.check(spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
     return step
+
+
+def _families(spec: Spec) -> Families:
+    """The families that steps of a plan may be of."""
+    return families_of_steps(spec.register != "none")
+
+
+def _step(spec: Spec, op: Op) -> Step:
+    """The step that computes the operator of a spec."""
+    return step_of(op, (), _families(spec))
 
 
 def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
@@ -90,11 +100,10 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     forward_of(spec)
     with told():
         files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
-        together = [files[name] for name in PASSING]
-        files = {
-            name: resolved(text, together if name in PASSING else ()).rstrip() + "\n" for name, text in files.items()
-        }
-    for name in ("kernels.py", "op.py"):
+        for together in (PASSING, *((name,) for name in files if name not in PASSING)):
+            files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
+    files = {name: text.rstrip() + "\n" for name, text in files.items()}
+    for name in PASSING:
         if missing := undefined_names(files[name]):
             raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")
     return files
@@ -102,7 +111,7 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
 def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it."""
-    forward = step_of(op, (), families_of_steps(spec.register != "none"))
+    forward = _step(spec, op)
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
     backward = backward_of(spec, forward)

@@ -125,10 +125,10 @@ class _Planner:
         first, texts, paths = self.pass_after(found, gradient, between)
         second = self.through_products(gradient, outgoing)
         texts |= second.spelled
-        uses: dict[str, tuple[str, ...]] = {}
-        for name, node in outgoing.items():
-            for load in (part.name for part in walk(node) if isinstance(part, Load) and part.axes):
-                uses[load] = (*uses.get(load, ()), *self.users(name))
+        uses = {
+            tensor: tuple(user for name in names for user in self.users(name))
+            for tensor, names in _readers(outgoing).items()
+        }
         return Backward(
             gradient,
             self.forward(gradient, first, paths),
@@ -272,15 +272,12 @@ class _Planner:
     def decided(self, op: Op, outgoing: dict[str, Node]) -> Op:
         """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""
         choices = Choices(self.op)
-        users: dict[str, list[str]] = {}
-        for name, node in outgoing.items():
-            for load in (part.name for part in walk(node) if isinstance(part, Load) and part.axes):
-                users.setdefault(load, []).append(name)
+        readers = _readers(outgoing)
 
         def where_needed(node: Node) -> Node:
             if not isinstance(node, Reduce):
                 return rebuild(node, tuple(map(where_needed, children(node))))
-            names = [name for load in tensors_of(op, node) for name in users.get(load, ())]
+            names = [name for load in tensors_of(op, node) for name in readers.get(load, ())]
             return chosen(node, choices.of(*names)) if names else node
 
         values = tuple(replace(value, node=where_needed(value.node)) for value in op.values)
@@ -347,7 +344,7 @@ class _Planner:
         seeds = {seed: name for name, seed in gradient.seeds}
         for name, node in outgoing.items():
             sum_node = self.op.value(name).node
-            for load in (part for part in walk(node) if isinstance(part, Load) and part.axes):
+            for load in _tensors(node):
                 own = self.type_of(self.dtype_of(name), self.sums[name].type.axes)
                 seed, _ = self.converted.get(load.name, (load.name, None))
                 if seed in seeds:
@@ -379,6 +376,20 @@ class _Planner:
             where = paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, axes, dtype, when=SAVES, paths=where, saved=True))
         return step_of(replace(op, values=values, results=results), (), self.families)
+
+
+def _tensors(node: Node) -> list[Load]:
+    """What a gradient by a product reads, but for single numbers."""
+    return [part for part in walk(node) if isinstance(part, Load) and part.axes]
+
+
+def _readers(outgoing: Mapping[str, Node]) -> dict[str, list[str]]:
+    """The products whose gradients read a tensor, for each that they read."""
+    found: dict[str, list[str]] = {}
+    for name, node in outgoing.items():
+        for tensor in _tensors(node):
+            found.setdefault(tensor.name, []).append(name)
+    return found
 
 
 def chosen(node: Node, path: Path) -> Node:

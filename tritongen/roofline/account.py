@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..emit.registration import autocast_rule
 from ..families.family import Step
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, children
+from ..lang.ir import Load, Op, Reduce, Ref, Result, walk
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of
 from ..passes.contractions import is_product
@@ -186,7 +186,8 @@ class _Counted:
     def read(self, tensor: Input, op: Op) -> Tensor:
         """An input, of which `take` reads no more than it has positions for."""
         dtype = self.dtypes.get(tensor.name) or tensor.type.dtypes[0]
-        loads = [node for value in op.values for node in _loads(value.node) if node.name == tensor.name]
+        nodes = (node for value in op.values for node in walk(value.node))
+        loads = [node for node in nodes if isinstance(node, Load) and node.name == tensor.name]
         elements = self.elements(tensor.type.axes)
         if loads and all(load.at for load in loads):
             elements = min(elements, sum(self.elements(load.axes) for load in loads))
@@ -212,10 +213,3 @@ class _Counted:
 
     def elements(self, axes: tuple[str, ...]) -> int:
         return math.prod(self.lengths[axis] for axis in dict.fromkeys(axes))
-
-
-def _loads(node: Node) -> Iterator[Load]:
-    if isinstance(node, Load):
-        yield node
-    for part in children(node):
-        yield from _loads(part)

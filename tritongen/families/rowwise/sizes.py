@@ -5,13 +5,14 @@ in one tuple, of which a kernel may take a part.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Common, starred
 from ...lang.names import in_string
-from ...lowering.lower import Compute, compute_of
-from ...lowering.space import Space, row_space
+from ...lowering.lower import compute_of
+from ...lowering.space import row_space
 from ...lowering.views import Kernel
 from ...passes.structure import Program
 from ...spec.types import BATCH
@@ -22,20 +23,17 @@ _OF_SPLITS = ("n_splits", "split_cols")  # which the runtime adds
 class RowSizes(Common):
     """The modules of families over rows."""
 
-    def __init__(
-        self,
-        program: Program,
-        autotune: bool,
-        space: Space,
-        compute: Compute,
-        kernels: list[Kernel],
-        around: Around,
-    ) -> None:
-        super().__init__(program, autotune, space, compute, kernels, around)
-        self.column_strides = self.host.column_strides()  # of columns that are passed as they are
-        every = [size for kernel in kernels for size in self.told(kernel)]
+    @cached_property
+    def column_strides(self) -> dict[str, str]:
+        """The strides of columns that are passed as they are."""
+        return self.host.column_strides()
+
+    @cached_property
+    def every(self) -> list[str]:
+        """The lengths and strides that the kernels take, in the order of `sizes`."""
+        every = [size for kernel in self.kernels for size in self.told(kernel)]
         shape = [size for size in ("n_rows", "n_cols") if size in every]
-        self.every = [*shape, *(size for size in dict.fromkeys(every) if size not in shape)]
+        return [*shape, *(size for size in dict.fromkeys(every) if size not in shape)]
 
     def told(self, kernel: Kernel) -> list[str]:
         """The lengths and strides that a kernel takes."""
