@@ -35,14 +35,14 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An integer or a boolean of the math that is the same in the whole tile: a param, a length, a load of outer axes."""
+    """What is the same in the whole tile, an integer or a boolean: a param, a length, a load of outer axes."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """The least or greatest of an integer of the math over the tile's positions along the one axis that it varies along.
+    """The least or greatest of an integer over the tile's positions along the one axis that it varies along.
 
     Of a boolean it is whether all are true, or any.
     """
@@ -103,10 +103,15 @@ def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
             inner, constant = term.terms, constant + factor * term.constant
         for part, times in inner:
             factors[part] = factors.get(part, 0) + factor * times
-    left = tuple((part, factor) for part, factor in factors.items() if factor)
+    left = tuple(sorted(((part, factor) for part, factor in factors.items() if factor), key=_in_order))
     if not left:
         return Number(constant)
     return left[0][0] if left[0][1] == 1 and len(left) == 1 and not constant else Sum(left, constant)
+
+
+def _in_order(term: tuple[Expression, int]) -> tuple[bool, bool]:
+    """What is added before what is subtracted, and positions before lengths."""
+    return term[1] < 0, not isinstance(term[0], First | Last)
 
 
 def plus(expression: Expression, constant: int) -> Expression:

@@ -1,16 +1,37 @@
-"""Which tiles of a streamed axis are empty, full or mixed, read off the condition of a mask."""
+"""Which tiles of a streamed axis are empty, full or mixed, read off the condition of a mask.
+
+A kernel takes blocks of one axis, and for each streams over tiles of another: `tiles_of` tells from where to where it
+has to, and where the condition need not be computed. Both ends are numbers that a few scalar operations compute at run
+time, of the first and last position of the block, of lengths, params and loads. What is not understood is mixed.
+
+    tiles = tiles_of(op, condition, block="M", streamed="N")
+    tiles.some   outside of this range the condition is false, for the whole block
+    tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
+    tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
+    tiles.full   tells of one tile in `every` that `rest` is true in all of it
+
+A gradient that streams over the other axis has the same tiles, with the axes exchanged.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
 
-from ...lang.ir import Node, Op
-from .expressions import FALSE, ZERO, Expression, Value
+from ...lang.ir import BOOL, Call, Load, Node, Op, Ref, Scalar
+from .conditions import All, Reader, opposite
+from .expressions import FALSE, Expression, Extreme, Value, parts_of
+from .ranges import NOTHING, Ranges
+from .spans import TileSpans
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Positions from `first` up to, and without, `last`; none where `last` is no more than `first`."""
+    """Positions from `first` up to, and without, `last`; none where `last` is no more than `first`.
+
+    `first` is no less than 0, and `last` no more than the length of the axis.
+    """
 
     first: Expression
     last: Expression
@@ -18,7 +39,15 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What a condition is in the tiles of the streamed axis that a block of the other axis meets."""
+    """What a condition is in the tiles that a block meets.
+
+    Outside of `some` it is false for the whole block; inside of `every` it is what `rest` is, or true where that is
+    None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a tile inside of
+    `every`, that `rest` is true in all of it. They are false where they cannot tell.
+
+    `held` are the integers of [params] and [inputs] that are to be held between ±HELD before the expressions are
+    computed, which overflow otherwise; that changes none of the comparisons.
+    """
 
     some: Range
     every: Range
@@ -29,4 +58,51 @@ class Tiles:
 
 
 def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
-    raise NotImplementedError
+    """What a condition is in the tiles along one axis that the blocks of another meet.
+
+    The arithmetic of the condition itself must not overflow int64, and no axis be longer than `conditions.LONGEST`.
+    """
+    reader = Reader(op, block, streamed)
+    spans = TileSpans(reader, block, streamed)
+    some, every = Ranges(spans, every=False), Ranges(spans, every=True)
+    parts = {part: reader.condition(reader.inlined(part)) for part in conjuncts(op, condition)}
+    rest = {part: read for part, read in parts.items() if every.of(read) == NOTHING}
+    ranged = All(tuple(read for part, read in parts.items() if part not in rest))
+    gaps = All(tuple(read for part, read in parts.items() if part in rest or not some.of(read).exact))
+    tiles = Tiles(
+        some=Range(*some.ends(some.of(All(tuple(parts.values()))))),
+        every=Range(*every.ends(every.of(ranged))),
+        rest=reduce(_both, rest) if rest else None,
+        empty=spans.surely(opposite(gaps)),
+        full=spans.surely(All(tuple(rest.values()))) if rest else FALSE,
+    )
+    return replace(tiles, held=_held(spans, tiles))
+
+
+def _both(one: Node, other: Node) -> Node:
+    axes = tuple(dict.fromkeys((*one.axes, *other.axes)))
+    return Call("logical_and", (one, other), axes, BOOL)
+
+
+def _held(spans: TileSpans, tiles: Tiles) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for end in (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last, tiles.empty, tiles.full):
+        if not spans.fits(end, held=False):
+            leaves = (part.node for part in parts_of(end) if isinstance(part, Value | Extreme))
+            for node in leaves:
+                if isinstance(node, Scalar | Load) and node.dtype.kind == "int" and spans.reader.is_unbounded(node):
+                    names[node.name] = None
+    return tuple(names)
+
+
+def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
+    """The conditions that must hold all together."""
+    node = condition
+    while isinstance(node, Ref):
+        node = op.value(node.name).node
+    is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
+    if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
+        for arg in node.args:
+            yield from conjuncts(op, arg)
+    else:
+        yield condition
