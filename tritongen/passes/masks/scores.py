@@ -1,7 +1,7 @@
 """Finds the mask in a score: the condition outside of which it is the number that changes no sum.
 
 That is -inf before a softmax, and 0 where scores are summed as they are. All spellings are found that come down to
-`where(condition, score, neutral)`, so that kernels can leave the condition away where it is true, and the score where it
+`where(condition, score, neutral)`, so that kernels leave the condition away where it is true, and the score where it
 is false.
 """
 
@@ -57,17 +57,26 @@ class _Search:
                 return self.of_choice(node, test, self.of(then), self.of(other))
             case Choose(condition=test, then=then, other=other):
                 return self.of_choice(node, test, self.of(then), self.of(other))
-            case Call(args=args) if (place := self.carried(node)) is not None:
-                found = self.of(args[place])
-                if found.score is not None and found.condition is not None:
-                    rest = args[:place] + (found.score,) + args[place + 1 :]
-                    exact = found.exact and (len(args) == 1 or isinstance(args[1 - place], Constant | Scalar))
-                    return _Found(found.condition, self.simplified(replace(node, args=rest), place), exact)
+            case Call():
+                return self.of_call(node)
             case Cast(arg=arg) if node.dtype.kind == "float":
                 found = self.of(arg)
                 if found.score is not None and found.condition is not None:
                     return replace(found, score=replace(node, arg=found.score))
         return _Found(None, node)
+
+    def of_call(self, node: Call) -> _Found:
+        """A call is neutral where one argument is, if it carries that on."""
+        found = [self.of(arg) for arg in node.args]
+        masked = [place for place, arg in enumerate(found) if arg.condition is not None]
+        if len(masked) != 1 or not self.carries(node, place := masked[0]):
+            return _Found(None, node)
+        arg = found[place]
+        assert arg.score is not None
+        others = node.args[:place] + node.args[place + 1 :]
+        exact = arg.exact and all(isinstance(other, Constant | Scalar) for other in others)
+        score = replace(node, args=(*node.args[:place], arg.score, *node.args[place + 1 :]))
+        return _Found(arg.condition, self.simplified(score, place), exact)
 
     def of_choice(self, node: Call | Choose, test: Node, then: _Found, other: _Found) -> _Found:
         """What a choice of two values is."""
@@ -94,20 +103,15 @@ class _Search:
         first, second = self.both(test, sides[0]), self.both(self.negated(test), sides[1])
         return _Found(self.call("logical_or", first, second), score, exact)
 
-    def carried(self, node: Call) -> int | None:
-        """The argument that makes a call neutral wherever it is; None where none has a mask that does."""
-        masked = [place for place, arg in enumerate(node.args) if self.of(arg).condition is not None]
-        if len(masked) != 1:
-            return None
-        place = masked[0]
-        others = [arg for arg in node.args if arg is not node.args[place]]
+    def carries(self, node: Call, place: int) -> bool:
+        """Whether a call is neutral wherever the argument in that place is, and the others are finite."""
+        if node.function in ("positive", "detach"):
+            return True
         if self.neutral == 0:
-            is_kept = node.function in ("mul", "neg", "positive") or (node.function == "div" and place == 0)
-        elif node.function in ("mul", "div"):
-            is_kept = all(map(self.is_positive, others)) and (node.function == "mul" or place == 0)
-        else:
-            is_kept = node.function in ("add", "positive") or (node.function == "sub" and place == 0)
-        return place if is_kept else None
+            return node.function in ("mul", "neg") or (node.function == "div" and place == 0)
+        if node.function in ("mul", "div"):
+            return self.is_positive(node.args[1 - place]) and (node.function == "mul" or place == 0)
+        return node.function == "add" or (node.function == "sub" and place == 0)
 
     def is_positive(self, node: Node) -> bool:
         match node:
@@ -130,11 +134,9 @@ class _Search:
         return test if condition is None else self.call("logical_and", test, condition)
 
     def negated(self, test: Node) -> Node:
-        return (
-            test.args[0]
-            if isinstance(test, Call) and test.function == "logical_not"
-            else self.call("logical_not", test)
-        )
+        if isinstance(test, Call) and test.function in ("logical_not", "bitwise_not") and test.dtype == BOOL:
+            return test.args[0]
+        return self.call("logical_not", test)
 
     def call(self, function: str, *args: Node) -> Call:
         return Call(function, args, self.axes(*args), BOOL)
