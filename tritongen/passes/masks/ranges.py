@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -77,7 +78,7 @@ class Ranges:
             case Opaque():
                 return self.of_opaque(condition)
             case All(parts=parts):
-                return reduce(_intersection, map(self.of, parts), EVERYTHING)
+                return intersection(map(self.of, parts))
             case Any(parts=parts):
                 return reduce(self.union, map(self.of, parts), NOTHING)
             case Pick(test=test, then=then, other=other):
@@ -189,7 +190,11 @@ class Ranges:
         return first if self.spans.bounds(first)[0] >= 0 else greatest(first, ZERO)
 
 
-def _intersection(one: Interval, other: Interval) -> Interval:
+def intersection(intervals: Iterable[Interval]) -> Interval:
+    return reduce(_common, intervals, EVERYTHING)
+
+
+def _common(one: Interval, other: Interval) -> Interval:
     first = one.first if other.first is None else other.first if one.first is None else greatest(one.first, other.first)
     last = one.last if other.last is None else other.last if one.last is None else least(one.last, other.last)
     test = all_of(one.test, other.test)

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import BOOL, Call, Load, Node, Op, Ref, Scalar
-from .conditions import All, Reader, opposite
+from .conditions import All, Condition, Reader, opposite
 from .expressions import FALSE, Expression, Extreme, Value, parts_of
-from .ranges import NOTHING, Ranges
+from .ranges import NOTHING, Ranges, intersection
 from .spans import TileSpans
 
 
@@ -65,18 +65,25 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
     reader = Reader(op, block, streamed)
     spans = TileSpans(reader, block, streamed)
     some, every = Ranges(spans, every=False), Ranges(spans, every=True)
-    parts = {part: reader.condition(reader.inlined(part)) for part in conjuncts(op, condition)}
-    rest = {part: read for part, read in parts.items() if every.of(read) == NOTHING}
-    ranged = All(tuple(read for part, read in parts.items() if part not in rest))
-    gaps = All(tuple(read for part, read in parts.items() if part in rest or not some.of(read).exact))
+    parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
+    ranged = [part for part in parts if part.every != NOTHING]
+    rest = [part for part in parts if part.every == NOTHING]
+    holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
     tiles = Tiles(
-        some=Range(*some.ends(some.of(All(tuple(parts.values()))))),
-        every=Range(*every.ends(every.of(ranged))),
-        rest=reduce(_both, rest) if rest else None,
-        empty=spans.surely(opposite(gaps)),
-        full=spans.surely(All(tuple(rest.values()))) if rest else FALSE,
+        some=Range(*some.ends(intersection(part.some for part in parts))),
+        every=Range(*every.ends(intersection(part.every for part in ranged))),
+        rest=reduce(_both, (part.node for part in rest)) if rest else None,
+        empty=spans.surely(opposite(All(tuple(holes)))),
+        full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
     )
     return replace(tiles, held=_held(spans, tiles))
+
+
+class _Part:
+    """One of the conditions that must hold all together, as it is read, and its ranges."""
+
+    def __init__(self, node: Node, read: Condition, some: Ranges, every: Ranges) -> None:
+        self.node, self.read, self.some, self.every = node, read, some.of(read), every.of(read)
 
 
 def _both(one: Node, other: Node) -> Node:
