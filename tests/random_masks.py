@@ -234,6 +234,10 @@ _FUNCTIONS = {
 }
 
 
+class MathOverflows(Exception):
+    """What the condition itself computes is no int64."""
+
+
 @dataclass(frozen=True)
 class Tile:
     """What a kernel knows of a tile: positions along both axes, and which integers to hold."""
@@ -245,9 +249,11 @@ class Tile:
     held: tuple[str, ...] = ()
 
     def compute(self, expression: Expression) -> int | bool:
-        """An expression, as a kernel computes it in int64, which must not overflow."""
+        """An expression, as a kernel computes it in int64, which must not overflow where the math itself does not."""
         found = self.value(expression)
-        assert isinstance(found, bool) or -(2**63) <= found < 2**63, expression
+        if not -(2**63) <= found < 2**63:
+            assert isinstance(expression, Value | Extreme), expression
+            raise MathOverflows
         return found
 
     def value(self, expression: Expression) -> int | bool:

@@ -367,6 +367,8 @@ class Reader:
 
     def either(self, test: Condition, then: Condition, other: Condition) -> Condition:
         """The one where the test is true, the other elsewhere."""
+        if then == other:
+            return then
         if isinstance(test, Opaque) and self.is_uniform(test.node):
             return Pick(test, then, other) if test.holds else Pick(Opaque(test.node), other, then)
         return Any((All((test, then)), All((opposite(test), other))))
@@ -391,6 +393,8 @@ class Reader:
 
     def at_least(self, linear: Linear) -> Condition:
         """Whether a sum is 0 or more, by comparisons without maxima and choices along the streamed axis."""
+        if not linear.terms:
+            return All() if linear.constant >= 0 else Any()
         for atom, factor in linear.terms:
             if self.streamed not in axes_of(linear):
                 break
