@@ -12,8 +12,7 @@ import numpy as np
 
 from tritongen.lang.ir import Call, Cast, Choose, Constant, Index, Load, Node, Op, Ref, Scalar, Size
 from tritongen.lang.typecheck import typecheck
-from tritongen.passes.masks.conditions import HELD
-from tritongen.passes.masks.expressions import Apply, Expression, Extreme, First, Last, Number, Sum, Value
+from tritongen.passes.masks.expressions import HELD, Apply, Expression, Extreme, First, Last, Number, Sum, Value
 from tritongen.spec.read import read_spec
 
 SPEC = """
@@ -240,13 +239,12 @@ class MathOverflows(Exception):
 
 @dataclass(frozen=True)
 class Tile:
-    """What a kernel knows of a tile: positions along both axes, and which integers to hold."""
+    """What a kernel knows of a tile: the first and last positions along both axes."""
 
     op: Op
     case: Case
     firsts: dict[str, int]
     lasts: dict[str, int]
-    held: tuple[str, ...] = ()
 
     def compute(self, expression: Expression) -> int | bool:
         """An expression, as a kernel computes it in int64, which must not overflow where the math itself does not."""
@@ -283,11 +281,12 @@ class Tile:
     def number(self, node: Node, values: np.ndarray) -> list:
         if node.dtype.kind == "bool":
             return [bool(value) for value in values]
-        held = isinstance(node, Scalar | Load) and node.name in self.held
-        return [min(max(int(value), -HELD), HELD) if held else int(value) for value in values]
+        return [int(value) for value in values]
 
     def call(self, function: str, args: list) -> int | bool:
         match function:
+            case "held":
+                return min(max(args[0], -HELD), HELD)
             case "mul":
                 return args[0] * args[1]
             case "floor_divide":

@@ -31,9 +31,9 @@ from ...lang.ir import (
     walk,
 )
 from ...spec.types import INTS
+from .expressions import HELD
 
 LONGEST = 2**40  # No axis is longer.
-HELD = 2**48  # What is compared with positions may as well be held between -HELD and HELD.
 
 
 @dataclass(frozen=True, slots=True)

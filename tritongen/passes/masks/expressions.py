@@ -62,10 +62,11 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Numbers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where".
+    """Numbers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where", "held".
 
-    Truths: "ge", "gt", "and", "or", "not". All take two arguments, but for "where" (a truth, then two numbers) and
-    "not", and for "minimum", "maximum", "and" and "or", which take two or more.
+    Truths: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a truth and two numbers,
+    "minimum", "maximum", "and" and "or" two or more, the others two. "held" is an integer between ±HELD: one that may
+    be so large that what is computed of it overflows, and is compared with positions, for which less will do.
     """
 
     function: str
@@ -73,6 +74,8 @@ class Apply:
 
 
 Expression = Number | First | Last | Value | Extreme | Sum | Apply
+
+HELD = 2**48
 
 TRUE, FALSE, ZERO = Number(True), Number(False), Number(0)
 
@@ -87,6 +90,18 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
         case Apply(args=args):
             for arg in args:
                 yield from parts_of(arg)
+
+
+def unheld(expression: Expression) -> Expression:
+    """The expression with integers as large as they are."""
+    match expression:
+        case Sum(terms=terms, constant=constant):
+            return total(*((unheld(term), factor) for term, factor in terms), constant=constant)
+        case Apply(function="held", args=(arg,)):
+            return arg
+        case Apply(function=function, args=args):
+            return Apply(function, tuple(map(unheld, args)))
+    return expression
 
 
 # Numbers

@@ -72,9 +72,7 @@ class Ranges:
     def of(self, condition: Condition) -> Interval:
         match condition:
             case AtLeast(linear=linear) if self.spans.is_safe(linear):
-                found = self.solved(linear, ZERO)
-                ends = [end for end in (found.first, found.last, found.test) if end is not None]
-                return found if all(map(self.spans.fits, ends)) else self.unknown
+                return self.settled(self.solved(linear, ZERO))
             case Opaque():
                 return self.of_opaque(condition)
             case All(parts=parts):
@@ -84,6 +82,14 @@ class Ranges:
             case Pick(test=test, then=then, other=other):
                 return self.picked(self.spans.surely(test), self.of(then), self.of(other))
         return self.unknown
+
+    def settled(self, interval: Interval) -> Interval:
+        """The interval, if no end of it overflows."""
+        first, last = (end and self.spans.settled(end) for end in (interval.first, interval.last))
+        test = self.spans.settled(interval.test)
+        if test is None or (first is None and interval.first) or (last is None and interval.last):
+            return self.unknown
+        return replace(interval, first=first, last=last, test=test)
 
     def of_opaque(self, condition: Opaque) -> Interval:
         if self.spans.streamed in condition.node.axes:

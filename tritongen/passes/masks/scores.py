@@ -8,6 +8,7 @@ is false.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ...lang.ir import BOOL, Call, Cast, Choose, Constant, Node, Op, Ref, Scalar
 
@@ -66,17 +67,16 @@ class _Search:
         return _Found(None, node)
 
     def of_call(self, node: Call) -> _Found:
-        """A call is neutral where one argument is, if it carries that on."""
+        """A call is neutral where an argument is that it carries on."""
         found = [self.of(arg) for arg in node.args]
         masked = [place for place, arg in enumerate(found) if arg.condition is not None]
-        if len(masked) != 1 or not self.carries(node, place := masked[0]):
+        if not masked or not all(self.carries(node, place) for place in masked):
             return _Found(None, node)
-        arg = found[place]
-        assert arg.score is not None
-        others = node.args[:place] + node.args[place + 1 :]
-        exact = arg.exact and all(isinstance(other, Constant | Scalar) for other in others)
-        score = replace(node, args=(*node.args[:place], arg.score, *node.args[place + 1 :]))
-        return _Found(arg.condition, self.simplified(score, place), exact)
+        condition = reduce(self.both, (arg.condition for arg in found if arg.condition is not None))
+        args = tuple(each.score or arg for each, arg in zip(found, node.args, strict=True))
+        others = (arg for place, arg in enumerate(node.args) if place != masked[0])
+        exact = found[masked[0]].exact and all(isinstance(other, Constant | Scalar) for other in others)
+        return _Found(condition, _simplified(replace(node, args=args)), exact)
 
     def of_choice(self, node: Call | Choose, test: Node, then: _Found, other: _Found) -> _Found:
         """What a choice of two values is."""
@@ -122,19 +122,11 @@ class _Search:
                 return least is not None and least > 0
         return False
 
-    def simplified(self, node: Call, place: int) -> Node:
-        """A sum without 0, a product without 1, where that leaves axes and dtype as they are."""
-        number, identity = node.args[place], {"add": 0, "mul": 1}.get(node.function)
-        if not isinstance(number, Constant) or number.value != identity:
-            return node
-        other = node.args[1 - place]
-        return other if other.dtype == node.dtype else node
-
     def both(self, test: Node, condition: Node | None) -> Node:
         return test if condition is None else self.call("logical_and", test, condition)
 
     def negated(self, test: Node) -> Node:
-        if isinstance(test, Call) and test.function in ("logical_not", "bitwise_not") and test.dtype == BOOL:
+        if isinstance(test, Call) and test.function in ("logical_not", "bitwise_not") and test.dtype.kind == "bool":
             return test.args[0]
         return self.call("logical_not", test)
 
@@ -144,6 +136,15 @@ class _Search:
     def axes(self, *nodes: Node) -> tuple[str, ...]:
         found = {axis for node in nodes for axis in node.axes}
         return tuple(axis for axis in self.op.axes if axis in found)
+
+
+def _simplified(node: Call) -> Node:
+    """A sum without 0, or a product without 1, where that leaves the dtype as it is."""
+    identity = {"add": 0, "mul": 1}.get(node.function)
+    for number, other in (node.args, reversed(node.args)) if identity is not None else ():
+        if isinstance(number, Constant) and number.value == identity and other.dtype == node.dtype:
+            return other
+    return node
 
 
 _TRUE = Constant(True, BOOL)

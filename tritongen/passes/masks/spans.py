@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...lang.integers import INT64, Bounds, inside
-from ...lang.ir import Load, Node, Scalar, Size
+from ...lang.ir import Node, Size
 from .conditions import (
-    HELD,
     LONGEST,
     All,
     Any,
@@ -31,6 +30,7 @@ from .conditions import (
 )
 from .expressions import (
     FALSE,
+    HELD,
     ZERO,
     Apply,
     Expression,
@@ -51,6 +51,7 @@ from .expressions import (
     plus,
     times,
     total,
+    unheld,
 )
 
 Span = tuple[Expression | None, Expression | None]
@@ -124,8 +125,11 @@ class TileSpans:
         self.whole = Spans({block: in_block, streamed: anywhere}, self.leaf_of_block)
 
     def leaf(self, node: Node) -> Span:
+        """An integer that is no position. What may be too large to compute with is held."""
         low, high = self.extreme("min", node), self.extreme("max", node)
-        return low, high
+        if low is None or high is None or not self.reader.is_unbounded(node):
+            return low, high
+        return Apply("held", (low,)), Apply("held", (high,))
 
     def leaf_of_block(self, node: Node) -> Span:
         """A leaf anywhere along the streamed axis."""
@@ -145,8 +149,7 @@ class TileSpans:
         match condition:
             case AtLeast(linear=linear):
                 low, _ = self.tile.of(linear) if self.is_safe(linear) else UNKNOWN
-                test = FALSE if low is None else nonnegative(low)
-                return test if self.fits(test) else FALSE
+                return (None if low is None else self.settled(nonnegative(low))) or FALSE
             case Opaque(node=node, holds=holds):
                 extreme = self.extreme("min" if holds else "max", node)
                 return FALSE if extreme is None else extreme if holds else negated(extreme)
@@ -186,12 +189,15 @@ class TileSpans:
         is_more, is_less = nonnegative(low or Number(-1)), nonnegative(plus(high or ZERO, 1))
         return is_more == Number(True) or is_less == Number(False)
 
-    def fits(self, expression: Expression, held: bool = True) -> bool:
-        """Whether nothing in an expression overflows int64."""
-        numbers = (part for part in parts_of(expression) if not is_test(part))
-        return all(inside(self.bounds(part, held), INT64) for part in numbers)
+    def settled(self, expression: Expression) -> Expression | None:
+        """The expression, with integers held only if it overflows without; None where it overflows all the same."""
+        return next((each for each in (unheld(expression), expression) if self.fits(each)), None)
 
-    def bounds(self, expression: Expression, held: bool = True) -> Bounds:
+    def fits(self, expression: Expression) -> bool:
+        """Whether nothing in an expression overflows int64."""
+        return all(is_test(part) or inside(self.bounds(part), INT64) for part in parts_of(expression))
+
+    def bounds(self, expression: Expression) -> Bounds:
         """Between which integers a number lies, in any tile."""
         match expression:
             case Number(value=value):
@@ -199,19 +205,21 @@ class TileSpans:
             case First() | Last():
                 return 0, 2 * LONGEST  # The last position of a tile may be beyond the axis.
             case Value(node=node) | Extreme(node=node):
-                low, high = self.reader.bounds(node)
-                return (max(low, -HELD), min(high, HELD)) if held and isinstance(node, Scalar | Load) else (low, high)
+                return self.reader.bounds(node)
             case Sum(terms=terms, constant=constant):
                 low = high = constant
                 for term, factor in terms:
-                    ends = [factor * end for end in self.bounds(term, held)]
+                    ends = [factor * end for end in self.bounds(term)]
                     low, high = low + min(ends), high + max(ends)
                 return low, high
+            case Apply(function="held", args=(arg,)):
+                low, high = self.bounds(arg)
+                return max(low, -HELD), min(high, HELD)
             case Apply(function="mul", args=(Apply(function="floor_divide", args=(arg, by)), other)) if by == other:
-                (low, high), (_, most) = self.bounds(arg, held), self.bounds(by, held)
+                (low, high), (_, most) = self.bounds(arg), self.bounds(by)
                 return (0 if low >= 0 else low - most + 1), high
             case Apply(function=function, args=args):
-                return _of_call(function, [self.bounds(arg, held) for arg in args if not is_test(arg)])
+                return _of_call(function, [self.bounds(arg) for arg in args if not is_test(arg)])
 
 
 def is_test(expression: Expression) -> bool:

@@ -16,12 +16,12 @@ A gradient that streams over the other axis has the same tiles, with the axes ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
-from ...lang.ir import BOOL, Call, Load, Node, Op, Ref, Scalar
+from ...lang.ir import BOOL, Call, Node, Op, Ref
 from .conditions import All, Condition, Reader, opposite
-from .expressions import FALSE, Expression, Extreme, Value, parts_of
+from .expressions import FALSE, Expression
 from .ranges import NOTHING, Ranges, intersection
 from .spans import TileSpans
 
@@ -44,9 +44,6 @@ class Tiles:
     Outside of `some` it is false for the whole block; inside of `every` it is what `rest` is, or true where that is
     None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a tile inside of
     `every`, that `rest` is true in all of it. They are false where they cannot tell.
-
-    `held` are the integers of [params] and [inputs] that are to be held between ±HELD before the expressions are
-    computed, which overflow otherwise; that changes none of the comparisons.
     """
 
     some: Range
@@ -54,7 +51,6 @@ class Tiles:
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
-    held: tuple[str, ...] = ()
 
 
 def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
@@ -69,14 +65,13 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
     ranged = [part for part in parts if part.every != NOTHING]
     rest = [part for part in parts if part.every == NOTHING]
     holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
-    tiles = Tiles(
+    return Tiles(
         some=Range(*some.ends(intersection(part.some for part in parts))),
         every=Range(*every.ends(intersection(part.every for part in ranged))),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
     )
-    return replace(tiles, held=_held(spans, tiles))
 
 
 class _Part:
@@ -89,17 +84,6 @@ class _Part:
 def _both(one: Node, other: Node) -> Node:
     axes = tuple(dict.fromkeys((*one.axes, *other.axes)))
     return Call("logical_and", (one, other), axes, BOOL)
-
-
-def _held(spans: TileSpans, tiles: Tiles) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for end in (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last, tiles.empty, tiles.full):
-        if not spans.fits(end, held=False):
-            leaves = (part.node for part in parts_of(end) if isinstance(part, Value | Extreme))
-            for node in leaves:
-                if isinstance(node, Scalar | Load) and node.dtype.kind == "int" and spans.reader.is_unbounded(node):
-                    names[node.name] = None
-    return tuple(names)
 
 
 def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
