@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tritongen.lang.ir import Call, Cast, Choose, Constant, Index, Load, Node, Op, Ref, Scalar, Size
+from tritongen.lang.ir import Call, Cast, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Scalar, Size
 from tritongen.lang.typecheck import typecheck
 from tritongen.passes.masks.expressions import HELD, Apply, Expression, Extreme, First, Last, Number, Sum, Value
 from tritongen.spec.read import read_spec
@@ -78,9 +78,10 @@ class RandomConditions:
         if pick < 0.91:
             return f"({parts[0]}) {self.random.choice(['==', '!='])} ({parts[1]})"
         if pick < 0.94:
-            return f"where({', '.join(parts)})"
+            test = self.random.choice([parts[0], "max(col, N) > 1", "p > 0"])
+            return f"where({test}, {parts[1]}, {parts[2]})"
         if pick < 0.96:
-            return f"(({parts[0]}) if flag else ({parts[1]}))"
+            return f"(({parts[0]}) if flag else ({parts[1]})) & (index(N) >= 0)"  # no line has axes by the flag
         return self.random.choice(["row_ok", "col_ok", "ok", "(row > col) & flag", "index(N) < limit", "p > 0"])
 
     def comparison(self) -> str:
@@ -115,7 +116,7 @@ class RandomConditions:
 
     def leaf(self) -> str:
         leaves = "p p step small length start row narrow col size(M) size(N)".split()
-        return self.random.choice([*leaves, "length + start", "narrow - 1"])
+        return self.random.choice([*leaves, "length + start", "narrow - 1", "max(col, N)"])
 
     def number(self) -> int:
         return self.random.choice([-7, -3, -2, -1, 1, 1, 2, 3, 4, 8])
@@ -180,6 +181,7 @@ class Case:
             "maximum": np.maximum,
             "minimum": np.minimum,
             "abs": abs,
+            "max": lambda x, axis: x.max(axis="MN".index(axis), keepdims=True),
             "where": np.where,
             "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
         }
@@ -203,6 +205,8 @@ class Case:
                 return self.node(op, arg)
             case Choose(condition=condition, then=then, other=other):
                 return self.node(op, then if self.node(op, condition) else other)
+            case Reduce(kind="max", arg=arg, over=(axis,)):
+                return self.node(op, arg).max(axis="MN".index(axis), keepdims=True)
             case Call(function=function, args=args):
                 return _FUNCTIONS[function](*(self.node(op, arg) for arg in args))
         raise AssertionError(node)
@@ -249,8 +253,10 @@ class Tile:
     def compute(self, expression: Expression) -> int | bool:
         """An expression, as a kernel computes it in int64, which must not overflow where the math itself does not."""
         found = self.value(expression)
-        if not -(2**63) <= found < 2**63:
-            assert isinstance(expression, Value | Extreme), expression
+        is_leaf = isinstance(expression, Value | Extreme)
+        bits = 32 if is_leaf and expression.node.dtype.of == ("narrow",) else 64
+        if not -(2 ** (bits - 1)) <= found < 2 ** (bits - 1):
+            assert is_leaf, expression
             raise MathOverflows
         return found
 

@@ -369,7 +369,7 @@ class Reader:
         """The one where the test is true, the other elsewhere."""
         if then == other:
             return then
-        if isinstance(test, Opaque) and self.is_uniform(test.node):
+        if isinstance(test, Opaque) and self.is_uniform(test.node) and is_readable(test.node):
             return Pick(test, then, other) if test.holds else Pick(Opaque(test.node), other, then)
         return Any((All((test, then)), All((opposite(test), other))))
 

@@ -89,7 +89,7 @@ class Ranges:
         test = self.spans.settled(interval.test)
         if test is None or (first is None and interval.first) or (last is None and interval.last):
             return self.unknown
-        return replace(interval, first=first, last=last, test=test)
+        return NOTHING if test == FALSE else replace(interval, first=first, last=last, test=test)
 
     def of_opaque(self, condition: Opaque) -> Interval:
         if self.spans.streamed in condition.node.axes:
