@@ -1,0 +1,236 @@
+"""Numbers and truths that a kernel computes once for a tile: ends of ranges, and tests of tiles.
+
+All numbers are int64. `Sum` and `Apply` are made by the functions below, which simplify what they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ...lang.ir import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, or a truth."""
+
+    value: int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first position of the tile along an axis."""
+
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last position of the tile along an axis; the tile has it."""
+
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is the same in the whole tile, an integer or a boolean: a param, a length, a load of outer axes."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The least or greatest of an integer over the tile's positions along the one axis that it varies along.
+
+    Of a boolean it is whether all are true, or any.
+    """
+
+    kind: Literal["min", "max"]
+    node: Node
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A constant, and terms with whole factors that are not 0."""
+
+    terms: tuple[tuple[Expression, int], ...]
+    constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Numbers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where", "held".
+
+    Truths: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a truth and two numbers,
+    "minimum", "maximum", "and" and "or" two or more, the others two. "held" is an integer between ±HELD: one that may
+    be so large that what is computed of it overflows, and is compared with positions, for which less will do.
+    """
+
+    function: str
+    args: tuple[Expression, ...]
+
+
+Expression = Number | First | Last | Value | Extreme | Sum | Apply
+
+HELD = 2**48
+
+TRUE, FALSE, ZERO = Number(True), Number(False), Number(0)
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """The expression and all that it is made of."""
+    yield expression
+    match expression:
+        case Sum(terms=terms):
+            for term, _ in terms:
+                yield from parts_of(term)
+        case Apply(args=args):
+            for arg in args:
+                yield from parts_of(arg)
+
+
+def unheld(expression: Expression) -> Expression:
+    """The expression with integers as large as they are."""
+    match expression:
+        case Sum(terms=terms, constant=constant):
+            return total(*((unheld(term), factor) for term, factor in terms), constant=constant)
+        case Apply(function="held", args=(arg,)):
+            return arg
+        case Apply(function=function, args=args):
+            return Apply(function, tuple(map(unheld, args)))
+    return expression
+
+
+# Numbers
+
+
+def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
+    """The sum of expressions times factors."""
+    factors: dict[Expression, int] = {}
+    for term, factor in terms:
+        inner: tuple[tuple[Expression, int], ...] = ((term, 1),)
+        if isinstance(term, Number):
+            inner, constant = (), constant + factor * term.value
+        elif isinstance(term, Sum):
+            inner, constant = term.terms, constant + factor * term.constant
+        for part, times in inner:
+            factors[part] = factors.get(part, 0) + factor * times
+    left = tuple(sorted(((part, factor) for part, factor in factors.items() if factor), key=_in_order))
+    if not left:
+        return Number(constant)
+    return left[0][0] if left[0][1] == 1 and len(left) == 1 and not constant else Sum(left, constant)
+
+
+def _in_order(term: tuple[Expression, int]) -> tuple[bool, bool]:
+    """What is added before what is subtracted, and positions before lengths."""
+    return term[1] < 0, not isinstance(term[0], First | Last)
+
+
+def plus(expression: Expression, constant: int) -> Expression:
+    return total((expression, 1), constant=constant)
+
+
+def times(left: Expression, right: Expression) -> Expression:
+    """The product, distributed over the terms of a sum."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Number):
+            return total((other, one.value))
+        if isinstance(one, Sum):
+            products = ((times(part, other), factor) for part, factor in one.terms)
+            return total(*products, (other, one.constant))
+    return Apply("mul", (left, right))
+
+
+def floor_divided(expression: Expression, by: Expression) -> Expression:
+    """The quotient rounded down, by what is positive."""
+    match expression, by:
+        case _, Number(value=1):
+            return expression
+        case Number(value=value), Number(value=divisor):
+            return Number(value // divisor)
+        case Sum(terms=terms, constant=constant), Number(value=divisor) if all(f % divisor == 0 for _, f in terms):
+            return total(*((part, factor // divisor) for part, factor in terms), constant=constant // divisor)
+    return Apply("floor_divide", (expression, by))
+
+
+def least(*args: Expression) -> Expression:
+    return _extreme("minimum", args)
+
+
+def greatest(*args: Expression) -> Expression:
+    return _extreme("maximum", args)
+
+
+def _extreme(function: str, args: tuple[Expression, ...]) -> Expression:
+    """The least or greatest. Of those that differ by a constant, and so of numbers, one is left."""
+    pick = min if function == "minimum" else max
+    constants: dict[tuple[tuple[Expression, int], ...], int] = {}
+    for arg in args:
+        flat = arg.args if isinstance(arg, Apply) and arg.function == function else (arg,)
+        for each in flat:
+            terms, constant = _split(each)
+            constants[terms] = pick(constants.get(terms, constant), constant)
+    left = [total(*terms, constant=constant) for terms, constant in constants.items()]
+    left.sort(key=lambda each: isinstance(each, Number))
+    return left[0] if len(left) == 1 else Apply(function, tuple(left))
+
+
+def _split(expression: Expression) -> tuple[tuple[tuple[Expression, int], ...], int]:
+    match expression:
+        case Number(value=value):
+            return (), value
+        case Sum(terms=terms, constant=constant):
+            return terms, constant
+    return ((expression, 1),), 0
+
+
+def chosen(test: Expression, then: Expression, other: Expression) -> Expression:
+    if isinstance(test, Number):
+        return then if test.value else other
+    return then if then == other else Apply("where", (test, then, other))
+
+
+# Truths
+
+
+def nonnegative(expression: Expression) -> Expression:
+    """Whether a number is 0 or more, by a comparison that subtracts nothing."""
+    terms, constant = _split(expression)
+    if not terms:
+        return Number(constant >= 0)
+    more = [(part, factor) for part, factor in terms if factor > 0]
+    less = [(part, -factor) for part, factor in terms if factor < 0]
+    if constant == -1:
+        return Apply("gt", (total(*more), total(*less)))
+    return Apply("ge", (total(*more, constant=max(constant, 0)), total(*less, constant=max(-constant, 0))))
+
+
+def all_of(*tests: Expression) -> Expression:
+    return _joined("and", tests, neutral=TRUE, absorbing=FALSE)
+
+
+def any_of(*tests: Expression) -> Expression:
+    return _joined("or", tests, neutral=FALSE, absorbing=TRUE)
+
+
+def _joined(function: str, tests: tuple[Expression, ...], neutral: Number, absorbing: Number) -> Expression:
+    flat: dict[Expression, None] = {}
+    for test in tests:
+        for each in test.args if isinstance(test, Apply) and test.function == function else (test,):
+            flat[each] = None
+    if absorbing in flat:
+        return absorbing
+    left = [test for test in flat if test != neutral]
+    return Apply(function, tuple(left)) if len(left) > 1 else left[0] if left else neutral
+
+
+def negated(test: Expression) -> Expression:
+    match test:
+        case Number(value=value):
+            return Number(not value)
+        case Apply(function="not", args=(inner,)):
+            return inner
+    return Apply("not", (test,))

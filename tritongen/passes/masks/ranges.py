@@ -1,0 +1,207 @@
+"""The range of a streamed axis where a condition may be true for a block of the other axis, and where it is for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ...lang.ir import Size
+from .conditions import (
+    All,
+    Any,
+    AtLeast,
+    Atom,
+    Condition,
+    Linear,
+    Opaque,
+    Pick,
+    Position,
+    Product,
+    Quotient,
+    axes_of,
+    opposite,
+)
+from .expressions import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Expression,
+    Number,
+    Value,
+    all_of,
+    any_of,
+    chosen,
+    floor_divided,
+    greatest,
+    least,
+    negated,
+    nonnegative,
+    plus,
+    times,
+    total,
+)
+from .spans import TileSpans
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Positions from `first` up to, and without, `last`; none where `test` does not hold.
+
+    None is an end of the axis. With `exact` false there may be holes in it.
+    """
+
+    first: Expression | None = None
+    last: Expression | None = None
+    test: Expression = TRUE
+    exact: bool = True
+
+
+EVERYTHING, NOTHING = Interval(), Interval(test=FALSE)
+UNKNOWN = Interval(exact=False)
+
+
+class Ranges:
+    """Where conditions may be true for some position of the block, or with `every`, where they are for all of them."""
+
+    def __init__(self, spans: TileSpans, every: bool) -> None:
+        self.spans, self.every = spans, every
+        self.unknown = NOTHING if every else UNKNOWN
+        self.size = Value(Size((spans.streamed,)))
+
+    def of(self, condition: Condition) -> Interval:
+        match condition:
+            case AtLeast(linear=linear) if self.spans.is_safe(linear):
+                return self.settled(self.solved(linear, ZERO))
+            case Opaque():
+                return self.of_opaque(condition)
+            case All(parts=parts):
+                return intersection(map(self.of, parts))
+            case Any(parts=parts):
+                return reduce(self.union, map(self.of, parts), NOTHING)
+            case Pick(test=test, then=then, other=other):
+                return self.picked(self.spans.surely(test), self.of(then), self.of(other))
+        return self.unknown
+
+    def settled(self, interval: Interval) -> Interval:
+        """The interval, if no end of it overflows."""
+        first, last = (end and self.spans.settled(end) for end in (interval.first, interval.last))
+        test = self.spans.settled(interval.test)
+        if test is None or (first is None and interval.first) or (last is None and interval.last):
+            return self.unknown
+        return NOTHING if test == FALSE else replace(interval, first=first, last=last, test=test)
+
+    def of_opaque(self, condition: Opaque) -> Interval:
+        if self.spans.streamed in condition.node.axes:
+            return self.unknown
+        if self.every:
+            return Interval(test=self.spans.surely(condition))
+        return Interval(test=negated(self.spans.surely(opposite(condition))))
+
+    # Comparisons
+
+    def solved(self, linear: Linear, more: Expression) -> Interval:
+        """Where a sum and a number are 0 or more together."""
+        streamed = {atom: factor for atom, factor in linear.terms if self.spans.streamed in axes_of(atom)}
+        rest = tuple((atom, factor) for atom, factor in linear.terms if atom not in streamed)
+        number = self.end(self.spans.tile.of(Linear(rest, linear.constant)))
+        solvable = [atom for atom in streamed if isinstance(atom, Position | Quotient | Product)]
+        solvable.sort(key=lambda atom: not isinstance(atom, Position))
+        others = tuple((atom, factor) for atom, factor in streamed.items() if atom not in solvable[:1])
+        loose = self.end(self.spans.whole.of(Linear(others)))
+        if number is None or loose is None:
+            return self.unknown
+        more = total((more, 1), (number, 1), (loose, 1))
+        if not solvable:
+            return Interval(test=nonnegative(more), exact=not others)
+        found = self.solved_for(solvable[0], streamed[solvable[0]], more)
+        return replace(found, exact=found.exact and not others)
+
+    def end(self, span: tuple[Expression | None, Expression | None]) -> Expression | None:
+        """What is counted on: the least where a condition has to be true, the most where it may be."""
+        return span[0] if self.every else span[1]
+
+    def solved_for(self, atom: Atom, factor: int, more: Expression) -> Interval:
+        """Where an atom times its factor is no less than minus a number."""
+        most = floor_divided(more, Number(abs(factor)))
+        match atom:
+            case Position():
+                return Interval(first=total((most, -1))) if factor > 0 else Interval(last=plus(most, 1))
+            case Quotient(arg=arg, by=divisor):
+                by, _ = self.spans.tile.divisor(divisor)
+                if by is None:
+                    return self.unknown
+                if factor > 0:
+                    return self.solved(arg, times(most, by))
+                return self.solved(arg * -1, total((times(most, by), 1), (by, 1), constant=-1))
+            case Product(factor=leaf, arg=arg):
+                by, _ = self.spans.tile.divisor(leaf)
+                return (
+                    self.unknown
+                    if by is None
+                    else self.solved(arg if factor > 0 else arg * -1, floor_divided(most, by))
+                )
+        return self.unknown
+
+    # Unions
+
+    def union(self, one: Interval, other: Interval) -> Interval:
+        """The hull, in which there may be holes, or with `every` nothing where it may have them."""
+        if NOTHING.test in (one.test, other.test):
+            return other if one.test == FALSE else one
+        for gate, interval in ((one, other), (other, one)):
+            if gate.first is None and gate.last is None:
+                return self.picked(gate.test, replace(EVERYTHING, exact=gate.exact), interval)
+        one, other = self.without_test(one), self.without_test(other)
+        exact = one.first == other.first or one.last == other.last
+        if self.every and not exact:
+            return NOTHING
+        first = None if one.first is None or other.first is None else least(one.first, other.first)
+        last = None if one.last is None or other.last is None else greatest(one.last, other.last)
+        return Interval(first, last, exact=exact and one.exact and other.exact)
+
+    def picked(self, test: Expression, then: Interval, other: Interval) -> Interval:
+        """The one interval where a test holds, the other elsewhere."""
+        first = last = None
+        if then.first is not None or other.first is not None:
+            first = chosen(test, then.first or ZERO, other.first or ZERO)
+        if then.last is not None or other.last is not None:
+            last = chosen(test, then.last or self.size, other.last or self.size)
+        if NOTHING.test in (then.test, other.test):  # The ends of nothing do not matter.
+            some = other if then.test == FALSE else then
+            first, last = some.first, some.last
+        holds = then.test
+        if then.test != other.test:
+            holds = any_of(all_of(test, then.test), all_of(negated(test), other.test))
+            if then.test == TRUE:
+                holds = any_of(test, other.test)
+            elif other.test == TRUE:
+                holds = any_of(negated(test), then.test)
+        return Interval(first, last, holds, then.exact and other.exact)
+
+    def without_test(self, interval: Interval) -> Interval:
+        """The interval, from the end of the axis to its start where its test does not hold."""
+        if interval.test == TRUE:
+            return interval
+        first = chosen(interval.test, interval.first or ZERO, self.size)
+        return Interval(first, chosen(interval.test, interval.last or self.size, ZERO), exact=interval.exact)
+
+    def ends(self, interval: Interval) -> tuple[Expression, Expression]:
+        """Both ends, within the axis."""
+        first = ZERO if interval.first is None else self.no_less_than_0(interval.first)
+        last = self.size if interval.last is None else least(interval.last, self.size)
+        return first, last if interval.test == TRUE else chosen(interval.test, last, ZERO)
+
+    def no_less_than_0(self, first: Expression) -> Expression:
+        return first if self.spans.bounds(first)[0] >= 0 else greatest(first, ZERO)
+
+
+def intersection(intervals: Iterable[Interval]) -> Interval:
+    return reduce(_common, intervals, EVERYTHING)
+
+
+def _common(one: Interval, other: Interval) -> Interval:
+    first = one.first if other.first is None else other.first if one.first is None else greatest(one.first, other.first)
+    last = one.last if other.last is None else other.last if one.last is None else least(one.last, other.last)
+    test = all_of(one.test, other.test)
+    return NOTHING if test == FALSE else Interval(first, last, test, one.exact and other.exact)

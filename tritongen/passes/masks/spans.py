@@ -1,0 +1,254 @@
+"""Between which numbers an integer lies in a tile, and where a condition is surely true in all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...lang.integers import INT64, Bounds, inside
+from ...lang.ir import Node, Size
+from .conditions import (
+    LONGEST,
+    All,
+    Any,
+    AtLeast,
+    Atom,
+    Chosen,
+    Condition,
+    Greatest,
+    Leaf,
+    Linear,
+    Opaque,
+    Pick,
+    Position,
+    Product,
+    Quotient,
+    Reader,
+    Remainder,
+    is_readable,
+    leaves_of,
+)
+from .expressions import (
+    FALSE,
+    HELD,
+    ZERO,
+    Apply,
+    Expression,
+    Extreme,
+    First,
+    Last,
+    Number,
+    Sum,
+    Value,
+    all_of,
+    any_of,
+    floor_divided,
+    greatest,
+    least,
+    negated,
+    nonnegative,
+    parts_of,
+    plus,
+    times,
+    total,
+    unheld,
+)
+
+Span = tuple[Expression | None, Expression | None]
+UNKNOWN: Span = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans where positions and leaves have some spans of their own."""
+
+    positions: Mapping[str, Span]
+    leaf: Callable[[Node], Span]
+
+    def of(self, linear: Linear) -> Span:
+        low: Expression | None = Number(linear.constant)
+        high = low
+        for atom, factor in linear.terms:
+            least_of, most_of = self.of_atom(atom) if factor > 0 else reversed(self.of_atom(atom))
+            low = None if low is None or least_of is None else total((low, 1), (least_of, factor))
+            high = None if high is None or most_of is None else total((high, 1), (most_of, factor))
+        return low, high
+
+    def of_atom(self, atom: Atom) -> Span:
+        match atom:
+            case Position(axis=axis):
+                return self.positions[axis]
+            case Leaf(node=node):
+                return self.leaf(node)
+            case Quotient(arg=arg, by=by):
+                return _scaled(self.of(arg), self.divisor(by), floor_divided)
+            case Product(factor=by, arg=arg):
+                return _scaled(self.of(arg), self.divisor(by), times)
+            case Remainder(by=by):
+                _, most = self.divisor(by)
+                return ZERO, None if most is None else plus(most, -1)
+            case Greatest(args=args):
+                lows, highs = zip(*map(self.of, args), strict=True)
+                known = [low for low in lows if low is not None]
+                return (greatest(*known) if known else None), _of_all(highs, greatest)
+            case Chosen(then=then, other=other):
+                lows, highs = zip(self.of(then), self.of(other), strict=True)
+                return _of_all(lows, least), _of_all(highs, greatest)
+
+    def divisor(self, by: int | Leaf) -> Span:
+        return self.leaf(by.node) if isinstance(by, Leaf) else (Number(by), Number(by))
+
+
+def _scaled(span: Span, by: Span, scaled: Callable[[Expression, Expression], Expression]) -> Span:
+    """The span of what is multiplied or divided by what is positive."""
+    (low, high), (smallest, largest) = span, by
+    if smallest is None or largest is None:
+        return UNKNOWN
+    lows = () if low is None else (scaled(low, smallest), scaled(low, largest))
+    highs = () if high is None else (scaled(high, smallest), scaled(high, largest))
+    return (least(*lows) if lows else None), (greatest(*highs) if highs else None)
+
+
+def _of_all(ends: tuple[Expression | None, ...], pick: Callable[..., Expression]) -> Expression | None:
+    return None if None in ends else pick(*ends)
+
+
+class TileSpans:
+    """Spans in a tile, of a block of one axis and some positions along the streamed one."""
+
+    def __init__(self, reader: Reader, block: str, streamed: str) -> None:
+        self.reader, self.streamed = reader, streamed
+        in_block: Span = First(block), Last(block)
+        in_tile: Span = First(streamed), Last(streamed)
+        anywhere: Span = ZERO, plus(Value(Size((streamed,))), -1)
+        self.tile = Spans({block: in_block, streamed: in_tile}, self.leaf)
+        self.whole = Spans({block: in_block, streamed: anywhere}, self.leaf_of_block)
+
+    def leaf(self, node: Node) -> Span:
+        """An integer that is no position. What may be too large to compute with is held."""
+        low, high = self.extreme("min", node), self.extreme("max", node)
+        if low is None or high is None or not self.reader.is_unbounded(node):
+            return low, high
+        return Apply("held", (low,)), Apply("held", (high,))
+
+    def leaf_of_block(self, node: Node) -> Span:
+        """A leaf anywhere along the streamed axis."""
+        return UNKNOWN if self.streamed in node.axes else self.leaf(node)
+
+    def extreme(self, kind: str, node: Node) -> Expression | None:
+        """The least or greatest of a leaf in a tile; None where that takes more than the positions along one axis."""
+        along = self.reader.axes & set(node.axes)
+        if not is_readable(node) or len(along) > 1:
+            return None
+        return Extreme("min" if kind == "min" else "max", node, *along) if along else Value(node)
+
+    # Conditions
+
+    def surely(self, condition: Condition) -> Expression:
+        """A test that holds only where a condition is true in the whole tile."""
+        match condition:
+            case AtLeast(linear=linear):
+                low, _ = self.tile.of(linear) if self.is_safe(linear) else UNKNOWN
+                return (None if low is None else self.settled(nonnegative(low))) or FALSE
+            case Opaque(node=node, holds=holds):
+                extreme = self.extreme("min" if holds else "max", node)
+                return FALSE if extreme is None else extreme if holds else negated(extreme)
+            case All(parts=parts):
+                return all_of(*map(self.surely, parts))
+            case Any(parts=parts):
+                return any_of(*map(self.surely, parts))
+            case Pick(test=picked, then=then, other=other):
+                test = self.surely(picked)
+                return any_of(all_of(test, self.surely(then)), all_of(negated(test), self.surely(other)))
+
+    # Overflow
+
+    def is_safe(self, linear: Linear) -> bool:
+        """Whether a comparison with 0 is the same where an unbounded integer in it is held between ±HELD.
+
+        That is where it is decided beyond them. Two integers may also be compared as they are.
+        """
+        unbounded = [leaf for leaf in leaves_of(linear) if self.reader.is_unbounded(leaf.node)]
+        if not unbounded or _is_direct(linear):
+            return True
+        low, high = self.reader.bounds(unbounded[0].node)
+        beyond = ((max(low, HELD), high), (low, min(high, -HELD)))
+        return len(unbounded) == 1 and all(self.is_decided(linear, unbounded[0], each) for each in beyond)
+
+    def is_decided(self, linear: Linear, leaf: Leaf, bounds: Bounds) -> bool:
+        """Whether a comparison with 0 has one result wherever a leaf is within some bounds."""
+        if bounds[0] > bounds[1]:
+            return True
+
+        def known(node: Node) -> Span:
+            low, high = bounds if node == leaf.node else self.reader.bounds(node)
+            return Number(low), Number(high)
+
+        along: Span = ZERO, Number(LONGEST)
+        low, high = Spans(dict.fromkeys(self.reader.axes, along), known).of(linear)
+        is_more, is_less = nonnegative(low or Number(-1)), nonnegative(plus(high or ZERO, 1))
+        return is_more == Number(True) or is_less == Number(False)
+
+    def settled(self, expression: Expression) -> Expression | None:
+        """The expression, with integers held only if it overflows without; None where it overflows all the same."""
+        return next((each for each in (unheld(expression), expression) if self.fits(each)), None)
+
+    def fits(self, expression: Expression) -> bool:
+        """Whether nothing in an expression overflows int64."""
+        return all(is_test(part) or inside(self.bounds(part), INT64) for part in parts_of(expression))
+
+    def bounds(self, expression: Expression) -> Bounds:
+        """Between which integers a number lies, in any tile."""
+        match expression:
+            case Number(value=value):
+                return value, value
+            case First() | Last():
+                return 0, 2 * LONGEST  # The last position of a tile may be beyond the axis.
+            case Value(node=node) | Extreme(node=node):
+                return self.reader.bounds(node)
+            case Sum(terms=terms, constant=constant):
+                low = high = constant
+                for term, factor in terms:
+                    ends = [factor * end for end in self.bounds(term)]
+                    low, high = low + min(ends), high + max(ends)
+                return low, high
+            case Apply(function="held", args=(arg,)):
+                low, high = self.bounds(arg)
+                return max(low, -HELD), min(high, HELD)
+            case Apply(function="mul", args=(Apply(function="floor_divide", args=(arg, by)), other)) if by == other:
+                (low, high), (_, most) = self.bounds(arg), self.bounds(by)
+                return (0 if low >= 0 else low - most + 1), high
+            case Apply(function=function, args=args):
+                return _of_call(function, [self.bounds(arg) for arg in args if not is_test(arg)])
+
+
+def is_test(expression: Expression) -> bool:
+    """Whether an expression is a truth."""
+    match expression:
+        case Number(value=value):
+            return isinstance(value, bool)
+        case Value(node=node) | Extreme(node=node):
+            return node.dtype.kind == "bool"
+        case Apply(function=function):
+            return function in ("ge", "gt", "and", "or", "not")
+    return False
+
+
+def _of_call(function: str, args: list[Bounds]) -> Bounds:
+    lows, highs = zip(*args, strict=True)
+    match function:
+        case "minimum":
+            return min(lows), min(highs)
+        case "maximum":
+            return max(lows), max(highs)
+        case "where":
+            return min(lows), max(highs)
+    (a, b), (c, d) = args
+    ends = [one * other if function == "mul" else one // max(other, 1) for one in (a, b) for other in (c, d)]
+    return min(ends), max(ends)
+
+
+def _is_direct(linear: Linear) -> bool:
+    """Whether two integers are compared, with no arithmetic."""
+    is_pair = sorted(factor for _, factor in linear.terms) == [-1, 1] and linear.constant in (0, -1)
+    return is_pair and all(isinstance(atom, Leaf) for atom, _ in linear.terms)

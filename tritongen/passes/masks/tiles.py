@@ -1,0 +1,99 @@
+"""Which tiles of a streamed axis are empty, full or mixed, read off the condition of a mask.
+
+A kernel takes blocks of one axis, and for each streams over tiles of another: `tiles_of` tells from where to where it
+has to, and where the condition need not be computed. Both ends are numbers that a few scalar operations compute at run
+time, of the first and last position of the block, of lengths, params and loads. What is not understood is mixed.
+
+    tiles = tiles_of(op, condition, block="M", streamed="N")
+    tiles.some   outside of this range the condition is false, for the whole block
+    tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
+    tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
+    tiles.full   tells of one tile in `every` that `rest` is true in all of it
+
+A gradient that streams over the other axis has the same tiles, with the axes exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from ...lang.ir import BOOL, Call, Node, Op, Ref
+from .conditions import All, Condition, Reader, opposite
+from .expressions import FALSE, Expression
+from .ranges import NOTHING, Ranges, intersection
+from .spans import TileSpans
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Positions from `first` up to, and without, `last`; none where `last` is no more than `first`.
+
+    `first` is no less than 0, and `last` no more than the length of the axis.
+    """
+
+    first: Expression
+    last: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """What a condition is in the tiles that a block meets.
+
+    Outside of `some` it is false for the whole block; inside of `every` it is what `rest` is, or true where that is
+    None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a tile inside of
+    `every`, that `rest` is true in all of it. They are false where they cannot tell.
+    """
+
+    some: Range
+    every: Range
+    rest: Node | None = None
+    empty: Expression = FALSE
+    full: Expression = FALSE
+
+
+def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
+    """What a condition is in the tiles along one axis that the blocks of another meet.
+
+    The arithmetic of the condition itself must not overflow int64, and no axis be longer than `conditions.LONGEST`.
+    """
+    reader = Reader(op, block, streamed)
+    spans = TileSpans(reader, block, streamed)
+    some, every = Ranges(spans, every=False), Ranges(spans, every=True)
+    parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
+    ranged = [part for part in parts if part.every != NOTHING]
+    rest = [part for part in parts if part.every == NOTHING]
+    holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
+    return Tiles(
+        some=Range(*some.ends(intersection(part.some for part in parts))),
+        every=Range(*every.ends(intersection(part.every for part in ranged))),
+        rest=reduce(_both, (part.node for part in rest)) if rest else None,
+        empty=spans.surely(opposite(All(tuple(holes)))),
+        full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
+    )
+
+
+class _Part:
+    """One of the conditions that must hold all together, as it is read, and its ranges."""
+
+    def __init__(self, node: Node, read: Condition, some: Ranges, every: Ranges) -> None:
+        self.node, self.read, self.some, self.every = node, read, some.of(read), every.of(read)
+
+
+def _both(one: Node, other: Node) -> Node:
+    axes = tuple(dict.fromkeys((*one.axes, *other.axes)))
+    return Call("logical_and", (one, other), axes, BOOL)
+
+
+def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
+    """The conditions that must hold all together."""
+    node = condition
+    while isinstance(node, Ref):
+        node = op.value(node.name).node
+    is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
+    if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
+        for arg in node.args:
+            yield from conjuncts(op, arg)
+    else:
+        yield condition
