@@ -115,23 +115,39 @@ class Registers:
             _, elements, num_warps = next(
                 (row for row in self.rows if block_n <= row[0]), self.rows[-1]
             )
-            rows = max(1, elements // block_n)
-            while rows > 1 and cdiv(n_rows, rows) < 256:
-                rows //= 2
+            rows = _filling(n_rows, elements // block_n)
         return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
 
 class Loop(Table):
     """For a loop over the row: rows by columns per iteration, the last for columns that are not contiguous."""
 
-    def choose(self, n_cols: int, contiguous: bool) -> triton.Config:
-        """Wide blocks where columns lie next to each other, else many rows at once."""
-        if not contiguous:
-            return self.configs[-1]
-        return next(
-            (c for c in self.configs[:-1] if n_cols <= c.kwargs["BLOCK_N"] * 4),
-            self.configs[-2],
+    @memoized
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """Wide blocks where columns lie next to each other, else many rows at once; as many elements of short rows."""
+        if contiguous:
+            found = next(
+                (c for c in self.configs[:-1] if n_cols <= c.kwargs["BLOCK_N"] * 4),
+                self.configs[-2],
+            )
+        else:
+            found = self.configs[-1]
+        block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
+        if not 0 < 2 * n_cols <= block_n:
+            return found
+        short = power_of_two(n_cols)
+        rows = _filling(n_rows, block_m * block_n // short)
+        return triton.Config(
+            {"BLOCK_M": rows, "BLOCK_N": short}, num_warps=found.num_warps
         )
+
+
+def _filling(n_rows: int, most: int) -> int:
+    """How many rows a program has, at most so many, where there are to be 256 programs."""
+    rows = max(1, most)
+    while rows > 1 and cdiv(n_rows, rows) < 256:
+        rows //= 2
+    return rows
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:

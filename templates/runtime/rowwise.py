@@ -115,7 +115,7 @@ def run(
             config = None
         launch.run(key, registers[1], grid, config, *args, **constants)
         return
-    config = loop[0].choose(n_cols, contiguous)
+    config = loop[0].choose(n_rows, n_cols, contiguous)
     vectors: dict[str, Any] = {}
     if vector is not None:
         size = vector.element_size()

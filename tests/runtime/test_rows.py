@@ -108,6 +108,20 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("n_cols", [1, 4, 9, 100, 128])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> None:
+    """As many elements as ever, and columns that a row has; fewer where programs would be too few."""
+    first, last = (triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=4) for m, n in ((32, 256), (64, 64)))
+    loop, own = HEURISTICS.Loop(first, first, last), (first if contiguous else last).kwargs
+    found = loop.choose(1 << 22, n_cols, contiguous).kwargs
+    assert found["BLOCK_M"] * found["BLOCK_N"] == own["BLOCK_M"] * own["BLOCK_N"]
+    assert found["BLOCK_N"] == min(triton.next_power_of_2(n_cols), own["BLOCK_N"])
+    few = loop.choose(512, n_cols, contiguous).kwargs
+    assert few == (own if few["BLOCK_N"] == own["BLOCK_N"] else {"BLOCK_M": 2, "BLOCK_N": found["BLOCK_N"]})
+    assert loop.choose(512, 0, contiguous).kwargs == own
+
+
 def test_parts_are_of_whole_blocks() -> None:
     """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
     config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 32})
