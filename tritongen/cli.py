@@ -1,4 +1,4 @@
-"""The command line. Only click is imported up here: `--help` must not wait for the rest."""
+"""The command line. Only click and a constant are imported up here: `--help` must not wait for the rest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 
 from . import __version__
+from .spec.lengths import LENGTH
 
 if TYPE_CHECKING:
     from .diagnostics.report import Diagnostic
@@ -150,7 +151,12 @@ def show(spec: str, file: str) -> int:
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
-@click.option("--sizes", default="", metavar="M=4096,N=11008", help="Lengths of axes; 1,024 where none is given.")
+@click.option(
+    "--sizes",
+    default="",
+    metavar="M=4096,N=11008",
+    help=f"Lengths of axes; {LENGTH:,} where neither this nor the spec gives one.",
+)
 @click.option("--device", default="h100", help="The device whose roofline times are told by: a100, h100 or h200.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is told.")
 def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:

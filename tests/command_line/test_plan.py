@@ -48,6 +48,13 @@ def test_text(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "A100" in capsys.readouterr().out
 
 
+def test_lengths_are_as_the_help_says(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("scaled.toml") == 0
+    length = capsys.readouterr().out.partition("M = ")[2].partition(", C")[0]
+    assert run("--help") == 0
+    assert f"; {length} where" in " ".join(capsys.readouterr().out.split())
+
+
 def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = spec.with_name("other.toml")
     other.write_text(SPEC.replace("scaled", "other"))

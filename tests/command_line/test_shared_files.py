@@ -212,7 +212,7 @@ def test_a_package_of_the_users_own(project: Project) -> None:
 def test_an_edited_package_is_kept(project: Project) -> None:
     project.spec("one")
     project.build()
-    edit(project.out / "__init__.py", "import sys", "import sys as sys")
+    edit(project.out / "__init__.py", "import sys as _sys", "import sys")
     project.spec("two")
     assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
 
@@ -221,17 +221,20 @@ def test_operators_are_imported_when_asked_for(project: Project) -> None:
     """The package itself imports neither torch nor triton, and gives functions whatever else was imported before."""
     for name in ("softmax", "all", "add_bias"):
         shutil.copy(ROOT / "specs" / f"{name}.toml", project.spec(name))
+    relu = (ROOT / "specs" / "relu.toml").read_text()
+    project.spec("sys").write_text(relu.replace('name = "relu"', 'name = "sys"'))  # As the package imports.
     build()
     program = """
         import sys
         import generated
 
         assert not {"torch", "triton"} & set(sys.modules)
-        assert {"softmax", "all", "add_bias"} == set(generated.__all__)
+        assert {"softmax", "all", "add_bias", "sys"} == set(generated.__all__)
         from generated.softmax import softmax as inner
         import generated.add_bias
         from generated import softmax, all, add_bias
         assert softmax is inner is generated.softmax
+        assert generated.sys.__module__ == "generated.sys.op"
         assert [one.__name__ for one in (softmax, all, add_bias)] == ["softmax", "all", "add_bias"]
         assert all.__module__ == "generated.all.op"
         from generated.softmax import kernels

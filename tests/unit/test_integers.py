@@ -10,7 +10,7 @@ from tritongen.spec.read import read_spec
 
 SPEC = """
 [op]
-name = "op"
+name = "it"
 summary = "An operator."
 
 [inputs]

@@ -41,7 +41,7 @@ def op_of(expression: str, output: str = "auto", above: str = "") -> Op:
     names = [line.split(" = ")[0] for line in (INPUTS + PARAMS).strip().splitlines() if line]
     rest = [name for name in names if name != "mode"]
     used = "".join(f'use_{name} = "{name}"\n' for name in rest) + "use_mode = \"eps if mode == 'sum' else step\"\n"
-    lines = f'[op]\nname = "op"\n[inputs]{INPUTS}[params]{PARAMS}[compute]\n{above}y = "{expression}"\n{used}'
+    lines = f'[op]\nname = "it"\n[inputs]{INPUTS}[params]{PARAMS}[compute]\n{above}y = "{expression}"\n{used}'
     returned = "".join(f'use_{name} = "auto"\n' for name in [*rest, "mode"])
     return typecheck(read_spec("op.toml", f'{lines}[outputs]\ny = "{output}"\n{returned}'))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import itertools
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from tritongen.emit.scoping import undefined_names
 from tritongen.lang.names import MARKS, in_string, public
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
+from tritongen.spec.reserved import MODULES
 
 MAP = """
 [op]
@@ -150,12 +154,12 @@ columns elementwise contraction dtypes autograd gemm heuristics by_row
 """.split()
 
 
-def spec_of(family: str, **names: str) -> Any:
+def spec_of(family: str, op: str = "", **names: str) -> Any:
     """A spec with some names in it; the others are as one would call them."""
     usual = {"INPUT": "x", "PARAM": "scale", "VALUE": "v", "OUTPUT": "y", "AXIS": "K"} | names
-    return read_spec(
-        "spec.toml", re.sub(r"\b[A-Z]{4,}\b", lambda found: usual.get(found[0], found[0]), FAMILIES[family])
-    )
+    text = re.sub(r"\b[A-Z]{4,}\b", lambda found: usual.get(found[0], found[0]), FAMILIES[family])
+    spec = read_spec("spec.toml", text)
+    return read_spec("spec.toml", text.replace(f'name = "{spec.name}"', f'name = "{op}"')) if op else spec
 
 
 def in_turn(family: str) -> list[tuple[str, ...]]:
@@ -256,6 +260,73 @@ def test_flags_are_passed_to_kernels_by_any_name(family: str, name: str, tmp_pat
     expected = {"map": 2 * x, "rows": (2 * x).softmax(-1), "product": 2 * (x @ w)}[family]
     got = built(spec, tmp_path).flagged(*((x, w) if family == "product" else (x,)), **{name: True})
     torch.testing.assert_close(got, expected)
+
+
+def taken_in(text: str) -> set[str]:
+    """What a module imports, and the builtins that it reads."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = {alias.asname or alias.name for alias in nodes if isinstance(alias, ast.alias)}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name) and hasattr(builtins, node.id)}
+    return {name for name in names if name[0] != "_"}
+
+
+def read_in(text: str, name: str) -> int:
+    """How often a module reads a name."""
+    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(ast.parse(text)))
+
+
+def bound(text: str) -> list[str]:
+    """What the statements of a module bind, in order."""
+    found = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found += [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.append(node.name)
+    return found
+
+
+def keywords(text: str) -> Counter[str | None]:
+    return Counter(node.arg for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_operators_have_any_name(family: str) -> None:
+    """Of all that the files take from elsewhere: an operator `rowwise` hid the module that launches it."""
+    usual = generate(spec_of(family))
+    own = spec_of(family).name
+    for name in sorted(set().union(*map(taken_in, usual.values())) - MODULES - {own}):
+        files = generate(spec_of(family, name))
+        for file, text in files.items():
+            assert undefined_names(text) == {}, (name, file)
+            assert len(set(bound(text))) == len(bound(text)), (name, file)
+        assert keywords(files["op.py"]) == keywords(usual["op.py"]), name
+        assert read_in(files["op.py"], name) == read_in(usual["op.py"], own), (
+            name
+        )  # As the operator, if it calls itself.
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("map", "launched"),
+        ("map", "elementwise"),
+        ("map", "torch"),
+        ("rows", "rowwise"),
+        ("rows", "exports"),
+        ("sums", "columns"),
+        ("product", "len"),
+    ],
+)
+def test_operators_of_any_name_compute_the_same(family: str, name: str, tmp_path: Path) -> None:
+    function = getattr(built(spec_of(family, name), tmp_path), name)
+    assert function.__name__ == name
+    torch.manual_seed(0)
+    shape = (3, 5) if family == "sums" else (2, 3, 2, 2, 5)
+    x = torch.randn(shape, dtype=torch.float64)
+    x = x if family == "sums" else x.transpose(0, 2).transpose(1, 3)  # Dimensions that a kernel cannot fold.
+    others = [torch.randn(shape, dtype=torch.float64) for shape in SHAPES[family]]
+    torch.testing.assert_close(function(x, *others, scale=0.25), want(family, x, others, 0.25), rtol=1e-9, atol=1e-9)
 
 
 def test_names_that_differ_in_case() -> None:

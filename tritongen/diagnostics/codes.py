@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from .code import Code, row
-from .math_codes import AXES, DTYPES, FAMILIES, NAMES
+from .family_codes import FAMILIES
+from .math_codes import AXES, DTYPES, NAMES
 from .structure_codes import STRUCTURE
 
 _SCHEDULE = (

@@ -118,8 +118,8 @@ STRUCTURE = (
         "a name that Python needs",
         """
         A keyword of Python cannot be a name. Any other can: generated code renames its own where
-        the two would meet. An operator, whose function stands beside what its modules import,
-        cannot have a name such as torch or kernel or that of a builtin they call.
+        the two would meet. An operator cannot be called configs, kernels or op, as modules of its
+        package are.
 
             lambda = 0.5       # wrong
             lambda_ = 0.5

@@ -3,7 +3,8 @@
 Three ranks share the names of a module. First come those that the world outside knows: builtins, imports, what a module
 defines, keywords, names in strings, the options of a launch. Then come the names of the spec, and last those that
 generated code made up: its variables, and what it calls after a name of the spec. Who comes later and finds a name
-taken gets an underscore, or a number. Without such a collision nothing changes.
+taken gets an underscore, or a number. Without such a collision nothing changes. The function of an operator is of the
+first rank and keeps its name even there: an import of that name gets another, and a builtin is read from its module.
 
 What callers know, the parameters of public functions among it, is always spelled as in the spec. Where its name means
 something else in the module, the function hands its parameters on to one that calls them otherwise.
@@ -12,6 +13,7 @@ something else in the module, the function hands its parameters on to one that c
 from __future__ import annotations
 
 import ast
+import builtins
 import keyword
 import re
 from collections.abc import Container, Mapping
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 
 from ..lang.ir import numbered, unused
 from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, shown
+from .imports import STANDARD
 
 # What Triton and the function that it makes of a kernel's signature call their own, so that no argument can.
 LAUNCH = frozenset(
@@ -62,7 +65,16 @@ def _resolved(blocks: list[_Block], spec: Mapping[str, str]) -> str:
     made = _made(blocks, spec)
     mentioned = set().union(*(block.mentioned for block in blocks))
     attributes = _attributes(blocks)
-    return "\n".join(_handed_on(block, _Spelling.of(block, spec, made, mentioned, attributes)) for block in blocks)
+    hidden = _hidden(blocks)
+    texts = []
+    for block in blocks:
+        spelling = _Spelling.of(block, spec, made | hidden, mentioned, attributes)
+        texts.append(_imported(block, hidden) if block.imported else _handed_on(block, spelling))
+    if any(name.startswith("builtins.") for name in hidden.values()):
+        first = next(n for n, block in enumerate(blocks) if block.imported)
+        is_alone = blocks[first].text.strip() not in STANDARD.values()
+        texts.insert(first, "import builtins" + "\n" * is_alone)
+    return "\n".join(texts)
 
 
 @dataclass(slots=True)
@@ -78,6 +90,9 @@ class _Block(ast.NodeVisitor):
     mentioned: set[str] = field(default_factory=set)  # by keywords and strings
     attributes: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)  # to kernels
+    imported: set[str] = field(default_factory=set)  # what an import names
+    operators: set[str] = field(default_factory=set)  # that are defined or imported
+    called: set[str] = field(default_factory=set)  # the operators that a function reads
 
     known: set[str] = field(default_factory=set)  # names of ours that mean something outside of the block
     own: set[str] = field(default_factory=set)  # variables of ours that are in no way named after the spec
@@ -88,8 +103,17 @@ class _Block(ast.NodeVisitor):
         self.known = {shown(name) for name in self.variables - self.bound if MARK not in name}
         self.own = {name for name in self.variables & self.bound if name.isascii()}
 
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        names = {alias.asname or alias.name for alias in node.names}
+        self.operators |= {shown(name) for name in names if PUBLIC.fullmatch(name)}
+        self.imported |= names if node is self.tree else set()
+
+    visit_ImportFrom = visit_Import
+
     def visit_Name(self, node: ast.Name) -> None:
         self.variables.add(node.id)
+        if PUBLIC.fullmatch(node.id) and isinstance(self.tree, ast.FunctionDef):
+            self.called.add(shown(node.id))
         if not isinstance(node.ctx, ast.Load) and not isinstance(self.tree, ast.Assign | ast.AnnAssign):
             self.bound.add(node.id)
 
@@ -106,6 +130,8 @@ class _Block(ast.NodeVisitor):
             self.passed |= names
         if node is self.tree and node.name[0] != "_":  # Pytest and others pass them by name.
             self.mentioned |= names
+        if PUBLIC.fullmatch(node.name):
+            self.operators.add(shown(node.name))
         self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
@@ -171,6 +197,16 @@ def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
+def _hidden(blocks: list[_Block]) -> dict[str, str]:
+    """How a module spells the imports and builtins that it reads, but that the function of an operator hides in it."""
+    operators = set().union(*(block.operators for block in blocks))
+    hidden = operators & set().union(*(block.variables - block.bound for block in blocks))
+    imported = set().union(*(block.imported for block in blocks))
+    words = set().union(*(block.words for block in blocks))
+    others = {name: unused(f"{name}_", words) for name in sorted(hidden & imported)}
+    return others | {name: f"builtins.{name}" for name in sorted(hidden - imported) if hasattr(builtins, name)}
+
+
 def _attributes(blocks: list[_Block]) -> dict[str, str]:
     """The same of attributes."""
     words = {word for block in blocks for word in block.attributes}
@@ -197,7 +233,7 @@ class _Spelling:
         attributes: Mapping[str, str],
     ) -> _Spelling:
         names = {**spec, **made}
-        taken = {spec[word] for word in block.variables if word in spec}
+        taken = {spec[word] for word in block.variables if word in spec} | block.called
         for word in sorted(block.own & taken):
             assert word not in mentioned, word
             others = block.own | block.known | {names[other] for other in block.words if other in names}
@@ -239,6 +275,16 @@ class _Spelling:
 
 
 _BRACES = re.compile(r"((?<!\{)(?:\{\{)*\{(?!\{)[^{}]*\})")
+
+
+def _imported(block: _Block, hidden: Mapping[str, str]) -> str:
+    """The text of an import, in which what is hidden comes under the name that the module has for it."""
+    line, *rest = block.text.split("\n")
+    source, _, names = line.rpartition("import ")
+    plain = [name for name in names.split(", ") if name not in hidden]
+    lines = [f"{source}import {', '.join(plain)}"] if plain else []
+    lines += [f"{source}import {name} as {hidden[name]}" for name in names.split(", ") if name in hidden]
+    return shown("\n".join([*sorted(lines), *rest]))
 
 
 def _handed_on(block: _Block, spelling: _Spelling) -> str:

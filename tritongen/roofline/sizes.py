@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..diagnostics.report import did_you_mean
-from ..families.several.cost import LENGTH
 from ..lang.ir import Dtype, Op
+from ..spec.lengths import LENGTH
 from ..spec.types import FLOAT8S, FLOATS, INTS
 from ..testing.benchmarks import chosen_dtypes, dtype_of, preferred
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..diagnostics.report import Mistake, Mistakes, did_you_mean
 from .grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 from .nodes import NAME_PATTERN, examine
-from .reserved import BUILTINS, MODULES, TORCH_NAMESPACES
+from .reserved import MODULES, TORCH_NAMESPACES
 from .tables import SPEC
 from .toml import Table, parse_toml
 from .types import (
@@ -65,8 +65,8 @@ class _Reader:
         params = tuple(self._params())
         compute = tuple(self._compute())
         self._check_axes(inputs)
-        if isinstance(name, str) and name in MODULES | BUILTINS:
-            message = f"'{name}' cannot be the name of an operator: its modules use it themselves"
+        if isinstance(name, str) and name in MODULES:
+            message = f"'{name}' cannot be the name of an operator: a module of its package is called so"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
         elif isinstance(name, str) and name in self.taken:
             message = f"'{name}' is already the name of {self.taken[name]}"

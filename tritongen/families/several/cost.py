@@ -10,9 +10,9 @@ import math
 
 from ...lang.ir import Op
 from ...passes.contractions import Contraction
+from ...spec.lengths import LENGTH
 from ..family import Step
 
-LENGTH = 4096  # of an axis whose length is not known
 ITEMSIZE = 2
 LAUNCH = 3_000.0  # ns
 BANDWIDTH = 3_000.0  # bytes in a ns
