@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -312,13 +312,29 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
             return Load(read[node.name].name, node.axes, node.dtype)
         return rebuild(node, tuple(map(loaded, children(node))))
 
-    kept = [value for value in op.values if value.name not in read]
-    values = tuple(_spelled(value, loaded(value.node), value.name in own) for value in kept)
+    values = tuple(
+        _spelled(value, loaded(value.node), value.name in own) for value in _needed(op, targets, own, set(read))
+    )
     for target in targets:
         if target.output.name not in {value.name for value in values}:
             values = (*values, Value(target.output.name, target.node, ""))
     whole = replace(op, inputs=(*op.inputs, *read.values()), values=values)
     return _in_own_types(op, restricted(whole, targets, f"_{targets[0].output.name}"))
+
+
+def _needed(op: Op, targets: tuple[Result, ...], own: set[str], read: set[str]) -> list[Value]:
+    """The values that targets are made of, down to those that are read."""
+    names = own | _referred(target.node for target in targets)
+    found: list[Value] = []
+    for value in reversed(op.values):
+        if value.name in names - read:
+            found.append(value)
+            names |= _referred([value.node])
+    return found[::-1]
+
+
+def _referred(nodes: Iterable[Node]) -> set[str]:
+    return {part.name for node in nodes for part in walk(node) if isinstance(part, Ref)}
 
 
 def _in_own_types(whole: Op, part: Op) -> Op:
