@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from importing import INTERPRETING, written
 
 from tritongen.spec.read import read_spec
@@ -29,14 +28,17 @@ CASES = [
 CASES += [("matmul", TILES), ("router", TILES)]
 
 
-@pytest.mark.parametrize(("name", "schedule"), CASES)
-def test_emitted_tests_pass(name: str, schedule: str, tmp_path: Path) -> None:
-    """In a process of its own, as a user runs them."""
-    text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
-    folder = written(read_spec(f"{name}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
-    kernels = (folder / "kernels.py").read_text(encoding="utf-8")
-    assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
-    command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", str(folder)]
+def test_emitted_tests_pass(tmp_path: Path) -> None:
+    """In a process of its own, as a user runs them, each operator by a name of its own."""
+    for place, (name, schedule) in enumerate(CASES):
+        text = (SPECS / f"{name}.toml").read_text(encoding="utf-8")
+        own = f"{name}_{place}"
+        text = text.replace(f'name = "{name}"', f'name = "{own}"', 1)
+        folder = written(read_spec(f"{own}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
+        kernels = (folder / "kernels.py").read_text(encoding="utf-8")
+        assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
+    command = [sys.executable, "-m", "pytest", "-v", "-W", "ignore", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--import-mode=importlib", f"--rootdir={tmp_path}", "-k", CONCERNED, *INTERPRETING]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)
     assert done.returncode == 0, done.stdout
+    assert all(f"{name}_{place}/" in done.stdout for place, (name, _) in enumerate(CASES))
