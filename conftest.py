@@ -6,6 +6,9 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
+    # A process has one core, as pytest -n has it: threads that wait for the next small matmul take cores from the rest.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers, before they import numpy
     os.environ.setdefault("TRITON_INTERPRET", "1")
     if os.environ["TRITON_INTERPRET"] == "1":
         import fast_interpreter  # noqa: F401

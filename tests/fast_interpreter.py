@@ -1,16 +1,20 @@
 """Triton's interpreter without what it does again and again: tests alone use it, and compute the same.
 
 A pytest plugin, which conftest.py loads where there is no GPU. The interpreter patches the language anew for every call
-of a device function, though the launch around it has done so, and describes every dtype and shape anew: a third of the
-time of interpreted kernels. Nothing here knows of numbers: what is computed is the interpreter's.
+of a device function, though the launch around it has done so, describes every dtype and shape anew, finds out whether
+integers overflow and tells nobody, and reduces one element after another: most of the time of interpreted kernels.
+Nothing here knows of numbers: what is computed is the interpreter's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import triton.language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 
@@ -115,7 +119,54 @@ def describe_once() -> None:
     tl.tensor.__init__ = init_tensor
 
 
+def leave_out_unread() -> None:
+    """Compute no more what says whether integers overflow: without `debug`, which is never set, nothing reads it."""
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=options.debug)
+
+
+def reduce_by_halves() -> None:
+    """Combine neighbours of all rows at once, as GPUs do, and not one element after another, each by a call."""
+
+    def generic_reduce(self: Any, given: tuple[Any, ...]) -> list[Any]:
+        whole, axis = self.unravel(given, self.axis)
+        dtypes = [one.dtype for one in whole]
+        parts = [one.handle.data for one in whole]
+
+        def tensors(parts: Iterable[Any]) -> list[Any]:
+            return [self.to_tensor(part, dtype) for part, dtype in zip(parts, dtypes, strict=True)]
+
+        def every_second(first: int) -> list[Any]:
+            return tensors(part[(slice(None),) * axis + (slice(first, None, 2),)] for part in parts)
+
+        while parts[0].shape[axis] > 1:
+            found = self.combine_fn.fn(*every_second(0), *every_second(1))
+            parts = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
+        if not self.keep_dims:
+            return tensors(part.squeeze(axis) for part in parts)
+        if self.axis is None:
+            return tensors(part.reshape((1,) * given[0].handle.data.ndim) for part in parts)
+        return tensors(parts)
+
+    interpreter.ReduceOps.generic_reduce = generic_reduce
+
+
+def broadcast_once() -> None:
+    """Leave alone what has one shape: `init_block` gives equal shapes as one object."""
+    broadcast = TritonSemantic.broadcast_impl_value
+
+    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
+        if getattr(lhs.type, "shape", None) is getattr(rhs.type, "shape", None):
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
+
+    TritonSemantic.broadcast_impl_value = broadcast_impl_value
+
+
 # Releases differ in what they patch by: where this is not known it stays as it is.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
     describe_once()
+    leave_out_unread()
+    reduce_by_halves()
+    broadcast_once()

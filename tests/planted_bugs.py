@@ -111,7 +111,8 @@ class Tree:
     def __init__(self, generated: Path) -> None:
         self.generated = generated.resolve()
         self.processes = multiprocessing.get_context("forkserver")
-        self.processes.set_forkserver_preload(["torch", "torch.utils.checkpoint", "triton", "pytest"])
+        modules = ["torch", "torch.utils.checkpoint", "triton", "pytest", "fast_interpreter"]
+        self.processes.set_forkserver_preload(modules)
 
     def modules(self, op: str) -> list[Path]:
         """What has kernels and host code of an operator, and the runtime that operators share."""

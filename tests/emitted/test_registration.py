@@ -84,31 +84,36 @@ def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
     assert run(tmp_path, program) == "False\nTrue\n"
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(
-    ("name", "others"), [("rms_norm", "torch.randn(48)"), ("gelu", ""), ("linear", "torch.randn(32, 48)")]
-)
-def test_torch_traces_into_a_triton_op(name: str, others: str, dynamic: bool, tmp_path: Path) -> None:
+def test_torch_traces_into_a_triton_op(tmp_path: Path) -> None:
     """Kernels are nodes of the graph, with symbolic lengths too. What runs it launches nothing here."""
-    registered(tmp_path, name, "triton_op")
+    for name in OTHERS:
+        registered(tmp_path, name, "triton_op")
     program = f"""
+        import importlib
         import torch
         from torch._dynamo.backends.common import aot_autograd
-        from {name} import {name}
 
         def keep(graph, _):
             print(*(node.target for node in graph.graph.nodes if node.op == "call_function"))
             return lambda *_: 1 / 0
 
-        compiled = torch.compile({name}, fullgraph=True, dynamic={dynamic}, backend=aot_autograd(fw_compiler=keep))
-        try:
-            compiled(torch.randn(6, 48), {others})
-        except ZeroDivisionError:
-            pass
+        others = {{{", ".join(f"'{name}': [{others}]" for name, others in OTHERS.items())}}}
+        for name in others:
+            for dynamic in (False, True):
+                torch._dynamo.reset()
+                function = getattr(importlib.import_module(name), name)
+                compiled = torch.compile(
+                    function, fullgraph=True, dynamic=dynamic, backend=aot_autograd(fw_compiler=keep)
+                )
+                try:
+                    compiled(torch.randn(6, 48), *others[name])
+                except ZeroDivisionError:
+                    pass
     """
-    found = run(tmp_path, program, interpret=False)
-    assert "triton_kernel_wrapper_functional" in found
-    assert "of_tests" not in found
+    found = run(tmp_path, program, interpret=False).splitlines()
+    assert len(found) == 2 * len(OTHERS)
+    assert all("triton_kernel_wrapper_functional" in graph for graph in found)
+    assert not any("of_tests" in graph for graph in found)
 
 
 RULES = {"linear": "lower", "router": "lower", "rms_norm": "float32", "sum": "float32", "kl_div": "float32"}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from importing import INTERPRETING, written
 
 from tritongen.spec.read import read_spec
@@ -35,14 +34,16 @@ CASES += [(STRESS / "gradient_whole_norm", SEARCH), (PLANS / "linear_layer_norm"
 CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES)]
 
 
-@pytest.mark.parametrize(("path", "schedule"), CASES, ids=[f"{path.name}-{schedule}" for path, schedule in CASES])
-def test_emitted_tests_pass(path: Path, schedule: str, tmp_path: Path) -> None:
-    """In a process of its own, as a user runs them."""
-    text = path.with_suffix(".toml").read_text(encoding="utf-8")
-    folder = written(read_spec(f"{path.name}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
-    kernels = (folder / "kernels.py").read_text(encoding="utf-8")
-    assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
-    command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", str(folder)]
+def test_emitted_tests_pass(tmp_path: Path) -> None:
+    """In a process of its own, as a user runs them, each operator by a name of its own."""
+    for place, (path, schedule) in enumerate(CASES):
+        own = f"{path.name}_{place}"
+        text = path.with_suffix(".toml").read_text(encoding="utf-8").replace(f'"{path.name}"', f'"{own}"', 1)
+        folder = written(read_spec(f"{own}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
+        kernels = (folder / "kernels.py").read_text(encoding="utf-8")
+        assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
+    command = [sys.executable, "-m", "pytest", "-v", "-W", "ignore", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--import-mode=importlib", f"--rootdir={tmp_path}", "-k", CONCERNED, *INTERPRETING]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)
     assert done.returncode == 0, done.stdout
+    assert all(f"{path.name}_{place}/" in done.stdout for place, (path, _) in enumerate(CASES))

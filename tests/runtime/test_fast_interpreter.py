@@ -1,0 +1,97 @@
+# mypy: allow-untyped-defs, allow-untyped-decorators
+"""What tests/fast_interpreter.py puts in place of the interpreter's own computes the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for CPUs")
+
+
+@triton.jit
+def after(scale, shift, then_scale, then_shift):
+    """One affine map after another: the order counts, and how they are grouped does not."""
+    return scale * then_scale, shift * then_scale + then_shift
+
+
+@triton.jit
+def compose_kernel(
+    scale_ptr, shift_ptr, y_ptr, AXIS: tl.constexpr, KEEP: tl.constexpr, M: tl.constexpr, N: tl.constexpr
+):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    pair = tl.load(scale_ptr + at), tl.load(shift_ptr + at)
+    scale, shift = tl.reduce(pair, AXIS, after, keep_dims=KEEP)
+    if KEEP:
+        at = tl.arange(0, M)[:, None] if AXIS == 1 else tl.arange(0, N)[None, :]
+    else:
+        at = tl.arange(0, M if AXIS == 1 else N)
+    tl.store(y_ptr + 2 * at, scale)
+    tl.store(y_ptr + 2 * at + 1, shift)
+
+
+@triton.jit
+def compose_all_kernel(scale_ptr, shift_ptr, y_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    scale, shift = tl.reduce((tl.load(scale_ptr + at), tl.load(shift_ptr + at)), None, after)
+    tl.store(y_ptr, scale)
+    tl.store(y_ptr + 1, shift)
+
+
+def composed(maps: torch.Tensor) -> torch.Tensor:
+    """The maps (scale, shift) along the first axis, one after another."""
+    scale, shift = torch.ones_like(maps[0, ..., 0]), torch.zeros_like(maps[0, ..., 0])
+    for one in maps:
+        scale, shift = scale * one[..., 0], shift * one[..., 0] + one[..., 1]
+    return torch.stack([scale, shift], -1)
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (1, 8), (8, 1), (2, 2)])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions_keep_the_order(axis: int, keep: bool, shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    maps = torch.randn(*shape, 2, dtype=torch.float64)
+    y = maps.new_empty(shape[1 - axis], 2)
+    compose_kernel[(1,)](*(one.contiguous() for one in maps.unbind(-1)), y, axis, keep, *shape)
+    torch.testing.assert_close(y, composed(maps.movedim(axis, 0)))
+
+
+def test_reductions_over_all_axes() -> None:
+    torch.manual_seed(0)
+    maps = torch.randn(16, 2, dtype=torch.float64)
+    y = maps.new_empty(2)
+    compose_all_kernel[(1,)](*(one.contiguous() for one in maps.unbind(-1)), y, 16)
+    torch.testing.assert_close(y, composed(maps))
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0)
+    tl.store(y_ptr + at, x + x * 2, mask=at < n)
+
+
+def test_integers_wrap_around() -> None:
+    """As on a GPU, where no debugging was asked for."""
+    x = torch.tensor([2**31 - 1, -(2**31), 1, 0], dtype=torch.int32)
+    y = torch.empty_like(x)
+    add_kernel[(2,)](x, y, len(x), 2)
+    assert y.tolist() == (3 * x).tolist()
+
+
+@triton.jit
+def outer_kernel(x_ptr, y_ptr, N: tl.constexpr):
+    rows, cols = tl.arange(0, N), tl.arange(0, N)
+    x = tl.load(x_ptr + rows)
+    tl.store(y_ptr + rows[:, None] * N + cols[None, :], x[:, None] * tl.load(x_ptr + cols)[None, :] + (x + x)[:, None])
+
+
+def test_shapes_are_broadcast() -> None:
+    """Those that are equal, and those that are not."""
+    x = torch.randn(4)
+    y = x.new_empty(4, 4)
+    outer_kernel[(1,)](x, y, 4)
+    torch.testing.assert_close(y, x[:, None] * x + 2 * x[:, None])
