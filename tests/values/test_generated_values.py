@@ -186,6 +186,26 @@ def with_absent(spec: Spec) -> Iterator[list[Any]]:
             yield [None if place in absent else one for place, one in enumerate(drawn)]
 
 
+def test_nan_is_out_of_every_range(tmp_path: Path) -> None:
+    text = """
+[op]
+name = "scaled"
+[inputs]
+x = "float[...]"
+[params]
+least = { default = 0.5, min = 0 }
+most = { default = 0.5, max = 1 }
+[compute]
+y = "x * least * most"
+[outputs]
+y = "x"
+"""
+    scaled = built(read_spec("scaled.toml", text), tmp_path).scaled
+    for name, words in (("least", "at least 0"), ("most", "at most 1")):
+        with pytest.raises(ValueError, match=f"scaled: {name} must be {words}, not nan"):
+            scaled(torch.ones(3, device=DEVICE), **{name: math.nan})
+
+
 def test_large_integers_stay_whole(tmp_path: Path) -> None:
     """A number beside an integer, or cast to its dtype, does not take the integer through a float."""
     path = ROOT / "specs" / "masked_fill.toml"

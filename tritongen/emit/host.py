@@ -264,7 +264,8 @@ class Host(Checks):
                 limits.append(f"at least {param.minimum!r}")
             if param.maximum is not None:
                 limits.append(f"at most {param.maximum!r}")
-            text = f"{', '.join(limits)}." if limits else f"{'a number' if annotation != 'bool' else 'a flag'}."
+            kind = {"bool": "a flag", "int": "an integer"}.get(annotation, "a number")
+            text = f"{', '.join(limits) or kind}."
             fields.append(Field(param.name, annotation, default, text))
         return fields
 

@@ -120,10 +120,14 @@ class Checks:
                 f"if {name} not in {literal(param.choices)}:",
                 f'    raise ValueError(f"{where}: {name} must be one of {choices}, not {{{name}!r}}")',
             ]
-        for bound, sign, words in ((param.minimum, "<", "at least"), (param.maximum, ">", "at most")):
-            if bound is not None:
+        for bound, inside, outside, words in (
+            (param.minimum, ">=", "<", "at least"),
+            (param.maximum, "<=", ">", "at most"),
+        ):
+            if bound is not None:  # NaN is outside of every range.
+                is_outside = f"not {name} {inside}" if param.kind == "float" else f"{name} {outside}"
                 lines += [
-                    f"if {name} {sign} {literal(bound)}:",
+                    f"if {is_outside} {literal(bound)}:",
                     f'    raise ValueError(f"{where}: {name} must be {words} {bound!r}, not {{{name}}}")',
                 ]
         return lines

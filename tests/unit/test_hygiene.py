@@ -1,0 +1,52 @@
+"""Who gives way where two things of a module have one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritongen.emit.hygiene import LAUNCH, resolved
+from tritongen.lang.names import in_string, public
+
+
+def test_names_without_a_collision_are_as_they_show() -> None:
+    (text,) = resolved("def f(ǂxǂ_ptr, n):\n    ǂxǂ = ǂxǂ_ptr + n  # ǂxǂ")
+    assert text == "def f(x_ptr, n):\n    x = x_ptr + n  # x"
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        # A variable of ours gives way; a keyword and a builtin do not.
+        ("def _f(ǂnǂ):\n    n = ǂnǂ + 1\n    return n", "def _f(n):\n    n_ = n + 1\n    return n_"),
+        ("def _f(ǂnǂ, n):\n    pass\n_f(1, n=2)", "def _f(n_, n):\n    pass\n_f(1, n=2)"),
+        ("def _f(ǂlenǂ):\n    return len(ǂlenǂ)", "def _f(len_):\n    return len(len_)"),
+        ("def _f(ǂdimǂ):\n    return g(dim=ǂdimǂ)", "def _f(dim):\n    return g(dim=dim)"),
+        # What is made of a name gives way to a name.
+        ("def _f(ǂx_ptrǂ, ǂxǂ_ptr):\n    pass", "def _f(x_ptr, x_ptr_2):\n    pass"),
+        # Prose keeps the user's spelling, and code in an f-string does not.
+        (
+            "def _f(ǂlenǂ):\n    raise E(f'ǂlenǂ is {len(ǂlenǂ)!r}')  # ǂlenǂ",
+            "def _f(len_):\n    raise E(f'len is {len(len_)!r}')  # len",
+        ),
+        # Attributes and variables do not meet.
+        ("def _f(ctx, ǂxǂ):\n    ctx.ǂto_saveǂ = ǂxǂ.x", "def _f(ctx, x):\n    ctx.to_save_ = x.x"),
+    ],
+)
+def test_who_gives_way(marked: str, text: str) -> None:
+    assert resolved(marked) == (text,)
+
+
+def test_public_parameters_keep_their_names() -> None:
+    signature = public("ǂlenǂ: int, *, ǂnǂ: int = 1")
+    (text,) = resolved(f'def f({signature}) -> int:\n    """Of ǂlenǂ."""\n    return len(ǂlenǂ) + ǂnǂ')
+    assert text == (
+        'def f(len: int, *, n: int = 1) -> int:\n    """Of len."""\n    return _f_(len, n)\n\n\n'
+        "def _f_(len_: int, n: int) -> int:\n    return len(len_) + n"
+    )
+
+
+def test_arguments_of_kernels_are_no_options_of_a_launch() -> None:
+    for option in LAUNCH:
+        text = f"@triton.jit(do_not_specialize=['{in_string(f'ǂ{option}ǂ')}'])\ndef _k(ǂ{option}ǂ):\n    pass"
+        (found,) = resolved(text)
+        assert found == f"@triton.jit(do_not_specialize=['{option}_'])\ndef _k({option}_):\n    pass"
