@@ -63,31 +63,37 @@ class Checked:
                 assert part.all()
 
 
+def check_claims(op: Op, number: int, text: str, rng: random.Random, cases: int, huge: bool) -> list[Tiles]:
+    """Checks a condition of an operator on random cases, and tells what was found for both axes."""
+    values = tuple(op.value(name) for name in ("behind", f"c{number}"))
+    op = replace(op, values=values)
+    found = []
+    for side in SIDES:
+        tiles = tiles_of(op, values[1].node, *side)
+        found.append(tiles)
+        for _ in range(cases):
+            case = Case.drawn(rng, huge)
+            length = case.sizes[side[0]]
+            try:
+                checked = Checked(op, tiles, case, case.truth(text), side)
+                for block in blocks_of(length, rng.randint(1, length), rng.random() < 0.5):
+                    checked.check(block, rng.randint(1, 6))
+            except MathOverflows:
+                continue
+            except AssertionError as error:
+                raise AssertionError(f"{text}, blocks of {side[0]}: {case}") from error
+    return found
+
+
 def check_random(seed: int, count: int, huge: bool) -> list[Tiles]:
-    """Checks random conditions, and tells what was found of them."""
-    rng = random.Random(seed)
-    texts = RandomConditions(seed)
+    """Checks random conditions."""
+    rng, texts = random.Random(seed), RandomConditions(seed)
     found = []
     for _ in range(0, count, 50):
         conditions = [texts.condition() for _ in range(50)]
-        all_of_them = op_of(conditions)
+        op = op_of(conditions)
         for number, text in enumerate(conditions):
-            values = tuple(all_of_them.value(name) for name in ("behind", f"c{number}"))
-            op, node = replace(all_of_them, values=values), values[1].node
-            for side in SIDES:
-                tiles = tiles_of(op, node, *side)
-                found.append(tiles)
-                for _ in range(2):
-                    case = Case.drawn(rng, huge)
-                    try:
-                        checked = Checked(op, tiles, case, case.truth(text), side)
-                        length = case.sizes[side[0]]
-                        for block in blocks_of(length, rng.randint(1, length), rng.random() < 0.5):
-                            checked.check(block, rng.randint(1, 6))
-                    except MathOverflows:
-                        continue
-                    except AssertionError as error:
-                        raise AssertionError(f"{text}, blocks of {side[0]}: {case}") from error
+            found += check_claims(op, number, text, rng, 2, huge)
     return found
 
 
@@ -102,6 +108,26 @@ def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
 def test_nothing_overflows(seed: int) -> None:
     """Where integers are as large as int64 has them, expressions do not overflow, and claim nothing that is not so."""
     check_random(100 + seed, 250, huge=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index(N) + p > length",
+        "index(N) - p < length",
+        "index(N) - p // 2 < start",
+        "(index(N) + p) // 2 <= index(M)",
+        "index(N) // step >= index(M) // step - p",
+        "2 * index(N) + p - length >= index(M)",
+        "maximum(index(N), p) - start <= length",
+        "row - col >= p",
+        "row == col",
+        "index(N) - row < start",
+    ],
+)
+def test_large_integers_are_compared_as_they_are(text: str) -> None:
+    """Of two that are too large to subtract one from the other, nothing is claimed but by what they are."""
+    check_claims(op_of([text]), 0, text, random.Random(text), cases=100, huge=True)
 
 
 # Masks whose ranges are as narrow, and as wide, as they can be: in both directions, or for blocks of one axis alone.
@@ -125,6 +151,7 @@ TIGHT = {
     "(behind // 2 <= 1) & (behind >= 0)": "MN",
     "2 * index(N) <= 3 * index(M) + p": "MN",
     "index(N) < length": "MN",
+    "index(N) < p + step": "MN",
     "(index(N) < length) & (index(M) < start)": "MN",
     "(index(N) >= start) & (index(N) < start + length)": "M",
     "~(index(N) >= length)": "MN",
@@ -174,7 +201,9 @@ def test_ranges_are_tight(text: str) -> None:
         ("ok & (behind >= 0)", "ok"),
         ("(behind >= 0) & (row == col) & ok", "row == col and ok"),
         ("index(N) % 2 == index(M) % 2", "index(N) % 2 == index(M) % 2"),
+        ("(index(N) % 2 > 0) & (behind >= 0)", "index(N) % 2 > 0"),
         ("x > 0", "x > 0"),
+        ("cast(index(N), int8) * 100 > index(M)", "cast(index(N), int8) * 100 > index(M)"),  # It wraps around.
         ("argmax(x, B) > 0", "argmax(x, B) > 0"),
         ("index(N) * limit < 3", "index(N) * limit < 3"),
         ("(behind >= 0) & (index(N) * p <= index(M))", "index(N) * p <= index(M)"),  # p may be negative.
@@ -218,6 +247,11 @@ def test_tiles_are_told_apart(text: str, side: tuple[str, str]) -> None:
     empty, told_empty, full, told_full = count_tiles(text, side)
     assert told_empty == empty > 0
     assert told_full == full > 0
+
+
+def test_holes_of_a_range_are_told() -> None:
+    empty, told_empty, _, _ = count_tiles("(index(N) < 2) | col_ok", SIDES[0])
+    assert told_empty == empty > 0
 
 
 def test_documents_are_told_by_their_least_and_greatest() -> None:

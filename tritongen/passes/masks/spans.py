@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ...lang.integers import INT64, Bounds, inside
 from ...lang.ir import Node, Size
 from .conditions import (
-    LONGEST,
     All,
     Any,
     AtLeast,
@@ -23,9 +22,7 @@ from .conditions import (
     Position,
     Product,
     Quotient,
-    Reader,
     Remainder,
-    is_readable,
     leaves_of,
 )
 from .expressions import (
@@ -53,6 +50,7 @@ from .expressions import (
     total,
     unheld,
 )
+from .reader import LONGEST, Reader, is_readable
 
 Span = tuple[Expression | None, Expression | None]
 UNKNOWN: Span = (None, None)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ...lang.ir import BOOL, Call, Node, Op, Ref
-from .conditions import All, Condition, Reader, opposite
+from .conditions import All, Condition, opposite
 from .expressions import FALSE, Expression
 from .ranges import NOTHING, Ranges, intersection
+from .reader import Reader
 from .spans import TileSpans
 
 
@@ -56,7 +57,8 @@ class Tiles:
 def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
     """What a condition is in the tiles along one axis that the blocks of another meet.
 
-    The arithmetic of the condition itself must not overflow int64, and no axis be longer than `conditions.LONGEST`.
+    Along every other axis a block has one position. The arithmetic of the condition itself must not overflow int64, and
+    no axis be longer than `reader.LONGEST`.
     """
     reader = Reader(op, block, streamed)
     spans = TileSpans(reader, block, streamed)
