@@ -161,7 +161,8 @@ class Checks:
                 for axis in new:
                     if axis in sizes and axis not in grouped:
                         block += self.differs(tensor, f"{axis} != {sizes[axis]}", f"{axis} is {sizes[axis]}")
-            elif named:
+            elif any(name not in known or (name,) in {term.names for term in tensor.type.shape} for name in named):
+                # Groups of known axes have been checked as they were split.
                 has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
                 wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
                 refuses = [
@@ -215,6 +216,7 @@ class Checks:
             product = f"({product})" if "*" in product else product
             wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
         if all(sizes):
+            product = product.strip("()")
             wrong, must = f"{whole} != {product}", product if product.isdigit() else f"{{{product}}}"
         split = ", ".join(size or f"{whole} // {product}" for size in sizes)
         lines = [
