@@ -1,10 +1,10 @@
-"""Times of operators of several steps on a GPU, beside torch and torch.compile, forward and with the backward.
+"""Times of operators of several steps, of short rows and of single ones, on a GPU, beside torch and torch.compile.
 
     tritongen build bench/plans/specs; python bench/steps.py [--only NAME] [--steps]
 
-Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, the ratio to the faster of the two
-peers, and the error of the forward beside torch's, both against torch in float64. With --steps, the kernels of a
-forward and backward, each with its time.
+Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, forward and with the backward, the
+ratio to the faster of the two peers, and the error of the forward beside torch's, both against torch in float64. With
+--steps, the kernels of a forward and backward, each with its time.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ def norm_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.linear(F.rms_norm(x, (x.shape[1],), eps=1e-6), w)
 
 
+def norm_of_all(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.float().square().mean() + 1e-6).to(x.dtype) * w
+
+
 LINEAR = partial(draw, scale=0.02)
 HEADS = (64, 2048, 64)
 CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
@@ -68,6 +72,10 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "two_softmaxes": (partial(draw, (8192, 8192)), lambda x: x.softmax(0) * x.softmax(1)),
     "scores": (partial(draw, (4096, 1024), (32000, 1024)), lambda a, b: F.linear(a, b).softmax(-1)),
     "attention_stored": (partial(draw, HEADS, HEADS, HEADS), attention),
+    "rms_norm_of_all": (partial(draw, (16384, 4096), (4096,)), norm_of_all),
+    "scaled_gelu": (partial(draw, (16384, 4096), ()), lambda x, s: F.gelu(x) * s),
+    "average_pool": (partial(draw, (32, 256, 112, 112)), lambda x: F.avg_pool2d(x, 2)),
+    "max_pool": (partial(draw, (32, 256, 114, 114)), lambda x: F.max_pool2d(x, 3)),
     "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),
 }
 FROZEN = {"lora_linear": (1,)}  # inputs that are not learned

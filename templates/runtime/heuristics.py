@@ -82,14 +82,16 @@ class Tile(Table):
             )
         )
 
+    @memoized
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
         """A square tile where some tensor steps along its rows, else the widest that the columns fill."""
         if not contiguous:
-            return self.configs[0]
-        return next(
+            return _narrowed(self.configs[0], n_rows, n_cols)
+        found = next(
             (c for c in self.configs[1:] if c.kwargs["BLOCK_N"] < 2 * n_cols),
             self.configs[-1],
         )
+        return _narrowed(found, n_rows, n_cols)
 
 
 class Registers:
@@ -132,14 +134,19 @@ class Loop(Table):
             )
         else:
             found = self.configs[-1]
-        block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
-        if not 0 < 2 * n_cols <= block_n:
-            return found
-        short = power_of_two(n_cols)
-        rows = _filling(n_rows, block_m * block_n // short)
-        return triton.Config(
-            {"BLOCK_M": rows, "BLOCK_N": short}, num_warps=found.num_warps
-        )
+        return _narrowed(found, n_rows, n_cols)
+
+
+def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
+    """The tile with as many more rows as rows are shorter than it."""
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    if not 0 < 2 * n_cols <= block_n:
+        return config
+    short = power_of_two(n_cols)
+    rows = _filling(n_rows, block_m * block_n // short)
+    return triton.Config(
+        {"BLOCK_M": rows, "BLOCK_N": short}, num_warps=config.num_warps
+    )
 
 
 def _filling(n_rows: int, most: int) -> int:

@@ -122,6 +122,13 @@ def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> No
     assert loop.choose(512, 0, contiguous).kwargs == own
 
 
+def test_short_rows_fill_the_tiles_of_maps() -> None:
+    tile = HEURISTICS.Tile((64, 64), (4, 512), (128, 8))
+    assert tile.choose(1 << 22, 2, True).kwargs == {"BLOCK_M": 512, "BLOCK_N": 2}
+    assert tile.choose(1 << 22, 2, False).kwargs == {"BLOCK_M": 2048, "BLOCK_N": 2}
+    assert tile.choose(1 << 22, 5, True).kwargs == {"BLOCK_M": 128, "BLOCK_N": 8}
+
+
 def test_parts_are_of_whole_blocks() -> None:
     """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
     config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 32})
