@@ -3,6 +3,7 @@
 import functools
 
 import torch
+import triton
 import triton.language as tl
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -59,6 +60,11 @@ def accumulator_dtype(dtype: torch.dtype) -> tl.dtype:
     if dtype == torch.float64:
         return tl.float64
     return tl.float32 if dtype.is_floating_point else tl.int32
+
+
+def dot_precision(precision: str) -> str:
+    """The `input_precision` of tl.dot for float32; the interpreter does not know all, and never splits or rounds."""
+    return "ieee" if triton.knobs.runtime.interpret else precision
 
 
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from . import contraction, heuristics, launch
+from . import contraction, dtypes, heuristics, launch
 from . import gemm_kernels as kernels
 from .heuristics import tile
 
@@ -42,7 +42,7 @@ def gemm(
     Args:
         left: [rows, inner] or [batch, rows, inner], with any strides: float16, bfloat16, float32 or float64.
         right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device.
-        precision: how float32 is multiplied, "ieee", "tf32" or "tf32x3".
+        precision: how float32 is multiplied: "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
 
     Returns:
         [rows, cols] or [batch, rows, cols], contiguous, of left's dtype.
@@ -78,7 +78,7 @@ def gemm(
         described=(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
         reduction=kernels.gemm_reduce_kernel,
         n_batch=math.prod(batch),
-        loop=(precision,),
+        loop=(dtypes.dot_precision(precision),),
         both=(bool(batch),),
         n_strides=(3, 3),
     )
