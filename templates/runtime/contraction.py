@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from . import heuristics, launch, tensors, tma
+from . import copies, heuristics, launch, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
 
 REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
@@ -49,6 +49,7 @@ def run(
     n_batch: int = 1,
     group_size: int = 0,
     dtype: torch.dtype | None = None,
+    precision: str = "ieee",
     accumulator: tl.dtype | None = None,
     loop: Args = (),
     both: Args = (),
@@ -72,6 +73,7 @@ def run(
         n_batch: how many matrices are in the batch.
         group_size: the length of the groups of the inner axis that are scaled by themselves; 0 where there are none.
         dtype: what tensor cores multiply, if not what matrices have.
+        precision: how float32 is multiplied.
         accumulator: what sums have, if not what follows from that.
         loop: what the loop takes beside matrices.
         both: what the loop and the epilogue take.
@@ -84,13 +86,20 @@ def run(
     device, dtype = first.device, dtype or first.dtype
     accumulator = accumulator or accumulator_dtype(dtype)
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
-    index = tensors.index_dtype(*matrices, *results, *others)
+    n_rows, n_cols, n_inner = lengths
+    n_terms = n_batch * n_rows * n_cols * n_inner
+    if heuristics.use_fma(device, dtype, precision):
+        left = tuple(_rows_last(matrix, n_cols, n_terms) for matrix in left)
+        right = tuple(_rows_last(matrix, n_rows, n_terms) for matrix in right)
+    index = tensors.index_dtype(*left, *right, *results, *others)
     sums = n_sums, torch_dtype(accumulator)
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
         and group_size % SHORTEST == 0
-        and heuristics.use_tma(device, dtype, *lengths, n_batch)
+        and heuristics.use_tma(
+            device, dtype, *lengths, n_batch, _is_readable(_given(matrices))
+        )
     ):
         launches = _by_tma(described, reduction, *given, device, **layout)
     else:
@@ -243,6 +252,31 @@ def _by_pointers(
         (kernel, (tiles, n_parts), args, options),
         _reduce(reduction, reduced, split, config),
     ]
+
+
+def _is_readable(matrices: tuple[torch.Tensor, ...]) -> bool:
+    """Whether TMA reads matrices as they lie; a trace does not tell where."""
+    return torch.compiler.is_compiling() or all(map(tma.is_readable, matrices))
+
+
+def _rows_last(
+    matrix: torch.Tensor | None, n_others: int, n_terms: int
+) -> torch.Tensor | None:
+    """A matrix whose rows or columns, not its inner axis, are contiguous: a copy, where it is read so often by others
+    that copying does not show. Without tensor cores, threads load 16 bytes of such from shared memory at once.
+    """
+    if matrix is None or matrix.itemsize != 4:
+        return matrix
+    if torch.compiler.is_compiling():
+        lies_so = matrix.stride(-2) == 1
+    else:
+        lies_so = tma.is_aligned(matrix.mT)
+    if lies_so or not heuristics.copy_rows(n_others, n_terms):
+        return matrix
+    if torch.compiler.is_compiling():
+        return matrix.mT.contiguous().mT
+    copy = copies.with_rows_last(matrix)
+    return copies.marked(copy, matrix, copies.with_rows_last)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

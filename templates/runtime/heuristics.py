@@ -240,12 +240,14 @@ def use_tma(
     n_cols: int,
     n_inner: int,
     n_batch: int = 1,
+    is_readable: bool = True,
 ) -> bool:
     """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
-    in all sums, a result counted as 128, that the time on the host to make descriptors does not show.
+    in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
+    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time.
     """
     return (
-        n_batch * n_rows * n_cols * (n_inner + 128) >= 2**34
+        n_batch * n_rows * n_cols * (n_inner + 128) >= (2**34 if is_readable else 2**32)
         and min(n_rows, n_cols) > 128
         and n_inner > 0
         and dtype.itemsize <= 2
@@ -254,6 +256,23 @@ def use_tma(
         and torch.cuda.get_device_capability(device) >= (9, 0)
         and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
     )
+
+
+def use_fma(device: torch.device, dtype: torch.dtype, precision: str) -> bool:
+    """Whether NVIDIA's tensor cores do not multiply a dtype in a precision: float32 as it is."""
+    return (
+        dtype == torch.float32
+        and precision == "ieee"
+        and device.type == "cuda"
+        and torch.version.hip is None
+    )
+
+
+def copy_rows(n_others: int, n_terms: int) -> bool:
+    """Whether a copy of a matrix costs less than a matmul gains by it: of many terms, and read for many rows or columns
+    of the other matrix.
+    """
+    return n_others >= 256 and n_terms >= 2**28
 
 
 @memoized

@@ -146,6 +146,27 @@ def test_layouts(layout: Layout, batch: tuple[int, ...], tma: bool, choose: Call
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_copies_with_contiguous_rows(
+    layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of float32 that no tensor cores multiply: matrices that lie so already are not copied."""
+    choose(SMALL, use_fma=True, copy_rows=True, choose_split_k=1)
+    copied = []
+    copy = GEMM.contraction.copies._copy
+    monkeypatch.setattr(GEMM.contraction.copies, "_copy", lambda *args: copied.append(1) or copy(*args))
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make(batch, shape, torch.float32)
+        check(layout(left), right)
+        check(left, layout(right))
+    left, right = make(batch, (24, 72, 48), torch.float32)
+    assert copied
+    copied.clear()
+    check(transposed(left), transposed(right))
+    assert not copied
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("config", [*GEMM.STRIDED.half, SMALL], ids=label)
 def test_strided_configs(config: triton.Config, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
     choose(config, use_tma=False, choose_split_k=1)
@@ -211,6 +232,7 @@ def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], cho
 WAYS: dict[str, dict[str, Any]] = {
     "strided": {"use_tma": False, "choose_split_k": 1},
     "split_k": {"use_tma": False, "choose_split_k": 3},
+    "copied": {"use_tma": False, "choose_split_k": 1, "use_fma": True, "copy_rows": True},
     "tma": {"use_tma": True, "choose_stream_k": (0, 0, 0, 0)},
     "stream_k": {"use_tma": True, "choose_stream_k": lambda tiles, *_: (tiles - tiles // 2 - 1, 2, 1, 3)},
 }
@@ -224,6 +246,11 @@ class Rerun:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return lambda *args: INTERPRET(self.kernel, grid)(*args)
+
+
+def known() -> list[Any]:
+    """The calls that launches are known of, but for those of copies."""
+    return [key for key in GEMM.launch.Launches.known if key[0] != "copy"]
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="the emitted tests show it on a GPU")
@@ -246,10 +273,10 @@ def test_launched_again(
     monkeypatch.setattr(GEMM.launch, "is_replayed", lambda _: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
     for seed in range(3):
-        check(*make(batch, seed=seed))
-        assert len(GEMM.launch.Launches.known) == 1
-    GEMM.gemm(*make(batch), "tf32")
-    assert len(GEMM.launch.Launches.known) == 2
+        check(*make(batch, seed=seed, dtype=torch.float32 if way == "copied" else torch.float16))
+        assert len(known()) == 1
+    GEMM.gemm(*make(batch, dtype=torch.float32 if way == "copied" else torch.float16), "tf32")
+    assert len(known()) == 2
 
 
 @pytest.mark.parametrize(
