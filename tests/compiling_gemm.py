@@ -39,7 +39,8 @@ def main(target: str) -> None:
     for way, dtype, table in (
         ("TMA", torch.float16, gemm.TMA.configs if has_tma else ()),
         ("STRIDED", torch.float16, gemm.STRIDED.half),
-        ("STRIDED", torch.float64, gemm.STRIDED.wide),
+        ("STRIDED", torch.float32, gemm.STRIDED.single),
+        ("STRIDED", torch.float64, gemm.STRIDED.double),
     ):
         gemm.heuristics.use_tma = lambda *_, way=way: way == "TMA"
         for config in table:

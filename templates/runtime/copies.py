@@ -74,7 +74,7 @@ def _copy(tensor: torch.Tensor, copy: torch.Tensor) -> None:
         return
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
-    tile = (8, 512) if tensor.stride(-1) == 1 else (64, 64)
+    tile = (2, 1024) if tensor.stride(-1) == 1 else (64, 64)
     config = triton.Config({"BLOCK_M": tile[0], "BLOCK_N": tile[1]}, num_warps=4)
     tiles = n_batch * tensors.cdiv(n_rows, tile[0]) * tensors.cdiv(n_cols, tile[1])
     strides = (*(0,) * (3 - tensor.ndim), *tensor.stride())

@@ -25,12 +25,30 @@ STRIDED = heuristics.Strided(
         tile(16, 128, 64, num_warps=4, num_stages=4),
         tile(16, 64, 256, num_warps=4, num_stages=3),
     ),
-    wide=(
+    single=(
+        tile(128, 128, 16, num_warps=4, num_stages=3),
+        tile(64, 64, 32, num_warps=4, num_stages=3),
+        tile(16, 64, 32, num_warps=2, num_stages=3),
+        tile(16, 32, 64, num_warps=4, num_stages=3),
+    ),
+    double=(
         tile(128, 64, 16, num_warps=8, num_stages=3),
         tile(64, 64, 16, num_warps=4, num_stages=3),
         tile(16, 64, 32, num_warps=4, num_stages=3),
         tile(16, 32, 64, num_warps=4, num_stages=3),
     ),
+)
+# Of float32 that tensor cores multiply, rounded or in parts.
+SPLIT = heuristics.Strided(
+    half=STRIDED.half,
+    single=(
+        tile(128, 128, 32, num_warps=8, num_stages=3),
+        tile(64, 64, 64, num_warps=4, num_stages=3),
+        tile(64, 32, 32, num_warps=4, num_stages=4),
+        tile(16, 64, 64, num_warps=4, num_stages=3),
+        tile(16, 32, 64, num_warps=4, num_stages=3),
+    ),
+    double=STRIDED.double,
 )
 
 
@@ -41,20 +59,23 @@ def gemm(
 
     Args:
         left: [rows, inner] or [batch, rows, inner], with any strides: float16, bfloat16, float32 or float64.
-        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device.
+        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device. Where
+            one of the two has no batch, it is the same for all of the other's.
         precision: how float32 is multiplied: "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
 
     Returns:
-        [rows, cols] or [batch, rows, cols], contiguous, of left's dtype.
+        [rows, cols], or [batch, rows, cols] where either has a batch, contiguous, of left's dtype.
 
     Raises:
         ValueError: for matrices that do not fit together.
     """
     key, replay = launch.lookup("gemm", (left, right), precision)
     *batch, n_rows, n_inner = left.shape
-    n_cols = right.shape[-2]
+    *right_batch, n_cols, right_inner = right.shape
+    batch = batch or right_batch
     if replay is None and (
-        right.shape != (*batch, n_cols, n_inner) or right.dtype != left.dtype
+        (right_batch or batch, right_inner, right.dtype)
+        != (batch, n_inner, left.dtype)
     ):
         raise ValueError(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
@@ -74,11 +95,12 @@ def gemm(
         (left,),
         (right,),
         (result,),
-        strided=(STRIDED, kernels.gemm_kernel),
+        strided=(STRIDED if precision == "ieee" else SPLIT, kernels.gemm_kernel),
         described=(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
         reduction=kernels.gemm_reduce_kernel,
         n_batch=math.prod(batch),
-        loop=(dtypes.dot_precision(precision),),
+        precision=precision,
+        loop=(dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
         both=(bool(batch),),
         n_strides=(3, 3),
     )

@@ -381,10 +381,10 @@ def tile(
 
 
 class Strided:
-    """For tiles that are read by pointers: of half precision and bytes, and of what tensor cores do not multiply."""
+    """For tiles that are read by pointers: of half precision and bytes, of float32, and of float64."""
 
-    def __init__(self, half: Configs, wide: Configs) -> None:
-        self.half, self.wide = half, wide
+    def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
+        self.half, self.single, self.double = half, single, double
 
     @memoized
     def choose(
@@ -396,10 +396,12 @@ class Strided:
         device: torch.device,
     ) -> triton.Config:
         """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
-        configs = self.wide
-        if dtype.itemsize <= 2:
+        configs, reading = self.double, 64
+        if dtype.itemsize == 4:  # Its math takes so long that what is read hardly shows.
+            configs, reading = self.single, 4
+        elif dtype.itemsize <= 2:
             configs = _suited(self.half, n_rows, n_cols, cols_last)
-        return _least(configs, n_rows, n_cols, 64, sm_count(device))
+        return _least(configs, n_rows, n_cols, reading, sm_count(device))
 
 
 def choose_stages(

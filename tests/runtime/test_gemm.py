@@ -104,6 +104,15 @@ def test_shapes(batch: tuple[int, ...], shape: tuple[int, int, int]) -> None:
     check(*make(batch, shape, torch.float32))
 
 
+@pytest.mark.parametrize("way", ["strided", "split_k", "tma", "stream_k"])
+@pytest.mark.parametrize("batched", ["left", "right"])
+def test_one_matrix_for_all_of_a_batch(way: str, batched: str, choose: Callable[..., None]) -> None:
+    choose(SMALL, **WAYS[way])
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make((3,), shape)
+        check(*((left, right[1]) if batched == "left" else (left[1], right)))
+
+
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.mT.contiguous().mT
 
@@ -173,8 +182,14 @@ def test_strided_configs(config: triton.Config, batch: tuple[int, ...], choose: 
     check(*make(batch))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("config", GEMM.STRIDED.wide, ids=label)
+@pytest.mark.parametrize(
+    ("dtype", "config"),
+    [
+        *((torch.float32, config) for config in (*GEMM.STRIDED.single, *GEMM.SPLIT.single)),
+        *((torch.float64, config) for config in GEMM.STRIDED.double),
+    ],
+    ids=lambda it: label(it) if isinstance(it, triton.Config) else str(it),
+)
 def test_wide_strided_configs(config: triton.Config, dtype: torch.dtype, choose: Callable[..., None]) -> None:
     choose(config, use_tma=False, choose_split_k=1)
     check(*make((), dtype=dtype))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from importing import module_at, runtime_of
 
-from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, fitting
+from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_DOUBLE, POINTERS_FMA, POINTERS_SINGLE, Summing, Tables, fitting
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.lang.ir import Op
@@ -31,7 +31,8 @@ def matmuls_of(spec: Spec) -> tuple[Op, Contraction]:
 
 
 def test_one_product_has_what_was_measured() -> None:
-    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_WIDE)
+    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_FMA, POINTERS_DOUBLE)
+    assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
 
 
 def test_sums_fit_in_registers() -> None:
