@@ -67,6 +67,17 @@ def dot_precision(precision: str) -> str:
     return "ieee" if triton.knobs.runtime.interpret else precision
 
 
+def n_parts(dtype: torch.dtype, precision: str) -> int:
+    """Into how many bfloat16s matrices are split; 0 where they are not."""
+    parts = {"bf16x3": 2, "bf16x6": 3}
+    return parts.get(precision, 0) if dtype == torch.float32 else 0
+
+
+def part_dtype() -> torch.dtype:
+    """The dtype of such parts; the interpreter multiplies bfloat16 wrong, and has the same numbers in float32."""
+    return torch.float32 if triton.knobs.runtime.interpret else torch.bfloat16
+
+
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:
     """The torch dtype of one that a kernel computes in."""
     if dtype == tl.int64:

@@ -1,11 +1,13 @@
 """The matmul that gradients of matmuls are made of: of two matrices as they are, with nothing before or after it."""
 
 import math
+from typing import Any
 
 import torch
 
-from . import contraction, dtypes, heuristics, launch
+from . import contraction, dtypes, heuristics, launch, tensors, tma
 from . import gemm_kernels as kernels
+from . import split_kernels
 from .heuristics import tile
 
 TMA = heuristics.Tma(
@@ -50,6 +52,10 @@ SPLIT = heuristics.Strided(
     ),
     double=STRIDED.double,
 )
+SPLIT_TMA = heuristics.Tma(
+    tile(128, 256, 64, num_warps=8, num_stages=3),
+    tile(128, 128, 64, num_warps=8, num_stages=4),
+)
 
 
 def gemm(
@@ -88,10 +94,14 @@ def gemm(
     if replay is not None:
         replay(by_name)
         return result
+    lengths = n_rows, n_cols, n_inner
+    if splits(left, lengths, math.prod(batch), precision):
+        _split(key, by_name, lengths, batch, precision)
+        return result
     contraction.run(
         key,
         by_name,
-        (n_rows, n_cols, n_inner),
+        lengths,
         (left,),
         (right,),
         (result,),
@@ -105,3 +115,47 @@ def gemm(
         n_strides=(3, 3),
     )
     return result
+
+
+def splits(
+    left: torch.Tensor, lengths: contraction.Lengths, n_batch: int, precision: str
+) -> bool:
+    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied."""
+    return dtypes.n_parts(left.dtype, precision) > 0 and heuristics.use_tma(
+        left.device, torch.bfloat16, *lengths, n_batch, False
+    )
+
+
+def _split(
+    key: launch.Key | None,
+    by_name: dict[str, Any],
+    lengths: contraction.Lengths,
+    batch: list[int],
+    precision: str,
+) -> None:
+    """Launch the kernel that multiplies the parts of matrices."""
+    left, right, result = by_name.values()
+    n_rows, n_cols, _ = lengths
+    n_parts = dtypes.n_parts(left.dtype, precision)
+    n_batch = math.prod(batch)
+    config = SPLIT_TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
+    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+    half = block_n // 2
+    left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
+    right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
+    result_desc = tma.result_descriptor(result, block_m, half)
+    tiles = n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
+    flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
+    launched = launch.run_named(
+        split_kernels.gemm_split_kernel,
+        (min(tiles, heuristics.persistent_programs(left.device)),),
+        by_name,
+        (left_desc, right_desc, result_desc, result, *lengths, tiles, *flags),
+        N_PARTS=n_parts,
+        ACC=dtypes.accumulator_dtype(left.dtype),
+        INDEX=tensors.index_dtype(result),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **config.kwargs,
+    )
+    launch.remember(key, launched)

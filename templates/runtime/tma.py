@@ -39,11 +39,28 @@ def descriptor(
     128 bytes that are copied at once, where the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
-    shape, inner_last = [block, block_inner], True
-    if tensor.stride(-1) != 1 and tensor.stride(-2) == 1 and tensor.itemsize > 1:
-        tensor, shape, inner_last = tensor.mT, shape[::-1], False
+    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
     return describe(tensor, blocks, apart), inner_last
+
+
+def split_descriptor(
+    tensor: torch.Tensor, block: int, block_inner: int, n_parts: int
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor of the parts of a float32 matrix, or of those of a batch, and whether the inner axis is last."""
+    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
+    split = functools.partial(copies.split, n_parts=n_parts)
+    parts = copies.marked(split(tensor), tensor, split)
+    return TensorDescriptor.from_tensor(parts, [1, *shape]), inner_last
+
+
+def _as_it_lies(
+    tensor: torch.Tensor, block: int, block_inner: int
+) -> tuple[torch.Tensor, list[int], bool]:
+    """A matrix with its contiguous axis last, the shape of its blocks, and whether that is the inner axis."""
+    if tensor.stride(-1) != 1 and tensor.stride(-2) == 1 and tensor.itemsize > 1:
+        return tensor.mT, [block_inner, block], False
+    return tensor, [block, block_inner], True
 
 
 def describe(
