@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 
-from . import contraction, dtypes, heuristics, launch, tensors, tma
+from . import contraction, dtypes, heuristics, launch, split_kernels, tensors, tma
 from . import gemm_kernels as kernels
-from . import split_kernels
 from .heuristics import tile
 
 TMA = heuristics.Tma(
@@ -80,8 +79,7 @@ def gemm(
     *right_batch, n_cols, right_inner = right.shape
     batch = batch or right_batch
     if replay is None and (
-        (right_batch or batch, right_inner, right.dtype)
-        != (batch, n_inner, left.dtype)
+        (right_batch or batch, right_inner, right.dtype) != (batch, n_inner, left.dtype)
     ):
         raise ValueError(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"

@@ -397,7 +397,9 @@ class Strided:
     ) -> triton.Config:
         """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
         configs, reading = self.double, 64
-        if dtype.itemsize == 4:  # Its math takes so long that what is read hardly shows.
+        if (
+            dtype.itemsize == 4
+        ):  # Its math takes so long that what is read hardly shows.
             configs, reading = self.single, 4
         elif dtype.itemsize <= 2:
             configs = _suited(self.half, n_rows, n_cols, cols_last)

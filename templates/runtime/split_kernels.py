@@ -41,7 +41,9 @@ def split_kernel(
         rounded = rest.to(tl.bfloat16).to(tl.float32)
         if part == 0:
             # What is rounded up to infinity is cut off instead.
-            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(
+                tl.float32, bitcast=True
+            )
             rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
         at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
         tl.store(parts_ptr + at, rounded, mask=mask)
@@ -82,7 +84,7 @@ def gemm_split_kernel(
     GROUP: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """All tiles, by persistent programs; as in `gemm_tma_kernel`, of whose arguments these are those without PRECISION."""
+    """All tiles, by persistent programs, with arguments as those of `gemm_tma_kernel`."""
     HALF: tl.constexpr = BLOCK_N // 2
     n_pairs: tl.constexpr = 5 if N_PARTS == 3 else 2
     n_steps = tl.cdiv(n_inner, BLOCK_K)
@@ -110,7 +112,9 @@ def gemm_split_kernel(
                 right_desc, right_part, first_col + HALF, start, RIGHT_INNER_LAST
             )
             first = tl.dot(left, one.T, first, input_precision="ieee", out_dtype=ACC)
-            second = tl.dot(left, other.T, second, input_precision="ieee", out_dtype=ACC)
+            second = tl.dot(
+                left, other.T, second, input_precision="ieee", out_dtype=ACC
+            )
 
         # Infinity has no rest but NaN: the largest product alone tells what becomes of it.
         first = tl.where(first == first, first, 0.0)

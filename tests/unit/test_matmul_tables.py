@@ -11,7 +11,16 @@ import pytest
 import torch
 from importing import module_at, runtime_of
 
-from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_DOUBLE, POINTERS_FMA, POINTERS_SINGLE, Summing, Tables, fitting
+from tritongen.emit.matmul_configs import (
+    DESCRIPTORS,
+    POINTERS,
+    POINTERS_DOUBLE,
+    POINTERS_FMA,
+    POINTERS_SINGLE,
+    Summing,
+    Tables,
+    fitting,
+)
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.lang.ir import Op
