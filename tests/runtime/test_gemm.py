@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at
+from importing import built, module_at, runtime_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -361,10 +361,10 @@ def test_compiles(target: str) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
     told = compiled(target).splitlines()
     if target.startswith("sm_"):
-        assert {"ieee multiplies no tf32", "tf32 multiplies tf32"} <= set(told)
+        assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
     if target == "sm_90":
         kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_")}
-        assert kernels <= set(told)
+        assert {*kernels, "gemm_split_kernel multiplies bf16.bf16"} <= set(told)
 
 
 SPEC = """
@@ -416,6 +416,46 @@ def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None
     own = set(re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|reduce_)?kernel\(", files["kernels.py"]))
     assert len(own) == (0 if calls else 2)
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
+
+
+@pytest.mark.parametrize(
+    ("differs", "splits"),
+    [
+        ({}, True),
+        ({"op": 'precision = "tf32x3"'}, False),
+        ({"c": "2 * sum(a * b, K)"}, False),
+        ({"more": '[torch]\nregister = "triton_op"\nnamespace = "of_tests"'}, False),
+    ],
+    ids=["plain", "precision", "scaled", "registered"],
+)
+def test_what_is_split_beforehand(
+    differs: dict[str, str], splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operators that are a matmul and nothing else, in a precision of bfloat16s, forward and backward."""
+    spec = read_spec("product.toml", SPEC.format(**PLAIN | {"op": 'precision = "bf16x6"'} | differs))
+    assert ("gemm.splits(" in generate(spec)["op.py"]) == splits
+    if not splits:
+        return
+    module = built(spec, tmp_path)
+    launched = []
+    run = runtime_of(module, "launch").run_named
+    monkeypatch.setattr(
+        runtime_of(module, "launch"),
+        "run_named",
+        lambda kernel, *a, **k: launched.append(kernel) or run(kernel, *a, **k),
+    )
+    monkeypatch.setattr(runtime_of(module, "heuristics"), "use_tma", lambda *_: True)
+    monkeypatch.setattr(runtime_of(module, "gemm").SPLIT_TMA, "choose", lambda *_: SMALL)
+    a, b = make((), dtype=torch.float32)
+    b = b.mT.contiguous()
+    c = module.product(a.requires_grad_(), b.requires_grad_())
+    want = a.double() @ b.double()
+    torch.testing.assert_close(c.double(), want, rtol=0, atol=1e-6)
+    seed = torch.ones_like(c)
+    got = torch.autograd.grad(c, (a, b), seed)
+    for one, other in zip(got, torch.autograd.grad(want, (a, b), seed.double()), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert [kernel.__name__ for kernel in launched] == ["gemm_split_kernel"] * 3
 
 
 def test_gradients_with_kernels_of_their_own_have_the_precision_of_the_forward() -> None:

@@ -285,3 +285,41 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
             assert n_cols < 4096 or tile(n_rows, n_cols, torch.bfloat16, True)[1] >= 64
     assert tile(64, 4096, torch.bfloat16, False) == tile(64, 1024, torch.bfloat16, True) == (64, 32)
     assert tile(16, 4096, torch.float32, True) in ((16, 64), (16, 32))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "y", "batch", "roles"),
+    [
+        ("B, C, H, W", "O, C", "B, O, H, W", ("B",), ("batch", "inner", "cols")),
+        ("B, D, C, H", "O, C", "O, B, D, H", ("B", "D"), ("batch", "inner", "cols")),
+        ("..., C, H", "C, O", "..., O, H", ("...",), ("batch", "inner", "cols")),
+        ("B, H, C", "O, C", "B, H, O", (), ("rows", "inner")),
+        ("C, B, H", "O, C", "B, H, O", (), ("inner", "rows")),
+        ("B, C, H", "B, O, C", "B, O, H", ("B",), ("batch", "inner", "cols")),
+    ],
+    ids=["convolution", "two", "leading", "together", "behind", "both"],
+)
+def test_axes_around_the_summed_one_are_a_batch(
+    x: str, weight: str, y: str, batch: tuple[str, ...], roles: tuple[str, ...]
+) -> None:
+    """Of one side: with those behind, they would need a copy. The role of the last axis comes last."""
+    text = f"""
+[op]
+name = "around"
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[{x}]"
+weight = "T[{weight}]"
+
+[compute]
+y = "sum(x * weight, C)"
+
+[outputs]
+y = "x[{y}]"
+"""
+    op, contraction = matmuls_of(read_spec("around.toml", text))
+    assert contraction.batch == batch
+    assert contraction.roles(op.input("x").type.axes) == roles
