@@ -66,12 +66,14 @@ def matrix(rows: int, cols: int, turned: bool, dtype: torch.dtype, draw: Any = t
     return found.T if turned else found
 
 
-def single(rounds: int) -> None:
+def single(only: str, rounds: int) -> None:
     print("| float32, rows x columns x inner | cuBLAS | " + " | ".join(PRECISIONS) + " |")
     print("|---|--:|" + "--:|" * len(PRECISIONS))
     cases = [(size, layout) for size in SIZES for layout in ("nn", "nt")] + [((4096, 4096, 4096), "tn")]
     cases += [((4095, 4097, 4093), "nn"), ((256, 4096, 4096), "nt")]
     for (m, n, k), layout in cases:
+        if only not in f"float32 {layout} {m}x{n}x{k}":
+            continue
         a, b = matrix(m, k, layout[0] == "t", torch.float32), matrix(k, n, layout[1] == "t", torch.float32)
         calls: dict[str, Call] = {"cuBLAS": partial(torch.matmul, a, b)}
         calls |= {name: partial(operator(f"matmul_{name}"), a, b) for name in PRECISIONS}
@@ -79,8 +81,10 @@ def single(rounds: int) -> None:
         rates = {name: 2 * m * n * k / time * 1e-6 for name, time in found.items()}
         cells = (f"{rates[name]:.1f} ({rates[name] / rates['cuBLAS']:.2f})" for name in PRECISIONS)
         print(f"| {layout} {m}x{n}x{k} | {rates['cuBLAS']:.1f} | {' | '.join(cells)} |", flush=True)
-    print("\n| errors at 4096^3, largest and root of the mean square | " + " | ".join(calls) + " |")
-    print("|---|" + "--:|" * len(calls))
+    if only not in "float32":
+        return
+    print("\n| errors at 4096^3, largest and root of the mean square | cuBLAS | " + " | ".join(PRECISIONS) + " |")
+    print("|---|" + "--:|" * (len(PRECISIONS) + 1))
     for what, draw in (("normal", torch.randn), ("uniform from 0 to 1", torch.rand)):
         a, b = (matrix(4096, 4096, False, torch.float32, draw) for _ in range(2))
         exact = a.double() @ b.double()
@@ -94,7 +98,7 @@ def conv(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return F.conv2d(x, weight[:, :, None, None])
 
 
-def cases(eager: bool) -> list[tuple[str, str, tuple[torch.Tensor, ...], Any]]:
+def cases() -> list[tuple[str, str, tuple[torch.Tensor, ...], Any]]:
     """Names, operators, inputs in bfloat16 and what torch has for each."""
     found: list[tuple[str, str, tuple[torch.Tensor, ...], Any]] = []
     for m, n, k in ODD:
@@ -128,8 +132,8 @@ def with_gradients(call: Any, inputs: tuple[torch.Tensor, ...]) -> Call:
 def others(only: str, eager: bool, rounds: int) -> None:
     print("\n| bfloat16 | forward: ours, torch, compile | ratio | with gradients: ours, torch, compile | ratio |")
     print("|---|--:|--:|--:|--:|")
-    for name, op, inputs, peer in cases(eager):
-        if only not in name:
+    for name, op, inputs, peer in cases():
+        if only not in f"bfloat16 {name}":
             continue
         calls = {"ours": operator(op), "torch": peer}
         if not eager:
@@ -144,7 +148,7 @@ def others(only: str, eager: bool, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="the cases whose name has this in it; float32 for those")
+    parser.add_argument("--only", default="", help="the cases whose name has this in it, of float32 too")
     parser.add_argument("--eager", action="store_true", help="beside torch alone")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -154,10 +158,8 @@ def main() -> None:
         parser.exit(2, "tritongen build bench/matmuls/specs: there are no kernels to time\n")
     sys.path.insert(0, str(OPS.parent))
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}\n")
-    if options.only in "float32":
-        single(options.rounds)
-    if options.only != "float32":
-        others(options.only, options.eager, options.rounds)
+    single(options.only, options.rounds)
+    others(options.only, options.eager, options.rounds)
 
 
 if __name__ == "__main__":

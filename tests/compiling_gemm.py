@@ -41,11 +41,11 @@ def main(target: str) -> None:
     # Blocks of each configuration have to fit into shared memory.
     gemm.heuristics.choose_split_k = lambda *_: 1
     for config in gemm.SPLIT_TMA.configs if has_tma else ():
-        gemm.heuristics.use_tma = lambda *_: True
+        gemm.splits = lambda *_: True
         gemm.SPLIT_TMA.choose = lambda *_, config=config: config
         gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), "bf16x6")
     for config in gemm.SPLIT.single:
-        gemm.heuristics.use_tma = lambda *_: False
+        gemm.splits = lambda *_: False
         gemm.SPLIT.choose = lambda *_, config=config: config
         for precision in ("tf32x3", "bf16x3", "bf16x6") if target.startswith("sm_") else ("bf16x3", "bf16x6"):
             gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), precision)
@@ -80,9 +80,10 @@ def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool
         gemm.gemm(left, right, precision)
         gemm.gemm(*(matrix.mT.contiguous().mT for matrix in (left, right)), precision)
     if has_tma and precision in ("bf16x3", "bf16x6"):
-        heuristics.use_tma = lambda *_: True
+        heuristics.use_tma, splits, gemm.splits = lambda *_: True, gemm.splits, lambda *_: True
         for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right[..., ::2, :])):
             gemm.gemm(one, other, precision)
+        gemm.splits = splits
 
 
 if __name__ == "__main__":

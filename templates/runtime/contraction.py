@@ -88,9 +88,9 @@ def run(
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
     n_rows, n_cols, n_inner = lengths
     n_terms = n_batch * n_rows * n_cols * n_inner
-    if heuristics.use_fma(device, dtype, precision):
-        left = tuple(_rows_last(matrix, n_cols, n_terms) for matrix in left)
-        right = tuple(_rows_last(matrix, n_rows, n_terms) for matrix in right)
+    if axis := heuristics.contiguous_axis(device, dtype, precision):
+        left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
+        right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
     index = tensors.index_dtype(*left, *right, *results, *others)
     sums = n_sums, torch_dtype(accumulator)
     given = left, right, results, beside, sums, lengths, n_batch, group_size
@@ -221,6 +221,8 @@ def _by_pointers(
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
+    if not _is_readable(lefts + rights):
+        block_k = heuristics.short_block(config, block_k)
     tiles = _tiles(config, n_rows, n_cols, n_batch)
     n_parts = heuristics.choose_split_k(tiles, n_inner, device)
     itemsize = max(
@@ -259,24 +261,24 @@ def _is_readable(matrices: tuple[torch.Tensor, ...]) -> bool:
     return torch.compiler.is_compiling() or all(map(tma.is_readable, matrices))
 
 
-def _rows_last(
-    matrix: torch.Tensor | None, n_others: int, n_terms: int
+def _arranged(
+    matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int
 ) -> torch.Tensor | None:
-    """A matrix whose rows or columns, not its inner axis, are contiguous: a copy, where it is read so often by others
-    that copying does not show. Without tensor cores, threads load 16 bytes of such from shared memory at once.
+    """A float32 matrix in which the "rows", or columns, are contiguous, or the "inner" axis: a copy where there are so
+    many of the other matrix that copying does not show.
     """
     if matrix is None or matrix.itemsize != 4:
         return matrix
-    if torch.compiler.is_compiling():
-        lies_so = matrix.stride(-2) == 1
-    else:
-        lies_so = tma.is_aligned(matrix.mT)
-    if lies_so or not heuristics.copy_rows(n_others, n_terms):
+    lies = matrix.mT if axis == "rows" else matrix
+    is_traced = torch.compiler.is_compiling()
+    lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
+    if lies_so or not heuristics.use_copies(n_others, n_terms):
         return matrix
-    if torch.compiler.is_compiling():
-        return matrix.mT.contiguous().mT
-    copy = copies.with_rows_last(matrix)
-    return copies.marked(copy, matrix, copies.with_rows_last)
+    if is_traced:
+        copy = lies.contiguous()
+        return copy.mT if axis == "rows" else copy
+    again = copies.with_rows_last if axis == "rows" else copies.with_cols_last
+    return copies.marked(again(matrix), matrix, again)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

@@ -118,9 +118,14 @@ def gemm(
 def splits(
     left: torch.Tensor, lengths: contraction.Lengths, n_batch: int, precision: str
 ) -> bool:
-    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied."""
-    return dtypes.n_parts(left.dtype, precision) > 0 and heuristics.use_tma(
-        left.device, torch.bfloat16, *lengths, n_batch, False
+    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: where
+    the result has tiles for half of the SMs.
+    """
+    n_rows, n_cols, _ = lengths
+    return (
+        dtypes.n_parts(left.dtype, precision) > 0
+        and n_batch * n_rows * n_cols >= 2**21
+        and heuristics.use_tma(left.device, torch.bfloat16, *lengths, n_batch, False)
     )
 
 

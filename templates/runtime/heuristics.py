@@ -258,17 +258,26 @@ def use_tma(
     )
 
 
-def use_fma(device: torch.device, dtype: torch.dtype, precision: str) -> bool:
-    """Whether NVIDIA's tensor cores do not multiply a dtype in a precision: float32 as it is."""
-    return (
-        dtype == torch.float32
-        and precision == "ieee"
-        and device.type == "cuda"
-        and torch.version.hip is None
-    )
+def contiguous_axis(
+    device: torch.device, dtype: torch.dtype, precision: str
+) -> str | None:
+    """Which axis of matrices has to be contiguous where kernels read them through pointers, on NVIDIA's GPUs: the
+    "rows" where float32 is multiplied as it is, as threads then load 16 bytes from shared memory at once; the "inner"
+    axis where tensor cores multiply tf32, as they take no other; None for either.
+    """
+    if dtype != torch.float32 or device.type != "cuda" or torch.version.hip is not None:
+        return None
+    return {"ieee": "rows", "tf32": "inner", "tf32x3": "inner"}.get(precision)
 
 
-def copy_rows(n_others: int, n_terms: int) -> bool:
+def short_block(config: triton.Config, block_k: int) -> int:
+    """The inner elements of a block that is read an element at a time: threads hold 64 without spilling."""
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    most = 64 * 32 * config.num_warps // (block_m + block_n)
+    return min(block_k, max(32, 1 << (most.bit_length() - 1)))
+
+
+def use_copies(n_others: int, n_terms: int) -> bool:
     """Whether a copy of a matrix costs less than a matmul gains by it: of many terms, and read for many rows or columns
     of the other matrix.
     """

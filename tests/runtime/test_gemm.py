@@ -157,11 +157,12 @@ def test_layouts(layout: Layout, batch: tuple[int, ...], tma: bool, choose: Call
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_copies_with_contiguous_rows(
-    layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("axis", ["rows", "inner"])
+def test_copies_with_a_contiguous_axis(
+    axis: str, layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of float32 that no tensor cores multiply: matrices that lie so already are not copied."""
-    choose(SMALL, use_fma=True, copy_rows=True, choose_split_k=1)
+    """Of float32: matrices that lie so already are not copied."""
+    choose(SMALL, contiguous_axis=axis, use_copies=True, choose_split_k=1)
     copied = []
     copies = GEMM.contraction.copies
     launched = copies._launch
@@ -173,7 +174,8 @@ def test_copies_with_contiguous_rows(
     left, right = make(batch, (24, 72, 48), torch.float32)
     assert copied
     copied.clear()
-    check(transposed(left), transposed(right))
+    lying = transposed if axis == "rows" else torch.clone
+    check(lying(left), lying(right))
     assert not copied
 
 
@@ -204,6 +206,15 @@ def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choos
     choose(SMALL, use_tma=False, choose_split_k=n_parts)
     check(*make(batch, dtype=dtype))
     check(*make(batch, (17, 33, 200), dtype))
+
+
+def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
+    """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
+    for config in GEMM.STRIDED.half:
+        block = GEMM.heuristics.short_block(config, config.kwargs["BLOCK_K"])
+        held = block * (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) / (32 * config.num_warps)
+        assert 16 < held <= 64
+        assert 32 <= block <= config.kwargs["BLOCK_K"]
 
 
 def test_few_tiles_of_long_sums_are_split(monkeypatch: pytest.MonkeyPatch, choose: Callable[..., None]) -> None:
@@ -249,9 +260,12 @@ def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], cho
 @needs_tma
 @pytest.mark.parametrize("batch", [(), (2,), "left", "right"], ids=str)
 @pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
-def test_split_beforehand(precision: str, batch: Any, choose: Callable[..., None]) -> None:
+def test_split_beforehand(
+    precision: str, batch: Any, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Float32 as bfloat16s, which carry 16 or 24 bits of its 24."""
-    choose(SMALL, use_tma=True)
+    choose(SMALL)
+    monkeypatch.setattr(GEMM, "splits", lambda *_: True)
     for shape in (RAGGED, (24, 72, 48)):
         left, right = make((3,) if batch else (), shape, torch.float32)
         if batch == "left":
@@ -264,9 +278,10 @@ def test_split_beforehand(precision: str, batch: Any, choose: Callable[..., None
 
 
 @needs_tma
-def test_values_with_no_rest_when_split(choose: Callable[..., None]) -> None:
+def test_values_with_no_rest_when_split(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Infinities, NaN, zeros, and what bfloat16 rounds to infinity."""
-    choose(SMALL, use_tma=True)
+    choose(SMALL)
+    monkeypatch.setattr(GEMM, "splits", lambda *_: True)
     left, right = make((), (24, 72, 48), torch.float32)
     left[0, 3] = left[1, 3] = torch.inf
     right[5, 3], right[6, 3], right[7, 3] = 1.0, 0.0, -torch.inf
@@ -279,8 +294,8 @@ def test_values_with_no_rest_when_split(choose: Callable[..., None]) -> None:
 WAYS: dict[str, dict[str, Any]] = {
     "strided": {"use_tma": False, "choose_split_k": 1},
     "split_k": {"use_tma": False, "choose_split_k": 3},
-    "copied": {"use_tma": False, "choose_split_k": 1, "use_fma": True, "copy_rows": True},
-    "split": {"use_tma": True},
+    "copied": {"use_tma": False, "choose_split_k": 1, "contiguous_axis": "rows", "use_copies": True},
+    "split": {},
     "tma": {"use_tma": True, "choose_stream_k": (0, 0, 0, 0)},
     "stream_k": {"use_tma": True, "choose_stream_k": lambda tiles, *_: (tiles - tiles // 2 - 1, 2, 1, 3)},
 }
@@ -309,6 +324,7 @@ def test_launched_again(
 ) -> None:
     """Calls alike, with other values in other memory, through the launches of the first."""
     choose(SMALL, **WAYS[way])
+    monkeypatch.setattr(GEMM, "splits", lambda *args: args[-1] == "bf16x6")
     dtype = torch.float32 if way in ("copied", "split") else torch.float16
     precision = "bf16x6" if way == "split" else "ieee"
 
@@ -444,7 +460,7 @@ def test_what_is_split_beforehand(
         "run_named",
         lambda kernel, *a, **k: launched.append(kernel) or run(kernel, *a, **k),
     )
-    monkeypatch.setattr(runtime_of(module, "heuristics"), "use_tma", lambda *_: True)
+    monkeypatch.setattr(runtime_of(module, "gemm"), "splits", lambda *_: True)
     monkeypatch.setattr(runtime_of(module, "gemm").SPLIT_TMA, "choose", lambda *_: SMALL)
     a, b = make((), dtype=torch.float32)
     b = b.mT.contiguous()
