@@ -75,7 +75,8 @@ def _again(
 def _widest(tensor: torch.Tensor) -> torch.dtype:
     """An integer of so many bytes that a row of the tensor is copied by whole ones."""
     *outer, last = tensor.stride()
-    places = [tensor.data_ptr() // tensor.itemsize, tensor.shape[-1], *outer]
+    places = [tensor.storage_offset(), tensor.shape[-1], *outer]
+    places.append(tensor.data_ptr() // tensor.itemsize)
     for dtype in INTS:
         count = dtype.itemsize // tensor.itemsize
         if count == 1 or (count and last == 1 and all(n % count == 0 for n in places)):

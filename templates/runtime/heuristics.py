@@ -273,7 +273,7 @@ def contiguous_axis(
 def short_block(config: triton.Config, block_k: int) -> int:
     """The inner elements of a block that is read an element at a time: threads hold 64 without spilling."""
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    most = 64 * 32 * config.num_warps // (block_m + block_n)
+    most: int = 64 * 32 * config.num_warps // (block_m + block_n)
     return min(block_k, max(32, 1 << (most.bit_length() - 1)))
 
 

@@ -155,6 +155,35 @@ def test_layouts(layout: Layout, batch: tuple[int, ...], tma: bool, choose: Call
         check(layout(left), layout(right))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "moved"),
+    [
+        (torch.float16, 45, torch.int16),
+        (torch.float16, 46, torch.int32),
+        (torch.float16, 48, torch.int64),
+        (torch.float32, 45, torch.int32),
+        (torch.float64, 45, torch.int64),
+        (torch.int8, 44, torch.int32),
+    ],
+    ids=str,
+)
+def test_copies_are_moved_by_the_widest_integers(
+    dtype: torch.dtype, width: int, moved: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = GEMM.contraction.copies
+    launched = []
+    launch = copies._launch
+    monkeypatch.setattr(copies, "_launch", lambda *args: launched.append(args[2].dtype) or launch(*args))
+    tensor = torch.arange(2 * 7 * width, device=DEVICE).to(dtype).view(2, 7, width)
+    for one in (tensor, tensor[1], tensor[:, :, 1:], tensor.mT, tensor[:, ::2, ::3]):
+        copy = copies.with_cols_last(one)
+        assert torch.equal(copy, one)
+        assert copy.stride(-1) == 1
+        assert copy.stride(-2) * copy.itemsize % 128 == 0
+    assert launched[0] == moved
+    assert all(each.itemsize <= moved.itemsize for each in launched)
+
+
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axis", ["rows", "inner"])
