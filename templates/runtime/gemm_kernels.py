@@ -189,7 +189,9 @@ def gemm_tma_kernel(
         )
         acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
         for start in range(0, n_inner, BLOCK_K):
-            left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
+            left = load(
+                left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED
+            )
             right = load(
                 right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
             )
@@ -251,7 +253,9 @@ def gemm_stream_k_kernel(
     for step in range(first_step, end_step):
         start = step * BLOCK_K
         left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
-        right = load(right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED)
+        right = load(
+            right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
+        )
         acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
     offsets = part_offsets(part, tl.arange(0, BLOCK_M), BLOCK_M, BLOCK_N)

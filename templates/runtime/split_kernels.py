@@ -119,7 +119,8 @@ def gemm_split_kernel(
         # Infinity has no rest but NaN: the largest product alone tells what becomes of it.
         first = tl.where(first == first, first, 0.0)
         second = tl.where(second == second, second, 0.0)
-        # The large product is added a block at a time, in float32; an fma, for `+` would be made part of the dot.
+        # The large product is added a block at a time, in float32: by an fma, since `+` would
+        # be made part of the dot.
         for start in range(0, n_inner, BLOCK_K):
             left = load_block_in_batch(
                 left_desc, left_first, first_row, start, LEFT_INNER_LAST
