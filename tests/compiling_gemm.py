@@ -7,6 +7,7 @@ many kernels it took.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,28 +19,41 @@ from importing import module_at
 
 from tritongen.resources import templates_dir
 
+MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcgen05\.mma")}
+
 
 def main(target: str) -> None:
     launches = Launches()
     launches.driver.target = target
     gemm = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
     has_tma = target in ("sm_90", "sm_100")
-    for precision in ("ieee", "tf32"):
+    # Tensor cores multiply tf32 from the second on, and bfloat16 from the third.
+    for precision, kind in (("ieee", "tf32"), ("tf32", "tf32"), ("bf16x6", "bf16"), ("bf16x3", "bf16")):
         for dtype in (torch.float16, torch.float32, torch.float64):
             if precision == "ieee" or dtype == torch.float32:
                 for ndim in (2, 3):
                     call(gemm, dtype, ndim, precision, has_tma)
-        found = any(".tf32" in one.asm.get("ptx", "") for one in launches.compiled.values())
-        print(f"{precision} multiplies {'' if found else 'no '}tf32")
+        found = any(MULTIPLY[kind].search(one.asm.get("ptx", "")) for one in launches.compiled.values())
+        print(f"{precision} multiplies {'' if found else 'no '}{kind}")
     index_dtype, gemm.contraction.tensors.index_dtype = gemm.contraction.tensors.index_dtype, lambda *_: tl.int64
     call(gemm, torch.float16, 3, "ieee", has_tma)
     gemm.contraction.tensors.index_dtype = index_dtype
     # Blocks of each configuration have to fit into shared memory.
     gemm.heuristics.choose_split_k = lambda *_: 1
+    for config in gemm.SPLIT_TMA.configs if has_tma else ():
+        gemm.splits = lambda *_: True
+        gemm.SPLIT_TMA.choose = lambda *_, config=config: config
+        gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), "bf16x6")
+    for config in gemm.SPLIT.single:
+        gemm.splits = lambda *_: False
+        gemm.SPLIT.choose = lambda *_, config=config: config
+        for precision in ("tf32x3", "bf16x3", "bf16x6") if target.startswith("sm_") else ("bf16x3", "bf16x6"):
+            gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), precision)
     for way, dtype, table in (
         ("TMA", torch.float16, gemm.TMA.configs if has_tma else ()),
         ("STRIDED", torch.float16, gemm.STRIDED.half),
-        ("STRIDED", torch.float64, gemm.STRIDED.wide),
+        ("STRIDED", torch.float32, gemm.STRIDED.single),
+        ("STRIDED", torch.float64, gemm.STRIDED.double),
     ):
         gemm.heuristics.use_tma = lambda *_, way=way: way == "TMA"
         for config in table:
@@ -65,6 +79,11 @@ def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool
         heuristics.choose_stream_k = lambda tiles, *_: (1, 2, tiles - 2, 3)
         gemm.gemm(left, right, precision)
         gemm.gemm(*(matrix.mT.contiguous().mT for matrix in (left, right)), precision)
+    if has_tma and precision in ("bf16x3", "bf16x6"):
+        heuristics.use_tma, splits, gemm.splits = lambda *_: True, gemm.splits, lambda *_: True
+        for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right[..., ::2, :])):
+            gemm.gemm(one, other, precision)
+        gemm.splits = splits
 
 
 if __name__ == "__main__":

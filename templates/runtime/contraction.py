@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from . import heuristics, launch, tensors, tma
+from . import copies, heuristics, launch, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
 
 REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
@@ -49,6 +49,7 @@ def run(
     n_batch: int = 1,
     group_size: int = 0,
     dtype: torch.dtype | None = None,
+    precision: str = "ieee",
     accumulator: tl.dtype | None = None,
     loop: Args = (),
     both: Args = (),
@@ -72,6 +73,7 @@ def run(
         n_batch: how many matrices are in the batch.
         group_size: the length of the groups of the inner axis that are scaled by themselves; 0 where there are none.
         dtype: what tensor cores multiply, if not what matrices have.
+        precision: how float32 is multiplied.
         accumulator: what sums have, if not what follows from that.
         loop: what the loop takes beside matrices.
         both: what the loop and the epilogue take.
@@ -84,13 +86,20 @@ def run(
     device, dtype = first.device, dtype or first.dtype
     accumulator = accumulator or accumulator_dtype(dtype)
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
-    index = tensors.index_dtype(*matrices, *results, *others)
+    n_rows, n_cols, n_inner = lengths
+    n_terms = n_batch * n_rows * n_cols * n_inner
+    if axis := heuristics.contiguous_axis(device, dtype, precision):
+        left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
+        right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
+    index = tensors.index_dtype(*left, *right, *results, *others)
     sums = n_sums, torch_dtype(accumulator)
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
         and group_size % SHORTEST == 0
-        and heuristics.use_tma(device, dtype, *lengths, n_batch)
+        and heuristics.use_tma(
+            device, dtype, *lengths, n_batch, _is_readable(_given(matrices))
+        )
     ):
         launches = _by_tma(described, reduction, *given, device, **layout)
     else:
@@ -212,6 +221,8 @@ def _by_pointers(
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
+    if not _is_readable(lefts + rights):
+        block_k = heuristics.short_block(config, block_k)
     tiles = _tiles(config, n_rows, n_cols, n_batch)
     n_parts = heuristics.choose_split_k(tiles, n_inner, device)
     itemsize = max(
@@ -243,6 +254,31 @@ def _by_pointers(
         (kernel, (tiles, n_parts), args, options),
         _reduce(reduction, reduced, split, config),
     ]
+
+
+def _is_readable(matrices: tuple[torch.Tensor, ...]) -> bool:
+    """Whether TMA reads matrices as they lie; a trace does not tell where."""
+    return torch.compiler.is_compiling() or all(map(tma.is_readable, matrices))
+
+
+def _arranged(
+    matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int
+) -> torch.Tensor | None:
+    """A float32 matrix in which the "rows", or columns, are contiguous, or the "inner" axis: a copy where there are so
+    many of the other matrix that copying does not show.
+    """
+    if matrix is None or matrix.itemsize != 4:
+        return matrix
+    lies = matrix.mT if axis == "rows" else matrix
+    is_traced = torch.compiler.is_compiling()
+    lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
+    if lies_so or not heuristics.use_copies(n_others, n_terms):
+        return matrix
+    if is_traced:
+        copy = lies.contiguous()
+        return copy.mT if axis == "rows" else copy
+    again = copies.with_rows_last if axis == "rows" else copies.with_cols_last
+    return copies.marked(again(matrix), matrix, again)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

@@ -3,6 +3,7 @@
 import functools
 
 import torch
+import triton
 import triton.language as tl
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -59,6 +60,22 @@ def accumulator_dtype(dtype: torch.dtype) -> tl.dtype:
     if dtype == torch.float64:
         return tl.float64
     return tl.float32 if dtype.is_floating_point else tl.int32
+
+
+def dot_precision(precision: str) -> str:
+    """The `input_precision` of tl.dot for float32; the interpreter does not know all, and never splits or rounds."""
+    return "ieee" if triton.knobs.runtime.interpret else precision
+
+
+def n_parts(dtype: torch.dtype, precision: str) -> int:
+    """Into how many bfloat16s matrices are split; 0 where they are not."""
+    parts = {"bf16x3": 2, "bf16x6": 3}
+    return parts.get(precision, 0) if dtype == torch.float32 else 0
+
+
+def part_dtype() -> torch.dtype:
+    """The dtype of such parts; the interpreter multiplies bfloat16 wrong, and has the same numbers in float32."""
+    return torch.float32 if triton.knobs.runtime.interpret else torch.bfloat16
 
 
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:

@@ -1,10 +1,11 @@
 """The matmul that gradients of matmuls are made of: of two matrices as they are, with nothing before or after it."""
 
 import math
+from typing import Any
 
 import torch
 
-from . import contraction, heuristics, launch
+from . import contraction, dtypes, heuristics, launch, split_kernels, tensors, tma
 from . import gemm_kernels as kernels
 from .heuristics import tile
 
@@ -25,12 +26,34 @@ STRIDED = heuristics.Strided(
         tile(16, 128, 64, num_warps=4, num_stages=4),
         tile(16, 64, 256, num_warps=4, num_stages=3),
     ),
-    wide=(
+    single=(
+        tile(128, 128, 16, num_warps=4, num_stages=3),
+        tile(64, 64, 32, num_warps=4, num_stages=3),
+        tile(16, 64, 32, num_warps=2, num_stages=3),
+        tile(16, 32, 64, num_warps=4, num_stages=3),
+    ),
+    double=(
         tile(128, 64, 16, num_warps=8, num_stages=3),
         tile(64, 64, 16, num_warps=4, num_stages=3),
         tile(16, 64, 32, num_warps=4, num_stages=3),
         tile(16, 32, 64, num_warps=4, num_stages=3),
     ),
+)
+# Of float32 that tensor cores multiply, rounded or in parts.
+SPLIT = heuristics.Strided(
+    half=STRIDED.half,
+    single=(
+        tile(128, 128, 32, num_warps=8, num_stages=3),
+        tile(64, 64, 64, num_warps=4, num_stages=3),
+        tile(64, 32, 32, num_warps=4, num_stages=4),
+        tile(16, 64, 64, num_warps=4, num_stages=3),
+        tile(16, 32, 64, num_warps=4, num_stages=3),
+    ),
+    double=STRIDED.double,
+)
+SPLIT_TMA = heuristics.Tma(
+    tile(128, 256, 64, num_warps=8, num_stages=3),
+    tile(128, 128, 64, num_warps=8, num_stages=4),
 )
 
 
@@ -41,20 +64,22 @@ def gemm(
 
     Args:
         left: [rows, inner] or [batch, rows, inner], with any strides: float16, bfloat16, float32 or float64.
-        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device.
-        precision: how float32 is multiplied, "ieee", "tf32" or "tf32x3".
+        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device. Where
+            one of the two has no batch, it is the same for all of the other's.
+        precision: how float32 is multiplied: "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
 
     Returns:
-        [rows, cols] or [batch, rows, cols], contiguous, of left's dtype.
+        [rows, cols], or [batch, rows, cols] where either has a batch, contiguous, of left's dtype.
 
     Raises:
         ValueError: for matrices that do not fit together.
     """
     key, replay = launch.lookup("gemm", (left, right), precision)
     *batch, n_rows, n_inner = left.shape
-    n_cols = right.shape[-2]
+    *right_batch, n_cols, right_inner = right.shape
+    batch = batch or right_batch
     if replay is None and (
-        right.shape != (*batch, n_cols, n_inner) or right.dtype != left.dtype
+        (right_batch or batch, right_inner, right.dtype) != (batch, n_inner, left.dtype)
     ):
         raise ValueError(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
@@ -67,19 +92,73 @@ def gemm(
     if replay is not None:
         replay(by_name)
         return result
+    lengths = n_rows, n_cols, n_inner
+    if splits(left, lengths, math.prod(batch), precision):
+        _split(key, by_name, lengths, batch, precision)
+        return result
     contraction.run(
         key,
         by_name,
-        (n_rows, n_cols, n_inner),
+        lengths,
         (left,),
         (right,),
         (result,),
-        strided=(STRIDED, kernels.gemm_kernel),
+        strided=(STRIDED if precision == "ieee" else SPLIT, kernels.gemm_kernel),
         described=(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
         reduction=kernels.gemm_reduce_kernel,
         n_batch=math.prod(batch),
-        loop=(precision,),
+        precision=precision,
+        loop=(dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
         both=(bool(batch),),
         n_strides=(3, 3),
     )
     return result
+
+
+def splits(
+    left: torch.Tensor, lengths: contraction.Lengths, n_batch: int, precision: str
+) -> bool:
+    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: where
+    the result has tiles for half of the SMs.
+    """
+    n_rows, n_cols, _ = lengths
+    return (
+        dtypes.n_parts(left.dtype, precision) > 0
+        and n_batch * n_rows * n_cols >= 2**21
+        and heuristics.use_tma(left.device, torch.bfloat16, *lengths, n_batch, False)
+    )
+
+
+def _split(
+    key: launch.Key | None,
+    by_name: dict[str, Any],
+    lengths: contraction.Lengths,
+    batch: list[int],
+    precision: str,
+) -> None:
+    """Launch the kernel that multiplies the parts of matrices."""
+    left, right, result = by_name.values()
+    n_rows, n_cols, _ = lengths
+    n_parts = dtypes.n_parts(left.dtype, precision)
+    n_batch = math.prod(batch)
+    config = SPLIT_TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
+    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+    half = block_n // 2
+    left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
+    right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
+    result_desc = tma.result_descriptor(result, block_m, half)
+    tiles = n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
+    flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
+    launched = launch.run_named(
+        split_kernels.gemm_split_kernel,
+        (min(tiles, heuristics.persistent_programs(left.device)),),
+        by_name,
+        (left_desc, right_desc, result_desc, result, *lengths, tiles, *flags),
+        N_PARTS=n_parts,
+        ACC=dtypes.accumulator_dtype(left.dtype),
+        INDEX=tensors.index_dtype(result),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **config.kwargs,
+    )
+    launch.remember(key, launched)

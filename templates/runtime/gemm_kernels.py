@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """The kernels of `gemm`: left [rows, inner] times right [cols, inner], contracted along the inner axis.
 
-The result [rows, cols] is contiguous, and computed in tiles of BLOCK_M by BLOCK_N. With BATCHED, all three have a batch
-axis in front, and tiles are numbered matrix by matrix; without it, strides of that axis are None. ACC is the dtype of
+The result [rows, cols] is contiguous, and computed in tiles of BLOCK_M by BLOCK_N. With BATCHED, it has a batch axis
+in front, and so have LEFT_BATCHED and RIGHT_BATCHED matrices, while one without stays the same; tiles are numbered
+matrix by matrix, and the strides of an axis that is not there are None. ACC is the dtype of
 accumulators, INDEX that of offsets, and PRECISION is the `input_precision` of tl.dot. Arguments come in the order that
 `contraction` passes them in.
 """
@@ -95,6 +96,8 @@ def gemm_kernel(
     stride_right_col,
     stride_right_inner,
     PRECISION: tl.constexpr,
+    LEFT_BATCHED: tl.constexpr,
+    RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -112,8 +115,9 @@ def gemm_kernel(
     cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]
     row_mask = rows < n_rows
     col_mask = cols < n_cols
-    if BATCHED:
+    if LEFT_BATCHED:
         left_ptr += matrix.to(INDEX) * stride_left_batch
+    if RIGHT_BATCHED:
         right_ptr += matrix.to(INDEX) * stride_right_batch
 
     left_rows = left_ptr + rows * stride_left_row
@@ -165,6 +169,8 @@ def gemm_tma_kernel(
     n_inner,
     n_tiles,
     PRECISION: tl.constexpr,
+    LEFT_BATCHED: tl.constexpr,
+    RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
     LEFT_INNER_LAST: tl.constexpr,
     RIGHT_INNER_LAST: tl.constexpr,
@@ -183,9 +189,11 @@ def gemm_tma_kernel(
         )
         acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
         for start in range(0, n_inner, BLOCK_K):
-            left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, BATCHED)
+            left = load(
+                left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED
+            )
             right = load(
-                right_desc, matrix, first_col, start, RIGHT_INNER_LAST, BATCHED
+                right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
             )
             acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
@@ -220,6 +228,8 @@ def gemm_stream_k_kernel(
     n_short,
     short_parts,
     PRECISION: tl.constexpr,
+    LEFT_BATCHED: tl.constexpr,
+    RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
     LEFT_INNER_LAST: tl.constexpr,
     RIGHT_INNER_LAST: tl.constexpr,
@@ -242,8 +252,10 @@ def gemm_stream_k_kernel(
     acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
     for step in range(first_step, end_step):
         start = step * BLOCK_K
-        left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, BATCHED)
-        right = load(right_desc, matrix, first_col, start, RIGHT_INNER_LAST, BATCHED)
+        left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
+        right = load(
+            right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
+        )
         acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
     offsets = part_offsets(part, tl.arange(0, BLOCK_M), BLOCK_M, BLOCK_N)

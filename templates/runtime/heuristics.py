@@ -263,12 +263,14 @@ def use_tma(
     n_cols: int,
     n_inner: int,
     n_batch: int = 1,
+    is_readable: bool = True,
 ) -> bool:
     """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
-    in all sums, a result counted as 128, that the time on the host to make descriptors does not show.
+    in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
+    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time.
     """
     return (
-        n_batch * n_rows * n_cols * (n_inner + 128) >= 2**34
+        n_batch * n_rows * n_cols * (n_inner + 128) >= (2**34 if is_readable else 2**32)
         and min(n_rows, n_cols) > 128
         and n_inner > 0
         and dtype.itemsize <= 2
@@ -277,6 +279,32 @@ def use_tma(
         and torch.cuda.get_device_capability(device) >= (9, 0)
         and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
     )
+
+
+def contiguous_axis(
+    device: torch.device, dtype: torch.dtype, precision: str
+) -> str | None:
+    """Which axis of matrices has to be contiguous where kernels read them through pointers, on NVIDIA's GPUs: the
+    "rows" where float32 is multiplied as it is, as threads then load 16 bytes from shared memory at once; the "inner"
+    axis where tensor cores multiply tf32, as they take no other; None for either.
+    """
+    if dtype != torch.float32 or device.type != "cuda" or torch.version.hip is not None:
+        return None
+    return {"ieee": "rows", "tf32": "inner", "tf32x3": "inner"}.get(precision)
+
+
+def short_block(config: triton.Config, block_k: int) -> int:
+    """The inner elements of a block that is read an element at a time: threads hold 64 without spilling."""
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    most: int = 64 * 32 * config.num_warps // (block_m + block_n)
+    return min(block_k, max(32, 1 << (most.bit_length() - 1)))
+
+
+def use_copies(n_others: int, n_terms: int) -> bool:
+    """Whether a copy of a matrix costs less than a matmul gains by it: of many terms, and read for many rows or columns
+    of the other matrix.
+    """
+    return n_others >= 256 and n_terms >= 2**28
 
 
 @memoized
@@ -385,10 +413,10 @@ def tile(
 
 
 class Strided:
-    """For tiles that are read by pointers: of half precision and bytes, and of what tensor cores do not multiply."""
+    """For tiles that are read by pointers: of half precision and bytes, of float32, and of float64."""
 
-    def __init__(self, half: Configs, wide: Configs) -> None:
-        self.half, self.wide = half, wide
+    def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
+        self.half, self.single, self.double = half, single, double
 
     @memoized
     def choose(
@@ -400,10 +428,14 @@ class Strided:
         device: torch.device,
     ) -> triton.Config:
         """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
-        configs = self.wide
-        if dtype.itemsize <= 2:
+        configs, reading = self.double, 64
+        if (
+            dtype.itemsize == 4
+        ):  # Its math takes so long that what is read hardly shows.
+            configs, reading = self.single, 4
+        elif dtype.itemsize <= 2:
             configs = _suited(self.half, n_rows, n_cols, cols_last)
-        return _least(configs, n_rows, n_cols, 64, sm_count(device))
+        return _least(configs, n_rows, n_cols, reading, sm_count(device))
 
 
 def choose_stages(

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import triton
@@ -151,8 +151,8 @@ def device_of(tensors: tuple[Any, ...]) -> torch.device:
 class Replay:
     """Launches a compiled kernel again, with the tensors and params that have the names of its arguments.
 
-    A tensor that has no name is made for each call, and what a descriptor has a copy of is copied for each. Of the call
-    that was launched first, no tensor is kept.
+    A tensor that has no name is made for each call, and what was copied, or a descriptor has a copy of, is copied for
+    each. Of the call that was launched first, no tensor is kept.
     """
 
     def __init__(
@@ -169,11 +169,13 @@ class Replay:
         self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
         self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
         for place, (name, arg) in enumerate(zip(names, args, strict=False)):
+            if copied := copied_from(arg):
+                source, name = name, f"{name}, copied"
+                self.copies.append((name, source, copied.again))
             if isinstance(arg, TensorDescriptor):
-                if copied := vars(arg).get("copied"):
-                    source, name = name, f"{name}, copied"
-                    self.copies.append((name, source, copied))
                 self.described.append((place, name, moved(arg, None)))
+            elif copied:
+                self.named.append((place, name))
             elif isinstance(arg, torch.Tensor) and name not in by_name:
                 room = functools.partial(
                     torch.empty, arg.shape, dtype=arg.dtype, device=arg.device
@@ -187,11 +189,11 @@ class Replay:
 
     def __call__(self, by_name: dict[str, Any]) -> None:
         values = self.values.copy()
-        for place, name in self.named:
-            values[place] = by_name[name]
         for name, source, copied in self.copies:
             if name not in by_name:
                 by_name[name] = copied(by_name[source])
+        for place, name in self.named:
+            values[place] = by_name[name]
         for place, name, descriptor in self.described:
             values[place] = moved(descriptor, by_name[name])
         for place, name, room in self.rooms:
@@ -214,14 +216,33 @@ def moved(
     return moved
 
 
+class Copied(NamedTuple):
+    """What a tensor is a copy of: an address, and how calls alike make a copy of what they have there."""
+
+    address: int
+    again: Callable[[torch.Tensor], torch.Tensor]
+
+
+def tell(copy: torch.Tensor, what: Copied) -> None:
+    """Tell launches of what a tensor is a copy."""
+    vars(copy)["copied_from"] = what
+
+
+def copied_from(arg: Any) -> Copied | None:
+    """What an argument, or what a descriptor describes, is a copy of."""
+    tensor = arg.base if isinstance(arg, TensorDescriptor) else arg
+    found: Copied | None = getattr(tensor, "copied_from", None)
+    return found
+
+
 def is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
     """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
-    if isinstance(arg, TensorDescriptor):
-        source = vars(arg).get("source", arg.base.data_ptr())
-        return bool(source == by_name[name].data_ptr())
-    if not isinstance(arg, torch.Tensor):
+    tensor = arg.base if isinstance(arg, TensorDescriptor) else arg
+    if not isinstance(tensor, torch.Tensor):
         return True
-    return bool(arg.data_ptr() == by_name.get(name, arg).data_ptr())
+    copied = copied_from(arg)
+    address = copied.address if copied else tensor.data_ptr()
+    return bool(address == by_name.get(name, tensor).data_ptr())
 
 
 def run_named(

@@ -4,6 +4,12 @@
 import triton
 import triton.language as tl
 
+from .dtypes import dot_precision
+
+# How float32 is multiplied that is split into two or three bfloat16s.
+BF16X3: tl.constexpr = tl.constexpr(dot_precision("bf16x3"))
+BF16X6: tl.constexpr = tl.constexpr(dot_precision("bf16x6"))
+
 
 @triton.jit
 def swizzle(tile, row_tiles, col_tiles, GROUP: tl.constexpr):

@@ -1,12 +1,11 @@
-"""TMA descriptors of matrices, and the aligned copies that some need."""
+"""TMA descriptors of matrices, or of aligned copies where none can step through them."""
 
 import functools
-from collections.abc import Sequence
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .tensors import cdiv
+from . import copies
 
 
 def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
@@ -20,24 +19,14 @@ def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
     )
 
 
-def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Memory for a tensor whose rows start with the 128 bytes that are copied at once."""
-    whole = 128 // like.itemsize
-    *outer, length = shape
-    return like.new_empty((*outer, cdiv(length, whole) * whole))[..., :length]
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether a descriptor can step through a matrix as it lies, by rows or by columns."""
+    return is_aligned(tensor) or is_aligned(tensor.mT)
 
 
 def aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
     """The tensor where a descriptor can step through it, with its rows so far apart, else a copy where one can."""
-    if is_aligned(tensor, apart):
-        return tensor
-    copy = aligned_empty(tensor, *tensor.shape)
-    places = tensor.shape[-1], tensor.storage_offset()
-    if is_aligned(tensor) and all(n * tensor.itemsize % 16 == 0 for n in places):
-        # 16 bytes at a time, of which it has whole ones.
-        copy.view(torch.complex128).copy_(tensor.view(torch.complex128))
-        return copy
-    return copy.copy_(tensor)
+    return tensor if is_aligned(tensor, apart) else copies.with_cols_last(tensor)
 
 
 def descriptor(
@@ -50,29 +39,38 @@ def descriptor(
     128 bytes that are copied at once, where the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
-    shape, inner_last = [block, block_inner], True
-    if not is_aligned(tensor) and is_aligned(tensor.mT) and tensor.itemsize > 1:
-        tensor, shape, inner_last = tensor.mT, shape[::-1], False
+    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
     return describe(tensor, blocks, apart), inner_last
+
+
+def split_descriptor(
+    tensor: torch.Tensor, block: int, block_inner: int, n_parts: int
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor of the parts of a float32 matrix, or of those of a batch, and whether the inner axis is last."""
+    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
+    split = functools.partial(copies.split, n_parts=n_parts)
+    parts = copies.marked(split(tensor), tensor, split)
+    return TensorDescriptor.from_tensor(parts, [1, *shape]), inner_last
+
+
+def _as_it_lies(
+    tensor: torch.Tensor, block: int, block_inner: int
+) -> tuple[torch.Tensor, list[int], bool]:
+    """A matrix with its contiguous axis last, the shape of its blocks, and whether that is the inner axis."""
+    if tensor.stride(-1) != 1 and tensor.stride(-2) == 1 and tensor.itemsize > 1:
+        return tensor.mT, [block_inner, block], False
+    return tensor, [block, block_inner], True
 
 
 def describe(
     tensor: torch.Tensor, blocks: list[int], apart: int = 16
 ) -> TensorDescriptor:
     """A descriptor of a tensor, or of a copy of it that says how calls alike make theirs."""
-    descriptor = TensorDescriptor.from_tensor(aligned(tensor, apart), blocks)
-    if descriptor.base is not tensor:
-        copied = functools.partial(copy_like, tensor.size(), tensor.stride(), apart)
-        vars(descriptor).update(source=tensor.data_ptr(), copied=copied)
-    return descriptor
-
-
-def copy_like(
-    size: Sequence[int], stride: Sequence[int], apart: int, tensor: torch.Tensor
-) -> torch.Tensor:
-    """An aligned copy of the memory of a tensor, seen with some sizes and strides."""
-    return aligned(torch.as_strided(tensor, size, stride), apart)
+    base = aligned(tensor, apart)
+    if base is not tensor:
+        copies.marked(base, tensor, functools.partial(aligned, apart=apart))
+    return TensorDescriptor.from_tensor(base, blocks)
 
 
 def descriptors(
@@ -102,7 +100,7 @@ def joined_descriptor(
             TensorDescriptor(lower, [2, *lower.shape], [step, *lower.stride()], blocks),
             is_first,
         )
-    both = aligned_empty(first, 2, *first.shape)
+    both = copies.aligned_empty(first, 2, *first.shape)
     torch.stack((first, second), out=both)
     return TensorDescriptor.from_tensor(both, blocks), True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at
+from importing import built, module_at, runtime_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -32,6 +32,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET: Any = InterpretedFunction.__getitem__
 # Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.
 TOLERANCES = {torch.float16: 1e-3, torch.float32: 1e-6, torch.float64: 1e-14}
+ERRORS = {"bf16x3": 6e-5, "bf16x6": 3e-7}  # Where the interpreter rounds to bfloat16, it cuts off.
 if DEVICE == "cuda":
     TOLERANCES[torch.bfloat16] = 8e-3
 BATCHES = [(), (2,)]
@@ -53,11 +54,11 @@ def make(
     return left.to(DEVICE, dtype), right.to(DEVICE, dtype)
 
 
-def check(left: torch.Tensor, right: torch.Tensor) -> None:
-    got = GEMM.gemm(left, right)
+def check(left: torch.Tensor, right: torch.Tensor, precision: str = "ieee") -> None:
+    got = GEMM.gemm(left, right, precision)
     want = left.double() @ right.double().mT
     assert (got.dtype, got.shape, got.is_contiguous()) == (left.dtype, want.shape, True)
-    atol = TOLERANCES[left.dtype] * max(1.0, want.abs().max().item() if want.numel() else 0.0)
+    atol = ERRORS.get(precision, TOLERANCES[left.dtype]) * max(1.0, want.abs().max().item() if want.numel() else 0.0)
     torch.testing.assert_close(got.double(), want, rtol=0, atol=atol)
 
 
@@ -69,7 +70,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def choose(config: triton.Config | None = None, **answers: Any) -> None:
         for rule, answer in answers.items():
             monkeypatch.setattr(GEMM.heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
-        for table in ("TMA", "STRIDED") if config else ():
+        for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
             monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
 
     return choose
@@ -102,6 +103,15 @@ def test_dtypes(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
 )
 def test_shapes(batch: tuple[int, ...], shape: tuple[int, int, int]) -> None:
     check(*make(batch, shape, torch.float32))
+
+
+@pytest.mark.parametrize("way", ["strided", "split_k", "tma", "stream_k"])
+@pytest.mark.parametrize("batched", ["left", "right"])
+def test_one_matrix_for_all_of_a_batch(way: str, batched: str, choose: Callable[..., None]) -> None:
+    choose(SMALL, **WAYS[way])
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make((3,), shape)
+        check(*((left, right[1]) if batched == "left" else (left[1], right)))
 
 
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,6 +155,59 @@ def test_layouts(layout: Layout, batch: tuple[int, ...], tma: bool, choose: Call
         check(layout(left), layout(right))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "moved"),
+    [
+        (torch.float16, 45, torch.int16),
+        (torch.float16, 46, torch.int32),
+        (torch.float16, 48, torch.int64),
+        (torch.float32, 45, torch.int32),
+        (torch.float64, 45, torch.int64),
+        (torch.int8, 44, torch.int32),
+    ],
+    ids=str,
+)
+def test_copies_are_moved_by_the_widest_integers(
+    dtype: torch.dtype, width: int, moved: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = GEMM.contraction.copies
+    launched = []
+    launch = copies._launch
+    monkeypatch.setattr(copies, "_launch", lambda *args: launched.append(args[2].dtype) or launch(*args))
+    tensor = torch.arange(2 * 7 * width, device=DEVICE).to(dtype).view(2, 7, width)
+    for one in (tensor, tensor[1], tensor[:, :, 1:], tensor.mT, tensor[:, ::2, ::3]):
+        copy = copies.with_cols_last(one)
+        assert torch.equal(copy, one)
+        assert copy.stride(-1) == 1
+        assert copy.stride(-2) * copy.itemsize % 128 == 0
+    assert launched[0] == moved
+    assert all(each.itemsize <= moved.itemsize for each in launched)
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axis", ["rows", "inner"])
+def test_copies_with_a_contiguous_axis(
+    axis: str, layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of float32: matrices that lie so already are not copied."""
+    choose(SMALL, contiguous_axis=axis, use_copies=True, choose_split_k=1)
+    copied = []
+    copies = GEMM.contraction.copies
+    launched = copies._launch
+    monkeypatch.setattr(copies, "_launch", lambda *args: copied.append(args) or launched(*args))
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make(batch, shape, torch.float32)
+        check(layout(left), right)
+        check(left, layout(right))
+    left, right = make(batch, (24, 72, 48), torch.float32)
+    assert copied
+    copied.clear()
+    lying = transposed if axis == "rows" else torch.clone
+    check(lying(left), lying(right))
+    assert not copied
+
+
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("config", [*GEMM.STRIDED.half, SMALL], ids=label)
 def test_strided_configs(config: triton.Config, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
@@ -152,8 +215,14 @@ def test_strided_configs(config: triton.Config, batch: tuple[int, ...], choose: 
     check(*make(batch))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("config", GEMM.STRIDED.wide, ids=label)
+@pytest.mark.parametrize(
+    ("dtype", "config"),
+    [
+        *((torch.float32, config) for config in (*GEMM.STRIDED.single, *GEMM.SPLIT.single)),
+        *((torch.float64, config) for config in GEMM.STRIDED.double),
+    ],
+    ids=lambda it: label(it) if isinstance(it, triton.Config) else str(it),
+)
 def test_wide_strided_configs(config: triton.Config, dtype: torch.dtype, choose: Callable[..., None]) -> None:
     choose(config, use_tma=False, choose_split_k=1)
     check(*make((), dtype=dtype))
@@ -166,6 +235,15 @@ def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choos
     choose(SMALL, use_tma=False, choose_split_k=n_parts)
     check(*make(batch, dtype=dtype))
     check(*make(batch, (17, 33, 200), dtype))
+
+
+def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
+    """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
+    for config in GEMM.STRIDED.half:
+        block = GEMM.heuristics.short_block(config, config.kwargs["BLOCK_K"])
+        held = block * (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) / (32 * config.num_warps)
+        assert 16 < held <= 64
+        assert 32 <= block <= config.kwargs["BLOCK_K"]
 
 
 def test_few_tiles_of_long_sums_are_split(monkeypatch: pytest.MonkeyPatch, choose: Callable[..., None]) -> None:
@@ -208,9 +286,45 @@ def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], cho
         check(*map(transposed, make(batch)))
 
 
+@needs_tma
+@pytest.mark.parametrize("batch", [(), (2,), "left", "right"], ids=str)
+@pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
+def test_split_beforehand(
+    precision: str, batch: Any, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Float32 as bfloat16s, which carry 16 or 24 bits of its 24."""
+    choose(SMALL)
+    monkeypatch.setattr(GEMM, "splits", lambda *_: True)
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make((3,) if batch else (), shape, torch.float32)
+        if batch == "left":
+            right = right[0]
+        elif batch == "right":
+            left = left[0]
+        check(left, right, precision)
+        check(transposed(left), transposed(right), precision)
+        check(sliced(left), right, precision)
+
+
+@needs_tma
+def test_values_with_no_rest_when_split(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinities, NaN, zeros, and what bfloat16 rounds to infinity."""
+    choose(SMALL)
+    monkeypatch.setattr(GEMM, "splits", lambda *_: True)
+    left, right = make((), (24, 72, 48), torch.float32)
+    left[0, 3] = left[1, 3] = torch.inf
+    right[5, 3], right[6, 3], right[7, 3] = 1.0, 0.0, -torch.inf
+    left[2, 4] = torch.nan
+    left[3, 5], right[:, 5] = 3.4e38, 1e-3
+    want = left @ right.mT
+    torch.testing.assert_close(GEMM.gemm(left, right, "bf16x6"), want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "strided": {"use_tma": False, "choose_split_k": 1},
     "split_k": {"use_tma": False, "choose_split_k": 3},
+    "copied": {"use_tma": False, "choose_split_k": 1, "contiguous_axis": "rows", "use_copies": True},
+    "split": {},
     "tma": {"use_tma": True, "choose_stream_k": (0, 0, 0, 0)},
     "stream_k": {"use_tma": True, "choose_stream_k": lambda tiles, *_: (tiles - tiles // 2 - 1, 2, 1, 3)},
 }
@@ -226,6 +340,11 @@ class Rerun:
         return lambda *args: INTERPRET(self.kernel, grid)(*args)
 
 
+def known() -> list[Any]:
+    """The calls that launches are known of, but for those of copies."""
+    return [key for key in GEMM.launch.Launches.known if key[0] == "gemm"]
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="the emitted tests show it on a GPU")
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("way", WAYS)
@@ -234,6 +353,9 @@ def test_launched_again(
 ) -> None:
     """Calls alike, with other values in other memory, through the launches of the first."""
     choose(SMALL, **WAYS[way])
+    monkeypatch.setattr(GEMM, "splits", lambda *args: args[-1] == "bf16x6")
+    dtype = torch.float32 if way in ("copied", "split") else torch.float16
+    precision = "bf16x6" if way == "split" else "ieee"
 
     def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
         def launch(*args: Any, **options: Any) -> Rerun:
@@ -246,10 +368,10 @@ def test_launched_again(
     monkeypatch.setattr(GEMM.launch, "is_replayed", lambda _: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
     for seed in range(3):
-        check(*make(batch, seed=seed))
-        assert len(GEMM.launch.Launches.known) == 1
-    GEMM.gemm(*make(batch), "tf32")
-    assert len(GEMM.launch.Launches.known) == 2
+        check(*make(batch, seed=seed, dtype=dtype), precision)
+        assert len(known()) == 1
+    GEMM.gemm(*make(batch, dtype=dtype), "tf32")
+    assert len(known()) == 2
 
 
 @pytest.mark.parametrize(
@@ -284,10 +406,10 @@ def test_compiles(target: str) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
     told = compiled(target).splitlines()
     if target.startswith("sm_"):
-        assert {"ieee multiplies no tf32", "tf32 multiplies tf32"} <= set(told)
+        assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
     if target == "sm_90":
         kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_")}
-        assert kernels <= set(told)
+        assert {*kernels, "gemm_split_kernel multiplies bf16.bf16"} <= set(told)
 
 
 SPEC = """
@@ -339,6 +461,46 @@ def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None
     own = set(re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|reduce_)?kernel\(", files["kernels.py"]))
     assert len(own) == (0 if calls else 2)
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
+
+
+@pytest.mark.parametrize(
+    ("differs", "splits"),
+    [
+        ({}, True),
+        ({"op": 'precision = "tf32x3"'}, False),
+        ({"c": "2 * sum(a * b, K)"}, False),
+        ({"more": '[torch]\nregister = "triton_op"\nnamespace = "of_tests"'}, False),
+    ],
+    ids=["plain", "precision", "scaled", "registered"],
+)
+def test_what_is_split_beforehand(
+    differs: dict[str, str], splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operators that are a matmul and nothing else, in a precision of bfloat16s, forward and backward."""
+    spec = read_spec("product.toml", SPEC.format(**PLAIN | {"op": 'precision = "bf16x6"'} | differs))
+    assert ("gemm.splits(" in generate(spec)["op.py"]) == splits
+    if not splits:
+        return
+    module = built(spec, tmp_path)
+    launched = []
+    run = runtime_of(module, "launch").run_named
+    monkeypatch.setattr(
+        runtime_of(module, "launch"),
+        "run_named",
+        lambda kernel, *a, **k: launched.append(kernel) or run(kernel, *a, **k),
+    )
+    monkeypatch.setattr(runtime_of(module, "gemm"), "splits", lambda *_: True)
+    monkeypatch.setattr(runtime_of(module, "gemm").SPLIT_TMA, "choose", lambda *_: SMALL)
+    a, b = make((), dtype=torch.float32)
+    b = b.mT.contiguous()
+    c = module.product(a.requires_grad_(), b.requires_grad_())
+    want = a.double() @ b.double()
+    torch.testing.assert_close(c.double(), want, rtol=0, atol=1e-6)
+    seed = torch.ones_like(c)
+    got = torch.autograd.grad(c, (a, b), seed)
+    for one, other in zip(got, torch.autograd.grad(want, (a, b), seed.double()), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert [kernel.__name__ for kernel in launched] == ["gemm_split_kernel"] * 3
 
 
 def test_gradients_with_kernels_of_their_own_have_the_precision_of_the_forward() -> None:

@@ -11,7 +11,16 @@ import pytest
 import torch
 from importing import module_at, runtime_of
 
-from tritongen.emit.matmul_configs import DESCRIPTORS, POINTERS, POINTERS_WIDE, Summing, Tables, fitting
+from tritongen.emit.matmul_configs import (
+    DESCRIPTORS,
+    POINTERS,
+    POINTERS_DOUBLE,
+    POINTERS_FMA,
+    POINTERS_SINGLE,
+    Summing,
+    Tables,
+    fitting,
+)
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.lang.ir import Op
@@ -31,7 +40,8 @@ def matmuls_of(spec: Spec) -> tuple[Op, Contraction]:
 
 
 def test_one_product_has_what_was_measured() -> None:
-    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_WIDE)
+    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_FMA, POINTERS_DOUBLE)
+    assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
 
 
 def test_sums_fit_in_registers() -> None:
@@ -275,3 +285,41 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
             assert n_cols < 4096 or tile(n_rows, n_cols, torch.bfloat16, True)[1] >= 64
     assert tile(64, 4096, torch.bfloat16, False) == tile(64, 1024, torch.bfloat16, True) == (64, 32)
     assert tile(16, 4096, torch.float32, True) in ((16, 64), (16, 32))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "y", "batch", "roles"),
+    [
+        ("B, C, H, W", "O, C", "B, O, H, W", ("B",), ("batch", "inner", "cols")),
+        ("B, D, C, H", "O, C", "O, B, D, H", ("B", "D"), ("batch", "inner", "cols")),
+        ("..., C, H", "C, O", "..., O, H", ("...",), ("batch", "inner", "cols")),
+        ("B, H, C", "O, C", "B, H, O", (), ("rows", "inner")),
+        ("C, B, H", "O, C", "B, H, O", (), ("inner", "rows")),
+        ("B, C, H", "B, O, C", "B, O, H", ("B",), ("batch", "inner", "cols")),
+    ],
+    ids=["convolution", "two", "leading", "together", "behind", "both"],
+)
+def test_axes_around_the_summed_one_are_a_batch(
+    x: str, weight: str, y: str, batch: tuple[str, ...], roles: tuple[str, ...]
+) -> None:
+    """Of one side: with those behind, they would need a copy. The role of the last axis comes last."""
+    text = f"""
+[op]
+name = "around"
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[{x}]"
+weight = "T[{weight}]"
+
+[compute]
+y = "sum(x * weight, C)"
+
+[outputs]
+y = "x[{y}]"
+"""
+    op, contraction = matmuls_of(read_spec("around.toml", text))
+    assert contraction.batch == batch
+    assert contraction.roles(op.input("x").type.axes) == roles

@@ -165,7 +165,7 @@ def test_only_what_is_chosen_is_multiplied(
     multiplied = counted(monkeypatch)
     configs = importlib.import_module(f"{modules['choice_of_matmul'].__name__}.configs")
     for table in (found for name, found in vars(configs).items() if name.startswith("STRIDED")):
-        one = max(table.wide, key=lambda config: config.kwargs["BLOCK_K"] * config.kwargs["BLOCK_M"])
+        one = max(table.single, key=lambda config: config.kwargs["BLOCK_K"] * config.kwargs["BLOCK_M"])
         one = type(one)(one.kwargs | {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4)
         monkeypatch.setattr(table, "choose", lambda *_, one=one: one)
     y = modules["choice_of_matmul"].choice_of_matmul(x, w, v, g.detach(), r, kind=kind)

@@ -116,8 +116,9 @@ class Table:
 
     name: str
     kind: str  # the name without what tells several of a kind apart
-    configs: tuple[Config, ...] | tuple[Tiles, ...]
-    wide: tuple[Tiles, ...] = ()
+    configs: tuple[Config, ...] | tuple[Tiles, ...]  # of half precision, where others have their own
+    single: tuple[Tiles, ...] = ()
+    double: tuple[Tiles, ...] = ()
     same_as: str = ""
     strided_rows: int = 0  # of a program in registers, where its class would have more
 
@@ -174,7 +175,8 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
     """The tables of a matmul's kernels."""
     described = (Table(f"TMA{suffix}", "tma", tables.descriptors),) if tables.descriptors else ()
-    return (*described, Table(f"STRIDED{suffix}", "strided", tables.pointers, tables.pointers_wide))
+    pointers = tables.pointers, tables.pointers_single, tables.pointers_double
+    return (*described, Table(f"STRIDED{suffix}", "strided", *pointers))
 
 
 def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
@@ -182,7 +184,9 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     first: dict[tuple[object, ...], str] = {}
     told = []
     for table in tables:
-        earlier = first.setdefault((table.kind, table.configs, table.wide, table.strided_rows), table.name)
+        earlier = first.setdefault(
+            (table.kind, table.configs, table.single, table.double, table.strided_rows), table.name
+        )
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)

@@ -51,9 +51,11 @@ def device_imports(runtime: str) -> Mapping[str, str]:
 
 @functools.cache
 def device_names(module: str) -> tuple[str, ...]:
-    """The device functions of a module of the runtime."""
+    """The device functions of a module of the runtime, and its constants."""
     tree = ast.parse(read_text(os.path.join(templates_dir(), "runtime", f"{module}.py")))
-    return tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    constants = (ast.unparse(node.target) for node in tree.body if isinstance(node, ast.AnnAssign))
+    return *constants, *functions
 
 
 def host_imports(runtime: str) -> Mapping[str, str]:

@@ -37,8 +37,23 @@ POINTERS = (
     Tiles(4, 16, 128, 64, 4),
     Tiles(4, 16, 64, 256, 3),
 )
-# Of float32 and float64, which tensor cores do not multiply as they are.
-POINTERS_WIDE = (
+# Of float32 as it is, without tensor cores.
+POINTERS_FMA = (
+    Tiles(4, 128, 128, 16, 3),
+    Tiles(4, 64, 64, 32, 3),
+    Tiles(2, 16, 64, 32, 3),
+    Tiles(4, 16, 32, 64, 3),
+)
+# Of float32 that tensor cores multiply, rounded or in parts.
+POINTERS_SINGLE = (
+    Tiles(8, 128, 128, 32, 3),
+    Tiles(4, 64, 64, 64, 3),
+    Tiles(4, 64, 32, 32, 4),
+    Tiles(4, 16, 64, 64, 3),
+    Tiles(4, 16, 32, 64, 3),
+)
+# Of float64.
+POINTERS_DOUBLE = (
     Tiles(8, 128, 64, 16, 3),
     Tiles(4, 64, 64, 16, 3),
     Tiles(4, 16, 64, 32, 3),
@@ -60,6 +75,7 @@ class Summing:
     halved: bool = False  # whether a tile is summed so half by half, where descriptors copy it
     takes_turns: bool = False  # whether descriptors copy one product's matrices after those of another
     terms: int = 1  # how many products are added to one sum
+    splits: bool = False  # whether float32 is rounded or split, for tensor cores
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
 
 
@@ -69,7 +85,8 @@ class Tables:
 
     descriptors: tuple[Tiles, ...]
     pointers: tuple[Tiles, ...]
-    pointers_wide: tuple[Tiles, ...]
+    pointers_single: tuple[Tiles, ...]
+    pointers_double: tuple[Tiles, ...]
 
 
 def fitting(summing: Summing, schedule: Schedule) -> Tables:
@@ -83,7 +100,8 @@ def fitting(summing: Summing, schedule: Schedule) -> Tables:
     return Tables(
         _fitting(DESCRIPTORS, described, schedule, _Memory(bytes_of_half, HOPPER, True)) if summing.described else (),
         _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
-        _fitting(POINTERS_WIDE, summing, schedule, _Memory(8, ADA, False)),
+        _fitting(POINTERS_SINGLE if summing.splits else POINTERS_FMA, summing, schedule, _Memory(4, ADA, False)),
+        _fitting(POINTERS_DOUBLE, summing, schedule, _Memory(8, ADA, False)),
     )
 
 

@@ -81,9 +81,9 @@ class Contraction:
         return found
 
     def roles(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles that some axes play, in the order in which they come."""
+        """The roles that some axes play, in the order in which the last of each comes: that is next to what follows."""
         role = {axis: name for name in ("batch", "rows", "cols", "inner") for axis in self.axes(name)}
-        return tuple(dict.fromkeys(role[axis] for axis in axes))
+        return tuple(dict.fromkeys(role[axis] for axis in reversed(axes)))[::-1]
 
 
 def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
@@ -117,8 +117,31 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         pair = (other, one) if turned else (one, other)
         products.append(Product(name, *pair, name, scale))
     order.sort(key=lambda axis: axis not in groups)
-    roles = (left & right, rows, cols, set(first.over), set(groups))
+    batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
+    roles = (batch, rows - batch, cols - batch, set(first.over), set(groups))
     return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
+
+
+def _apart(op: Op, products: list[Product], over: tuple[str, ...]) -> frozenset[str]:
+    """Free axes of one side that stand before the summed ones, while others of that side stand behind, as in a
+    convolution with windows of one element: they are a batch, in which the other side is always the same. As rows or
+    columns, together with those behind, they would need a copy.
+    """
+    names = {product.name for product in products}
+    if any(isinstance(value.node, Reduce) and value.name not in names for value in op.values):
+        return frozenset()  # It is over all columns of a tile.
+    for side in zip(*(product.sides for product in products), strict=True):
+        found = {_before(op.input(node.name).type.axes, over) if isinstance(node, Load) else () for node in side}
+        if len(found) == 1 and (axes := found.pop()):
+            return frozenset(axes)
+    return frozenset()
+
+
+def _before(axes: tuple[str, ...], over: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes before some summed ones, where those stand together and others behind them."""
+    summed = [n for n, axis in enumerate(axes) if axis in over]
+    together = len(summed) == summed[-1] - summed[0] + 1
+    return axes[: summed[0]] if together and summed[-1] + 1 < len(axes) else ()
 
 
 def is_product(op: Op, node: Node) -> bool:

@@ -19,7 +19,8 @@ class Device:
     def peak(self, dtype: str, precision: str) -> float:
         """Operations a second of matmuls of a dtype, of float32 in a precision of the spec."""
         if dtype == "float32" and precision != "ieee":
-            return self.flops["tf32"] / (3 if precision == "tf32x3" else 1)
+            kind, _, pairs = precision.partition("x")
+            return self.flops["bfloat16" if kind == "bf16" else kind] / int(pairs or 1)
         kind = "float8" if dtype.startswith("float8") else dtype
         return self.flops.get(kind, self.flops["float16"])
 

@@ -26,8 +26,8 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "float8": FLOAT8S,
 }
 
-# How matmuls of float32 multiply: as they are, or rounded to tf32 once or in three parts.
-PRECISIONS = ("ieee", "tf32", "tf32x3")
+# How matmuls of float32 multiply: as they are, rounded to tf32, or in so many products of tf32s or bfloat16s each.
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
 
 # Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
 WRITES = ("backward", "forward", "in_place")

@@ -310,16 +310,17 @@ class BackwardTests(Tiles):
         self.force_split_k(monkeypatch, 1)
         self.check_gradients(*self.make(self.tiled[1], self.half()))
 
-    @each(
-        "table, config",
-        lambda cls: cls.strided("wide", backward=True) if cls.single() else (),
-    )
+    @each("dtype, table, config", lambda cls: cls.wide_strided(backward=True))
     def test_backward_wide_strided_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self,
+        dtype: torch.dtype,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force_tiles(monkeypatch, table, config)
         self.force_split_k(monkeypatch, 1)
-        self.check_gradients(*self.make(self.tiled[1], self.single()))
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
 
     @each("n_parts", lambda cls: cls.backward_split_k)
     def test_backward_split_k(

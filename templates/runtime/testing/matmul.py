@@ -29,10 +29,6 @@ class Tiles(Harness):
         return cls.all_of(torch.float16)
 
     @classmethod
-    def single(cls) -> Dtypes:
-        return cls.all_of(torch.float32)
-
-    @classmethod
     def small(cls) -> triton.Config:
         """A small tile, as wide as it must be where it holds whole rows."""
         return cls.tile(min(cls.widths()))
@@ -76,6 +72,17 @@ class Tiles(Harness):
             (name, config)
             for table, name in tables.items()
             for config in (*getattr(table, width), *others)
+        ]
+
+    @classmethod
+    def wide_strided(cls, backward: bool = False) -> list[tuple[torch.dtype, str, Any]]:
+        """Likewise, of float32 and float64, each with its dtype."""
+        widths = {torch.float32: "single", torch.float64: "double"}
+        return [
+            (dtype, name, config)
+            for dtype, width in widths.items()
+            if cls.all_of(dtype)
+            for name, config in cls.strided(width, backward)
         ]
 
     @classmethod
@@ -171,13 +178,17 @@ class MatmulTests(Products, OperatorTests):
         self.force_split_k(monkeypatch, 1)
         self.check(*self.make(shape, self.half()))
 
-    @each("table, config", lambda cls: cls.strided("wide") if cls.single() else ())
+    @each("dtype, table, config", lambda cls: cls.wide_strided())
     def test_wide_strided_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self,
+        dtype: torch.dtype,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force_tiles(monkeypatch, table, config)
         self.force_split_k(monkeypatch, 1)
-        self.check(*self.make(self.tiled[1], self.single()))
+        self.check(*self.make(self.tiled[1], self.all_of(dtype)))
 
     @each("n_parts", lambda _: (2, 3, 8))
     def test_split_k(self, n_parts: int, monkeypatch: pytest.MonkeyPatch) -> None:

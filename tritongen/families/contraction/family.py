@@ -21,6 +21,8 @@ from .program import ContractionProgram
 from .sizes import MatmulShapes, MatmulSizes
 
 SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
+# Of float32 that is not multiplied in full: how much further from float64 it may be than torch's own result.
+ERROR_FACTORS = {"tf32": "8192", "bf16x3": "16"}
 STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
 
 
@@ -71,6 +73,7 @@ class Contraction(Maps[ContractionProgram]):
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
             "tolerances": _tolerances(op),
+            "error_factor": ERROR_FACTORS.get(op.precision, ""),
             # Factors that are computed are rounded to what is multiplied; results of float8 are as exact as others.
             "rounds_factors": "True" if not program.contraction.is_plain and not gives_float8 else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",

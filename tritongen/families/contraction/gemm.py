@@ -7,7 +7,7 @@ from ...lang.ir import Op
 from ..family import Step
 from .family import Contraction
 from .host import Products
-from .program import ContractionProgram
+from .program import ContractionProgram, is_one_matmul
 
 
 class Gemm(Contraction):
@@ -17,11 +17,7 @@ class Gemm(Contraction):
         if len(op.values) > 1 or len(op.inputs) != 2:
             return None
         program = super().take(op)
-        if program is None or not program.contraction.is_plain:
-            return None
-        variables = {tensor.name: tensor.type.variable for tensor in op.inputs}
-        shared = {*variables.values(), *(variables.get(name, "") for name in op.results[0].dtype.of)}
-        return program if len(shared) == 1 and all(shared) else None
+        return program if program is not None and is_one_matmul(program) else None
 
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return Products(program, around, by_gemm=True).module()

@@ -16,9 +16,10 @@ from ...lowering.space import Space
 from ...lowering.views import Kernel
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
-from .program import ContractionProgram
+from .program import ContractionProgram, is_one_matmul
 from .shapes import Shapes
 
+SPLIT = ("bf16x3", "bf16x6")  # precisions in which the runtime's gemm splits large matrices beforehand
 # Where the rows and columns of a tile are, and what each is made of.
 POSITIONS = {
     "rows": (),
@@ -48,6 +49,7 @@ class Products(Common):
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
         self.contraction = program.contraction
+        self.is_one_matmul = is_one_matmul(program)
         plan = self.plan
         every = plan.pointers, plan.descriptors, plan.shares, plan.combine
         kernels = [] if by_gemm else [kernel for kernel in every if kernel]
@@ -79,6 +81,7 @@ class Products(Common):
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": False,
             "counts": self.shapes.counts(tuple(COUNTS)),
+            "splits": self.splits(),
             "is_traced": self.is_traced,
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
             "merged": self.shapes.merged_inputs(),
@@ -133,6 +136,7 @@ class Products(Common):
             "n_batch": "n_batch" if self.contraction.batch else "",
             "group_size": self.operands.group_size,
             "dtype": "dot" if plan.dot else "",
+            "precision": f'"{self.op.precision}"' if self.op.precision != "ieee" else "",
             "accumulator": plan.accumulator,
             "n_strides": self.n_strides(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
@@ -156,22 +160,35 @@ class Products(Common):
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""
-        (result,) = self.op.results
-        name, merged = result.output.name, self.shapes.merged_inputs()
-        sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
-        precision = [f'"{self.op.precision}"'] if self.op.precision != "ieee" else []
-        returned = self.shapes.returned(result)
+        merged = self.shapes.merged_inputs()
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in one["merged"] for one in merged))
         return {
             "family": "contraction",
-            "gemm": {
-                "passed": ", ".join([*sides, *precision]),
-                "result": name,
-                "returns": returned if returned != name else "",
-            },
+            "gemm": self.call(),
             "counts": self.shapes.counts(roles) if roles else None,
             "merged": merged,
         }
+
+    def call(self) -> dict[str, str]:
+        """The call of gemm."""
+        (result,) = self.op.results
+        sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
+        precision = [f'"{self.op.precision}"'] if self.op.precision != "ieee" else []
+        name, returned = result.output.name, self.shapes.returned(result)
+        return {
+            "passed": ", ".join([*sides, *precision]),
+            "result": name,
+            "returns": returned if returned != name else "",
+        }
+
+    def splits(self) -> dict[str, str] | None:
+        """The call of gemm in place of a launch, and when: for large matrices of float32 that it splits beforehand."""
+        is_split = self.op.precision in SPLIT and "float32" in self.operands.dtypes
+        if not is_split or not self.is_one_matmul or self.around.register != "none":
+            return None
+        n_batch = COUNTS["batch"] if self.contraction.batch else "1"
+        passed = f'{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, "{self.op.precision}"'
+        return self.call() | {"when": f"gemm.splits({passed})"}
 
     def summing(self) -> Summing:
         plan = self.plan
@@ -181,6 +198,7 @@ class Products(Common):
             plan.descriptors is not None,
             self.operands.multiplies_bytes,
             twice=bool(self.operands.group_size) or self.operands.float8,
+            splits=self.op.precision != "ieee",
             width=self.width() if plan.whole_rows else 0,
             halved=plan.halved,
             takes_turns=plan.takes_turns,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...passes.contractions import Contraction
 from ...passes.structure import Program
+from ...spec.types import FLOATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +14,18 @@ class ContractionProgram(Program):
     """An operator whose reductions are sums of products; `over` are the axes that those are summed over."""
 
     contraction: Contraction
+
+
+def is_one_matmul(program: ContractionProgram) -> bool:
+    """Whether an operator multiplies two matrices of one dtype and does nothing else, as the runtime's gemm does."""
+    op = program.op
+    if len(op.values) > 1 or len(op.inputs) != 2 or not program.contraction.is_plain:
+        return False
+    kinds = {tensor.name: tensor.type.variable or _only(tensor.type.dtypes) for tensor in op.inputs}
+    shared = {*kinds.values(), *(kinds.get(name, name) for name in op.results[0].dtype.of)}
+    return len(shared) == 1 and all(shared)
+
+
+def _only(dtypes: tuple[str, ...]) -> str:
+    """The dtype of a tensor that can have one alone, where that is a float."""
+    return dtypes[0] if len(dtypes) == 1 and dtypes[0] in FLOATS else ""

@@ -114,11 +114,16 @@ class Sums:
         return Line(f"{name} = {self.dot(left, right, name)}", comment)
 
     def dot(self, *terms: str) -> str:
-        options = [f'input_precision="{self.op.precision}"'] if "float32" in self.operands.dtypes else []
+        options = [f"input_precision={self.precision}"] if "float32" in self.operands.dtypes else []
         if self.operands.float8 and len(terms) > 2:
             options = ["max_num_imprecise_acc=BLOCK_K"]
         options += [f"out_dtype={self.summed}"] if self.summed else []
         return f"tl.dot({', '.join([*terms, *options])})"
+
+    @property
+    def precision(self) -> str:
+        """How kernels spell it: by a constant of the runtime what the interpreter does not know."""
+        return self.op.precision.upper() if self.op.precision.startswith("bf16") else f'"{self.op.precision}"'
 
     def scale(self, product: Product, lines: Lines, done: set[str]) -> str:
         """The scale of the sum of a group's block, after the lines that compute it."""

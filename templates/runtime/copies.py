@@ -1,0 +1,110 @@
+"""Copies of matrices to where matmuls read them faster, which cost little beside what is computed of them."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+
+from . import launch, tensors
+from .copy_kernels import copy_kernel
+from .dtypes import part_dtype
+from .split_kernels import split_kernel
+
+ROWS = 128  # bytes that rows of copies begin at a multiple of, which is what caches and TMA read at once
+INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    """Memory for a tensor whose rows start with the 128 bytes that are copied at once."""
+    whole = ROWS // like.itemsize
+    *outer, length = shape
+    return like.new_empty((*outer, tensors.cdiv(length, whole) * whole))[..., :length]
+
+
+def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of [rows, cols] or [batch, rows, cols] whose columns are contiguous, and whose rows are aligned."""
+    copy = aligned_empty(tensor, *tensor.shape)
+    if tensor.numel() > 0:
+        same = _widest(tensor)
+        _launch("copy", copy_kernel, tensor.view(same), copy.view(same))
+    return copy
+
+
+def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Likewise, with its rows contiguous."""
+    return with_cols_last(tensor.mT).mT
+
+
+def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
+    """Float32 [rows, cols] as [n_parts, rows, cols], or [batch, rows, cols] as [batch * n_parts, rows, cols]: the
+    bfloat16s that add up to each element, the largest first; columns are contiguous and rows aligned.
+    """
+    *batch, n_rows, n_cols = tensor.shape
+    n_batch = batch[0] if batch else 1
+    like = torch.empty(0, dtype=part_dtype(), device=tensor.device)
+    parts = aligned_empty(like, n_batch * n_parts, n_rows, n_cols)
+    if tensor.numel() > 0:
+        _launch("split", split_kernel, tensor, parts, N_PARTS=n_parts)
+    return parts
+
+
+def marked(
+    copy: torch.Tensor,
+    tensor: torch.Tensor,
+    again: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The copy of a tensor, with what tells a launch how calls alike make theirs."""
+    if not torch.compiler.is_compiling():
+        seen = functools.partial(_again, again, tensor.size(), tensor.stride())
+        launch.tell(copy, launch.Copied(tensor.data_ptr(), seen))
+    return copy
+
+
+def _again(
+    again: Callable[[torch.Tensor], torch.Tensor],
+    size: Sequence[int],
+    stride: Sequence[int],
+    tensor: torch.Tensor,
+) -> torch.Tensor:
+    """The copy of the memory of a tensor, seen with some sizes and strides."""
+    return again(torch.as_strided(tensor, size, stride))
+
+
+def _widest(tensor: torch.Tensor) -> torch.dtype:
+    """An integer of so many bytes that a row of the tensor is copied by whole ones."""
+    *outer, last = tensor.stride()
+    places = [tensor.storage_offset(), tensor.shape[-1], *outer]
+    places.append(tensor.data_ptr() // tensor.itemsize)
+    for dtype in INTS:
+        count = dtype.itemsize // tensor.itemsize
+        if count == 1 or (count and last == 1 and all(n % count == 0 for n in places)):
+            return dtype
+    raise TypeError(f"{tensor.dtype} has more bytes than are copied at once")
+
+
+def _launch(
+    name: str, kernel: Any, tensor: torch.Tensor, copy: torch.Tensor, **constants: int
+) -> None:
+    """Launch a kernel on the tiles of a tensor that has rows and columns, or a batch of such."""
+    key, replay = launch.lookup(name, (tensor,), *constants.values())
+    if replay is not None:
+        replay((tensor, copy))
+        return
+    *batch, n_rows, n_cols = tensor.shape
+    n_batch = batch[0] if batch else 1
+    # As long rows as there are; or squares, which are read along one side and written along the other.
+    rows, cols = (2, 1024) if tensor.stride(-1) == 1 else (64, 64)
+    config = triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=4)
+    strides = (*(0,) * (3 - tensor.ndim), *tensor.stride())
+    launch.run(
+        key,
+        kernel,
+        (n_batch * tensors.cdiv(n_rows, rows) * tensors.cdiv(n_cols, cols),),
+        config,
+        (tensor, copy),
+        (n_rows, n_cols, copy.stride(-2), *strides),
+        INDEX=tensors.index_dtype(tensor, copy),
+        **constants,
+    )

@@ -1,0 +1,151 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The kernels of `gemm` for large float32 matrices that are split into two or three bfloat16s beforehand.
+
+x is x0 + x1 + x2, each part what is left of x rounded to bfloat16, so that each has 8 more bits. Of nine products of
+parts, those that matter are multiplied: x0 y0, and x0 y1 and x1 y0 beside it; with three parts, also x1 y1, x0 y2 and
+x2 y0. Parts of a matrix of a batch stand next to one another: part p of matrix m is number N_PARTS * m + p.
+"""
+
+import triton
+import triton.language as tl
+
+from .gemm_kernels import locate_tile, store
+from .matmul import load_block_in_batch
+
+
+@triton.jit
+def split_kernel(
+    tensor_ptr,
+    parts_ptr,
+    n_rows,
+    n_cols,
+    n_apart,
+    stride_batch,
+    stride_row,
+    stride_col,
+    N_PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The parts of a tile, in rows that are contiguous and n_apart elements apart."""
+    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
+    batch = (row_tile // row_tiles).to(INDEX)
+    rows = (row_tile % row_tiles).to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = col_tile.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    mask = (rows < n_rows) & (cols < n_cols)
+    offsets = batch * stride_batch + rows * stride_row + cols * stride_col
+    rest = tl.load(tensor_ptr + offsets, mask=mask)
+    for part in tl.static_range(N_PARTS):
+        rounded = rest.to(tl.bfloat16).to(tl.float32)
+        if part == 0:
+            # What is rounded up to infinity is cut off instead.
+            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(
+                tl.float32, bitcast=True
+            )
+            rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
+        at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
+        tl.store(parts_ptr + at, rounded, mask=mask)
+        rest -= rounded
+
+
+@triton.jit
+def pair_of(pair, N_PARTS: tl.constexpr):
+    """The left and the right part of a product, of all but the largest, the smallest first."""
+    if N_PARTS == 3:
+        left = tl.where(pair == 1, 2, tl.where((pair == 0) | (pair == 3), 1, 0))
+        right = tl.where(pair == 2, 2, tl.where((pair == 0) | (pair == 4), 1, 0))
+    else:
+        left, right = 1 - pair, pair
+    return left, right
+
+
+@triton.jit
+def gemm_split_kernel(
+    left_desc,
+    right_desc,
+    result_desc,
+    result_ptr,
+    n_rows,
+    n_cols,
+    n_inner,
+    n_tiles,
+    LEFT_BATCHED: tl.constexpr,
+    RIGHT_BATCHED: tl.constexpr,
+    BATCHED: tl.constexpr,
+    LEFT_INNER_LAST: tl.constexpr,
+    RIGHT_INNER_LAST: tl.constexpr,
+    N_PARTS: tl.constexpr,
+    ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """All tiles, by persistent programs, with arguments as those of `gemm_tma_kernel`."""
+    HALF: tl.constexpr = BLOCK_N // 2
+    n_pairs: tl.constexpr = 5 if N_PARTS == 3 else 2
+    n_steps = tl.cdiv(n_inner, BLOCK_K)
+    for tile in range(tl.program_id(0), n_tiles, tl.num_programs(0)):
+        matrix, first_row, first_col = locate_tile(
+            tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
+        )
+        left_first = matrix * N_PARTS if LEFT_BATCHED else 0
+        right_first = matrix * N_PARTS if RIGHT_BATCHED else 0
+        first = tl.zeros([BLOCK_M, HALF], ACC)
+        second = tl.zeros([BLOCK_M, HALF], ACC)
+        # What the small products add up to is so small that tensor cores may round it down as they do.
+        for step in range(n_pairs * n_steps):
+            left_part, right_part = pair_of(step // n_steps, N_PARTS)
+            start = step % n_steps * BLOCK_K
+            left_part += left_first
+            right_part += right_first
+            left = load_block_in_batch(
+                left_desc, left_part, first_row, start, LEFT_INNER_LAST
+            )
+            one = load_block_in_batch(
+                right_desc, right_part, first_col, start, RIGHT_INNER_LAST
+            )
+            other = load_block_in_batch(
+                right_desc, right_part, first_col + HALF, start, RIGHT_INNER_LAST
+            )
+            first = tl.dot(left, one.T, first, input_precision="ieee", out_dtype=ACC)
+            second = tl.dot(
+                left, other.T, second, input_precision="ieee", out_dtype=ACC
+            )
+
+        # Infinity has no rest but NaN: the largest product alone tells what becomes of it.
+        first = tl.where(first == first, first, 0.0)
+        second = tl.where(second == second, second, 0.0)
+        # The large product is added a block at a time, in float32: by an fma, since `+` would
+        # be made part of the dot.
+        for start in range(0, n_inner, BLOCK_K):
+            left = load_block_in_batch(
+                left_desc, left_first, first_row, start, LEFT_INNER_LAST
+            )
+            one = load_block_in_batch(
+                right_desc, right_first, first_col, start, RIGHT_INNER_LAST
+            )
+            other = load_block_in_batch(
+                right_desc, right_first, first_col + HALF, start, RIGHT_INNER_LAST
+            )
+            block = tl.dot(left, one.T, input_precision="ieee", out_dtype=ACC)
+            first = tl.fma(block, 1.0, first)
+            block = tl.dot(left, other.T, input_precision="ieee", out_dtype=ACC)
+            second = tl.fma(block, 1.0, second)
+
+        for half in tl.static_range(2):
+            store(
+                result_desc,
+                result_ptr,
+                second if half else first,
+                matrix,
+                first_row,
+                first_col + half * HALF,
+                n_rows,
+                n_cols,
+                BATCHED,
+                INDEX,
+            )
