@@ -23,45 +23,51 @@ def scatter_sum(
 ) -> None:
     """Set each row of `sums` to the sum of the terms at its position.
 
-    Positions are sorted, once, so that the terms of a row lie together. Programs add up as many terms each, wherever
-    the rows are that these belong to: rows of many terms take no longer than many rows. What is left are the parts of
-    rows that several programs share; they are the terms of the next launch, until one program has them all. Terms
-    are added in float32, or float64, in an order that is the same for every call.
+    Positions are sorted, once, so that the terms of a row lie together. Programs add up as many terms each, whatever
+    the rows are that these belong to: a row of many terms takes no longer than many rows. Parts of rows that programs
+    share are the terms of the next launch, until one program has them all. Terms are added in float32, or float64, in
+    an order that depends on the sizes alone.
 
     Args:
         terms: [n_lines * n_positions, n_cols] with any strides, floats.
         positions: [n_lines, n_positions] with any strides, integers, counted in a line; what is outside is left out.
         sums: [n_lines * n_elements, n_cols], contiguous, which is written.
-        deterministic: whether equal calls give equal bits; otherwise terms are added by atomics, and nothing is sorted.
+        deterministic: whether equal calls give equal bits; otherwise atomics may add terms up in any order.
         wrap: what torch sees launches of kernels by, if it has to.
     """
     sums.zero_()
     n_terms, (n_rows, n_cols) = positions.numel(), sums.shape
     if n_terms == 0 or sums.numel() == 0:
         return
-    wrap = wrap or _plain
-    keys = _keys(positions, n_rows, wrap)
-    if not deterministic:
-        _add_atomically(terms, keys, sums, wrap)
-        return
+    launches = _Launches((terms, positions, sums), deterministic, wrap)
+    keys = _keys(positions, n_rows, launches)
     compute = compute_dtype(torch.promote_types(terms.dtype, sums.dtype))
+    dtype = torch_dtype(compute)
+    width = min(TILE, power_of_two(n_cols))
+    height = TILE // width
+    if use_atomics(n_terms, sums, dtype, deterministic):
+        launches.run(
+            kernels.atomic_kernel,
+            (cdiv(n_terms, height), cdiv(n_cols, width)),
+            (terms, keys, sums),
+            (n_terms, n_rows, n_cols, *terms.stride()),
+            BLOCK_M=height,
+            BLOCK_N=width,
+        )
+        return
     if n_cols > 1 and terms.stride(1) > 1:
         terms = terms.contiguous()  # Programs read whole rows.
     keys, order = torch.sort(keys, stable=True)
-    width = min(TILE, power_of_two(n_cols))
-    height = TILE // width
+    chunk = choose_chunk(n_terms, n_cols)
     while True:
-        # Short chunks where there are few, so that there are programs for all SMs.
-        chunk = 64 if n_terms * n_cols > 2**24 else 16
         n_chunks = cdiv(n_terms, chunk)
         parts = part_keys = None
         if n_chunks > 1:
             shape = (2 * n_chunks, n_cols)
-            dtype, device = torch_dtype(compute), terms.device
-            parts = torch.empty(shape, dtype=dtype, device=device)
-            part_keys = torch.empty(2 * n_chunks, dtype=keys.dtype, device=device)
-        _launch(
-            wrap(kernels.segments_kernel),
+            parts = torch.empty(shape, dtype=dtype, device=sums.device)
+            part_keys = keys.new_empty(2 * n_chunks)
+        launches.run(
+            kernels.segments_kernel,
             (cdiv(n_chunks, height), cdiv(n_cols, width)),
             (terms, order, keys, sums, parts, part_keys),
             (n_terms, n_rows, n_cols, *terms.stride()),
@@ -73,15 +79,29 @@ def scatter_sum(
         if parts is None or part_keys is None:
             return
         terms, order, keys, n_terms = parts, None, part_keys, 2 * n_chunks
+        chunk = PARTS
 
 
-def _keys(positions: torch.Tensor, n_rows: int, wrap: Callable[[Any], Any]) -> torch.Tensor:
+PARTS = 64  # that a program adds up, of few
+
+
+def choose_chunk(n_terms: int, n_cols: int) -> int:
+    """How many terms are added one after another: few where there are few, so that there are programs for all SMs."""
+    return 64 if n_terms * n_cols > 2**24 else 16
+
+
+def use_atomics(n_terms: int, sums: torch.Tensor, dtype: torch.dtype, deterministic: bool) -> bool:
+    """Whether atomics are faster: into sums that have the dtype of the computation."""
+    return not deterministic and sums.dtype == dtype
+
+
+def _keys(positions: torch.Tensor, n_rows: int, launches: "_Launches") -> torch.Tensor:
     """The rows of the sums that positions are, n_rows for those outside of a line."""
     n_lines, n_positions = positions.shape
     dtype = torch.int32 if n_rows < 2**31 else torch.int64
     keys = torch.empty(positions.numel(), dtype=dtype, device=positions.device)
-    _launch(
-        wrap(kernels.keys_kernel),
+    launches.run(
+        kernels.keys_kernel,
         (cdiv(keys.numel(), TILE),),
         (positions, keys),
         (keys.numel(), n_positions, n_rows // n_lines, n_rows, *positions.stride()),
@@ -90,44 +110,31 @@ def _keys(positions: torch.Tensor, n_rows: int, wrap: Callable[[Any], Any]) -> t
     return keys
 
 
-def _add_atomically(
-    terms: torch.Tensor,
-    keys: torch.Tensor,
-    sums: torch.Tensor,
-    wrap: Callable[[Any], Any],
-) -> None:
-    """Add terms to sums of zero, in float32 or float64."""
-    dtype = torch_dtype(compute_dtype(torch.promote_types(terms.dtype, sums.dtype)))
-    totals = sums if dtype == sums.dtype else torch.zeros_like(sums, dtype=dtype)
-    n_rows, n_cols = sums.shape
-    width = min(TILE, power_of_two(n_cols))
-    height = TILE // width
-    _launch(
-        wrap(kernels.atomic_kernel),
-        (cdiv(keys.numel(), height), cdiv(n_cols, width)),
-        (terms, keys, totals),
-        (keys.numel(), n_rows, n_cols, *terms.stride()),
-        BLOCK_M=height,
-        BLOCK_N=width,
-    )
-    if totals is not sums:
-        sums.copy_(totals)
+class _Launches:
+    """Launches kernels one after another, as calls like this one have done before."""
 
+    def __init__(
+        self,
+        tensors: tuple[torch.Tensor, ...],
+        deterministic: bool,
+        wrap: Callable[[Any], Any] | None,
+    ) -> None:
+        self.key, _ = launch.lookup("scatter_sum", tensors, deterministic)
+        self.wrap, self.count = wrap, 0
 
-def _plain(kernel: Any) -> Any:
-    return kernel
-
-
-def _launch(
-    kernel: Any,
-    grid: tuple[int, ...],
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
-    **options: Any,
-) -> None:
-    """Launch a kernel, as calls like this one have done before."""
-    key, replay = launch.lookup("scatter_sums", tensors, sizes, *options.values())
-    if replay is not None:
-        replay(tensors)
-    else:
-        launch.run(key, kernel, grid, None, tensors, sizes, **options, num_warps=4)
+    def run(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        tensors: tuple[torch.Tensor | None, ...],
+        sizes: tuple[int, ...],
+        **options: Any,
+    ) -> None:
+        key = None if self.key is None else (self.key, self.count)
+        self.count += 1
+        replay = None if key is None else launch.Launches.known.get(key)
+        if replay is not None:
+            replay(tensors)
+        else:
+            kernel = self.wrap(kernel) if self.wrap else kernel
+            launch.run(key, kernel, grid, None, tensors, sizes, **options, num_warps=4)

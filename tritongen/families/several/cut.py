@@ -313,6 +313,9 @@ def _stored(op: Op, name: str) -> Result:
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
+    for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
+        if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
+            axes = tuple(sorted(axes, key=lambda axis: (axis not in sum.lines, axis not in sum.over)))
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
@@ -350,7 +353,10 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
         if target.output.name not in {value.name for value in values}:
             values = (*values, Value(target.output.name, target.node, ""))
     whole = replace(op, inputs=(*op.inputs, *read.values()), values=values)
-    return _in_own_types(op, restricted(whole, targets, f"_{targets[0].output.name}"))
+    part = restricted(whole, targets, f"_{targets[0].output.name}")
+    if not part.inputs:  # Positions alone: a tensor tells the device.
+        part = replace(part, inputs=tuple(tensor for tensor in op.inputs if tensor.default is None)[:1])
+    return _in_own_types(op, part)
 
 
 def _in_own_types(whole: Op, part: Op) -> Op:
