@@ -44,19 +44,19 @@ def scatter_sum(
     compute = compute_dtype(torch.promote_types(terms.dtype, sums.dtype))
     dtype = torch_dtype(compute)
     width = min(TILE, power_of_two(n_cols))
-    height = TILE // width
+    height, n_blocks = TILE // width, cdiv(n_cols, width)
+    if n_cols > 1 and terms.stride(1) > 1:
+        terms = terms.contiguous()  # Programs read whole rows.
     if use_atomics(n_terms, sums, dtype, deterministic):
         launches.run(
             kernels.atomic_kernel,
-            (cdiv(n_terms, height), cdiv(n_cols, width)),
+            (cdiv(n_terms, height) * n_blocks,),
             (terms, keys, sums),
             (n_terms, n_rows, n_cols, *terms.stride()),
             BLOCK_M=height,
             BLOCK_N=width,
         )
         return
-    if n_cols > 1 and terms.stride(1) > 1:
-        terms = terms.contiguous()  # Programs read whole rows.
     keys, order = torch.sort(keys, stable=True)
     chunk = choose_chunk(n_terms, n_cols)
     while True:
@@ -68,7 +68,7 @@ def scatter_sum(
             part_keys = keys.new_empty(2 * n_chunks)
         launches.run(
             kernels.segments_kernel,
-            (cdiv(n_chunks, height), cdiv(n_cols, width)),
+            (cdiv(n_chunks, height) * n_blocks,),
             (terms, order, keys, sums, parts, part_keys),
             (n_terms, n_rows, n_cols, *terms.stride()),
             COMPUTE=compute,

@@ -72,8 +72,11 @@ def segments_kernel(
     most two, those of its first term and its last: their parts are stored with their keys, for the next launch to
     add up.
     """
-    chunk = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    n_blocks = tl.cdiv(n_cols, BLOCK_N)
+    block = tl.program_id(0) % n_blocks
+    chunk = (tl.program_id(0) // n_blocks).to(tl.int64) * BLOCK_M
+    chunk += tl.arange(0, BLOCK_M)[:, None]
+    cols = (block * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
     col_mask = cols < n_cols
     first = chunk * CHUNK
     end = tl.minimum(first + CHUNK, n_terms)
@@ -120,7 +123,7 @@ def segments_kernel(
         address = part_ptr + 2 * chunk * n_cols + cols
         tl.store(address, zero, mask=has_last & ~has_first & col_mask)
         tl.store(address + n_cols, zero, mask=has_first & ~has_last & col_mask)
-        if tl.program_id(1) == 0:
+        if block == 0:
             key_address = part_key_ptr + 2 * chunk
             either = tl.where(has_last, last_key, n_rows)
             part_key = tl.where(has_first, first_key, either)
@@ -143,8 +146,10 @@ def atomic_kernel(
     BLOCK_N: tl.constexpr,
 ):
     """Add terms to the sums of their keys, as they come."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    n_blocks = tl.cdiv(n_cols, BLOCK_N)
+    place = (tl.program_id(0) // n_blocks).to(tl.int64) * BLOCK_M
+    place += tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.program_id(0) % n_blocks * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     key = tl.load(key_ptr + place, mask=place < n_terms, other=n_rows).to(tl.int64)
     mask = (key < n_rows) & (cols < n_cols)
     term = tl.load(term_ptr + place * stride_row + cols * stride_col, mask=mask)

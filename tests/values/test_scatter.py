@@ -243,6 +243,35 @@ CASES = {
         "t[S, N]",
         params="flag = true",
     ),
+    "statistics_by_group": Case(
+        {"x": "T[M, N]", "g": "int64[M]", "m": "T[V]"},
+        ((11, 5), (11,), (V,)),
+        "y = (x - take(m, g, V)) * exp(-take(m, g, V))",
+        lambda x, g, m: (x - m[g][:, None]) * torch.exp(-m[g][:, None]),
+    ),
+    "bias_by_distance": Case(
+        {"s": "T[M, N]", "b": "T[R]"},
+        ((4, 4), (V,)),
+        "y = softmax(s + take(b, index(M) - index(N) + 3, R), N)",
+        lambda s, b: (s + b[torch.arange(4)[:, None] - torch.arange(4) + 3]).softmax(-1),
+    ),
+    "optional_positions": Case(
+        {"t": "T[V, N]", "i": "int64[V] = 0"}, ((V, 5), (V,)), "y = take(t, i, V) * 2", lambda t, i: t[i] * 2
+    ),
+    "group_that_is_taken": Case(
+        {"t": "T[(V W=2), N]", "i": "int64[S]"},
+        ((2 * V, 5), (40,)),
+        "y = take(t, i, V)",
+        lambda t, i: t.unflatten(0, (V, 2))[i],
+        "t[S, W, N]",
+    ),
+    "three_tables": Case(
+        {"t": "T[V, N]", "p": "T[S, N]", "u": "T[U, N]", "w": "T[N]", "i": "int64[..., S]", "j": "int64[..., S]"},
+        ((V, 9), (11, 9), (V, 9), (9,), (2, 11), (2, 11)),
+        "h = take(t, i, V) + p + take(u, j, U)\ny = (h - mean(h, N)) * rsqrt(var(h, N, correction=0) + 1e-5) * w",
+        lambda t, p, u, w, i, j: F.layer_norm(t[i] + p + u[j], (9,), w),
+        "t[..., S, N]",
+    ),
     "by_atomics": Case(
         {"t": "T[V, N]", "i": "int64[S]"},
         ((V, 5), (40,)),
@@ -288,6 +317,12 @@ def test_what_is_not_chosen_has_no_gradient(tmp_path: Path) -> None:
     w.requires_grad_()
     (dt,) = torch.autograd.grad(function(t, w, i, flag=False).sum(), t)
     assert not dt.any()
+
+
+@pytest.mark.parametrize("name", ["norm_of_rows", "bias_by_distance", "twice_from_one_table"])
+def test_lines_by_themselves(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    check(case, built(case.spec("[schedule]\nfuse = false"), tmp_path).scattered, torch.float32)
 
 
 @pytest.mark.parametrize("register", ["custom_op", "triton_op"])

@@ -354,8 +354,9 @@ def _part(op: Op, targets: tuple[Result, ...], inputs: dict[str, Input]) -> Op:
             values = (*values, Value(target.output.name, target.node, ""))
     whole = replace(op, inputs=(*op.inputs, *read.values()), values=values)
     part = restricted(whole, targets, f"_{targets[0].output.name}")
-    if not part.inputs:  # Positions alone: a tensor tells the device.
-        part = replace(part, inputs=tuple(tensor for tensor in op.inputs if tensor.default is None)[:1])
+    if all(tensor.default is not None for tensor in part.inputs):  # Positions, say: another tensor tells the device.
+        there = tuple(tensor for tensor in op.inputs if tensor.default is None)
+        part = replace(part, inputs=(*there[:1], *part.inputs))
     return _in_own_types(op, part)
 
 
