@@ -1,16 +1,17 @@
 """Sums over the positions that name an element: the gradient of a lookup."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from . import launch
 from . import scatter_sums_kernels as kernels
 from .dtypes import compute_dtype, torch_dtype
+from .launch import memoized
 from .tensors import cdiv, power_of_two
 
-TILE = 1024  # elements to a program of four warps
+TILE = 256  # elements to a program of two warps
 
 
 def scatter_sum(
@@ -23,76 +24,37 @@ def scatter_sum(
 ) -> None:
     """Set each row of `sums` to the sum of the terms at its position.
 
-    Positions are sorted, once, so that the terms of a row lie together. Programs add up as many terms each, whatever
-    the rows are that these belong to: a row of many terms takes no longer than many rows. Parts of rows that programs
-    share are the terms of the next launch, until one program has them all. Terms are added in float32, or float64, in
-    an order that depends on the sizes alone.
+    Positions are sorted, once, so that the terms of a row are neighbours. Each program adds up as many of them, of one
+    row or of many. Of a row that programs share they store parts, which are the terms of the next launch, until one
+    program has them all. So a row of many terms takes no longer than many rows. Terms are added in float32, or
+    float64, in an order that depends on shapes and positions alone.
 
     Args:
         terms: [n_lines * n_positions, n_cols] with any strides, floats.
         positions: [n_lines, n_positions] with any strides, integers, counted in a line; what is outside is left out.
         sums: [n_lines * n_elements, n_cols], contiguous, which is written.
-        deterministic: whether equal calls give equal bits; otherwise atomics may add terms up in any order.
+        deterministic: whether equal calls give equal bits. Otherwise atomics add up in any order, and nothing is
+            sorted, where that is faster: in float32 and float64. Half precision would need wider sums besides.
         wrap: what torch sees launches of kernels by, if it has to.
     """
     sums.zero_()
-    n_terms, (n_rows, n_cols) = positions.numel(), sums.shape
-    if n_terms == 0 or sums.numel() == 0:
+    if positions.numel() == 0 or sums.numel() == 0:
         return
-    launches = _Launches((terms, positions, sums), deterministic, wrap)
-    keys = _keys(positions, n_rows, launches)
+    if sums.shape[1] > 1 and terms.stride(1) > 1:
+        terms = terms.contiguous()  # Programs read along rows.
     compute = compute_dtype(torch.promote_types(terms.dtype, sums.dtype))
-    dtype = torch_dtype(compute)
-    width = min(TILE, power_of_two(n_cols))
-    height, n_blocks = TILE // width, cdiv(n_cols, width)
-    if n_cols > 1 and terms.stride(1) > 1:
-        terms = terms.contiguous()  # Programs read whole rows.
-    if use_atomics(n_terms, sums, dtype, deterministic):
-        launches.run(
-            kernels.atomic_kernel,
-            (cdiv(n_terms, height) * n_blocks,),
-            (terms, keys, sums),
-            (n_terms, n_rows, n_cols, *terms.stride()),
-            BLOCK_M=height,
-            BLOCK_N=width,
-        )
+    launches = _Launches((terms, positions, sums), deterministic, wrap)
+    keys = _keys(positions, sums.shape[0], launches)
+    if deterministic or torch_dtype(compute) != sums.dtype:
+        _add_sorted(terms, keys, sums, compute, launches)
         return
-    keys, order = torch.sort(keys, stable=True)
-    chunk = choose_chunk(n_terms, n_cols)
-    while True:
-        n_chunks = cdiv(n_terms, chunk)
-        parts = part_keys = None
-        if n_chunks > 1:
-            shape = (2 * n_chunks, n_cols)
-            parts = torch.empty(shape, dtype=dtype, device=sums.device)
-            part_keys = keys.new_empty(2 * n_chunks)
-        launches.run(
-            kernels.segments_kernel,
-            (cdiv(n_chunks, height) * n_blocks,),
-            (terms, order, keys, sums, parts, part_keys),
-            (n_terms, n_rows, n_cols, *terms.stride()),
-            COMPUTE=compute,
-            CHUNK=chunk,
-            BLOCK_M=height,
-            BLOCK_N=width,
-        )
-        if parts is None or part_keys is None:
-            return
-        terms, order, keys, n_terms = parts, None, part_keys, 2 * n_chunks
-        chunk = PARTS
-
-
-PARTS = 64  # that a program adds up, of few
-
-
-def choose_chunk(n_terms: int, n_cols: int) -> int:
-    """How many terms are added one after another: few where there are few, so that there are programs for all SMs."""
-    return 64 if n_terms * n_cols > 2**24 else 16
-
-
-def use_atomics(n_terms: int, sums: torch.Tensor, dtype: torch.dtype, deterministic: bool) -> bool:
-    """Whether atomics are faster: into sums that have the dtype of the computation."""
-    return not deterministic and sums.dtype == dtype
+    n_rows, n_cols = sums.shape
+    launches.run_tiles(
+        kernels.atomic_kernel,
+        (keys.numel(), n_cols),
+        (terms, keys, sums),
+        (keys.numel(), n_rows, n_cols, *terms.stride()),
+    )
 
 
 def _keys(positions: torch.Tensor, n_rows: int, launches: "_Launches") -> torch.Tensor:
@@ -110,6 +72,68 @@ def _keys(positions: torch.Tensor, n_rows: int, launches: "_Launches") -> torch.
     return keys
 
 
+def _add_sorted(
+    terms: torch.Tensor,
+    keys: torch.Tensor,
+    sums: torch.Tensor,
+    compute: Any,
+    launches: "_Launches",
+) -> None:
+    """Add terms up in the order of their keys."""
+    n_rows, n_cols = sums.shape
+    order: torch.Tensor | None
+    keys, order = torch.sort(keys, stable=True)
+    found = levels(keys.numel(), n_cols)
+    n_parts = found[-1].first_part  # All parts are in the same memory.
+    parts = sums.new_empty((n_parts, n_cols), dtype=torch_dtype(compute))
+    part_keys = keys.new_empty(n_parts)
+    for level in found:
+        has_parts = level.n_chunks > 1
+        launches.run_tiles(
+            kernels.segments_kernel,
+            (level.n_chunks, n_cols),
+            (
+                terms,
+                order,
+                keys,
+                sums,
+                *((parts, part_keys) if has_parts else (None, None)),
+            ),
+            (*level[1:], n_rows, n_cols, *terms.stride()),
+            COMPUTE=compute,
+            CHUNK=level.chunk,
+        )
+        terms, order, keys = parts, None, part_keys
+
+
+class Level(NamedTuple):
+    """Terms from the first on, so many in each chunk, and the place of the first of their parts."""
+
+    chunk: int
+    first_term: int
+    n_terms: int
+    first_part: int
+
+    @property
+    def n_chunks(self) -> int:
+        return cdiv(self.n_terms, self.chunk)
+
+
+@memoized
+def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
+    """The terms, then their parts, two of each chunk, then the parts of those, until there is one chunk.
+
+    Of few terms, few are added one after another, so that there are programs for all SMs.
+    """
+    level = Level(64 if n_terms * n_cols > 2**24 else 16, 0, n_terms, 0)
+    found = [level]
+    while level.n_chunks > 1:
+        first, n_parts = level.first_part, 2 * level.n_chunks
+        level = Level(16, first, n_parts, first + n_parts)
+        found.append(level)
+    return tuple(found)
+
+
 class _Launches:
     """Launches kernels one after another, as calls like this one have done before."""
 
@@ -121,6 +145,21 @@ class _Launches:
     ) -> None:
         self.key, _ = launch.lookup("scatter_sum", tensors, deterministic)
         self.wrap, self.count = wrap, 0
+
+    def run_tiles(
+        self,
+        kernel: Any,
+        shape: tuple[int, int],
+        tensors: tuple[torch.Tensor | None, ...],
+        sizes: tuple[int, ...],
+        **options: Any,
+    ) -> None:
+        """Launch a kernel for tiles of rows by columns, those of the same rows side by side."""
+        width = min(TILE, power_of_two(shape[1]))
+        height = TILE // width
+        grid = (cdiv(shape[0], height) * cdiv(shape[1], width),)
+        options |= {"BLOCK_M": height, "BLOCK_N": width}
+        self.run(kernel, grid, tensors, sizes, **options)
 
     def run(
         self,
@@ -135,6 +174,7 @@ class _Launches:
         replay = None if key is None else launch.Launches.known.get(key)
         if replay is not None:
             replay(tensors)
-        else:
-            kernel = self.wrap(kernel) if self.wrap else kernel
-            launch.run(key, kernel, grid, None, tensors, sizes, **options, num_warps=4)
+            return
+        if self.wrap is not None:
+            kernel = self.wrap(kernel)
+        launch.run(key, kernel, grid, None, tensors, sizes, **options, num_warps=2)

@@ -48,7 +48,7 @@ def term_at(term_ptr, order_ptr, place, mask, cols, col_mask, stride_row, stride
     return tl.load(address, mask=mask & col_mask, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_term", "n_terms", "first_part"])
 def segments_kernel(
     term_ptr,
     order_ptr,
@@ -56,7 +56,9 @@ def segments_kernel(
     sum_ptr,
     part_ptr,
     part_key_ptr,
+    first_term,
     n_terms,
+    first_part,
     n_rows,
     n_cols,
     stride_row,
@@ -72,6 +74,8 @@ def segments_kernel(
     most two, those of its first term and its last: their parts are stored with their keys, for the next launch to
     add up.
     """
+    term_ptr += first_term.to(tl.int64) * stride_row
+    key_ptr += first_term
     n_blocks = tl.cdiv(n_cols, BLOCK_N)
     block = tl.program_id(0) % n_blocks
     chunk = (tl.program_id(0) // n_blocks).to(tl.int64) * BLOCK_M
@@ -83,7 +87,12 @@ def segments_kernel(
     before = key_at(key_ptr, first - 1, (first > 0) & (first < end))
     key = key_at(key_ptr, first, first < end)
     mask = (first < end) & (key < n_rows)
-    term = term_at(term_ptr, order_ptr, first, mask, cols, col_mask, stride_row, stride_col)
+    term = term_at(
+        term_ptr, order_ptr, first, mask, cols, col_mask, stride_row, stride_col
+    )
+    if part_ptr is not None:
+        part_ptr += first_part.to(tl.int64) * n_cols
+        part_key_ptr += first_part
     last = before
     total = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)
     for step in range(CHUNK):
