@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # What the modules of an operator need at their top, where its function stands too, and what is beside them.
 MODULES = frozenset(
-    "torch triton tl math functools configs kernels autograd dtypes elementwise gemm heuristics launch library tensors"
-    " tma Any Callable".split()
+    "torch triton tl math functools configs kernels autograd dtypes elementwise gemm heuristics launch library"
+    " scatter_sums tensors tma Any Callable".split()
 )
 BUILTINS = frozenset(
     "TypeError ValueError bool bytes dict enumerate float getattr hasattr hash id int isinstance"
