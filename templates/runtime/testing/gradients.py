@@ -28,9 +28,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     computed: ClassVar[str] = ""  # an input whose gradient a kernel computes
     no_second_derivative: ClassVar[str] = "once_differentiable"  # what is said of it
-    gradients_round_between: ClassVar[bool] = (
-        False  # to the dtype of an input, on the way
-    )
+    gradients_round_between: ClassVar[bool] = False  # to half precision
     deterministic: ClassVar[bool] = True
 
     @each("dtypes", lambda cls: cls.floats())
