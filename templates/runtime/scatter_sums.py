@@ -107,16 +107,16 @@ def _add_sorted(
 
 
 class Level(NamedTuple):
-    """Terms from the first on, so many in each chunk, and the place of the first of their parts."""
+    """Terms from the first to the end, so many in each chunk, and the place of the first of their parts."""
 
     chunk: int
     first_term: int
-    n_terms: int
+    end_term: int
     first_part: int
 
     @property
     def n_chunks(self) -> int:
-        return cdiv(self.n_terms, self.chunk)
+        return cdiv(self.end_term - self.first_term, self.chunk)
 
 
 @memoized
@@ -128,8 +128,9 @@ def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
     level = Level(64 if n_terms * n_cols > 2**24 else 16, 0, n_terms, 0)
     found = [level]
     while level.n_chunks > 1:
-        first, n_parts = level.first_part, 2 * level.n_chunks
-        level = Level(16, first, n_parts, first + n_parts)
+        first = level.first_part
+        end = first + 2 * level.n_chunks
+        level = Level(16, first, end, end)
         found.append(level)
     return tuple(found)
 

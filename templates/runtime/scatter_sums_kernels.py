@@ -48,7 +48,7 @@ def term_at(term_ptr, order_ptr, place, mask, cols, col_mask, stride_row, stride
     return tl.load(address, mask=mask & col_mask, other=0.0)
 
 
-@triton.jit(do_not_specialize=["first_term", "n_terms", "first_part"])
+@triton.jit(do_not_specialize=["first_term", "end_term", "first_part"])
 def segments_kernel(
     term_ptr,
     order_ptr,
@@ -57,7 +57,7 @@ def segments_kernel(
     part_ptr,
     part_key_ptr,
     first_term,
-    n_terms,
+    end_term,
     first_part,
     n_rows,
     n_cols,
@@ -74,31 +74,26 @@ def segments_kernel(
     most two, those of its first term and its last: their parts are stored with their keys, for the next launch to
     add up.
     """
-    term_ptr += first_term.to(tl.int64) * stride_row
-    key_ptr += first_term
     n_blocks = tl.cdiv(n_cols, BLOCK_N)
     block = tl.program_id(0) % n_blocks
     chunk = (tl.program_id(0) // n_blocks).to(tl.int64) * BLOCK_M
     chunk += tl.arange(0, BLOCK_M)[:, None]
     cols = (block * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
     col_mask = cols < n_cols
-    first = chunk * CHUNK
-    end = tl.minimum(first + CHUNK, n_terms)
-    before = key_at(key_ptr, first - 1, (first > 0) & (first < end))
+    first = first_term + chunk * CHUNK
+    end = tl.minimum(first + CHUNK, end_term)
+    before = key_at(key_ptr, first - 1, (first > first_term) & (first < end))
     key = key_at(key_ptr, first, first < end)
     mask = (first < end) & (key < n_rows)
     term = term_at(
         term_ptr, order_ptr, first, mask, cols, col_mask, stride_row, stride_col
     )
-    if part_ptr is not None:
-        part_ptr += first_part.to(tl.int64) * n_cols
-        part_key_ptr += first_part
     last = before
     total = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)
     for step in range(CHUNK):
         # The next term is loaded while this one is added.
         place = first + step + 1
-        next_key = key_at(key_ptr, place, place < n_terms)
+        next_key = key_at(key_ptr, place, place < end_term)
         next_mask = (place < end) & (next_key < n_rows)
         next_term = term_at(
             term_ptr,
@@ -116,7 +111,7 @@ def segments_kernel(
         tl.store(address, total, mask=mask & is_whole & col_mask)
         if part_ptr is not None:
             is_part = ((key != next_key) | (place == end)) & ~is_whole
-            part = 2 * chunk + (key != before)
+            part = first_part + 2 * chunk + (key != before)
             address = part_ptr + part * n_cols + cols
             tl.store(address, total, mask=mask & is_part & col_mask)
         last = key
@@ -125,15 +120,15 @@ def segments_kernel(
         # What a chunk has no part of is a 0 of its other one.
         first_key = key_at(key_ptr, first, first < end)
         last_key = key_at(key_ptr, end - 1, first < end)
-        after = key_at(key_ptr, end, end < n_terms)
+        after = key_at(key_ptr, end, end < end_term)
         has_first = (first < end) & (first_key == before)
         has_last = (first < end) & (last_key == after) & (last_key != before)
         zero = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)
-        address = part_ptr + 2 * chunk * n_cols + cols
+        address = part_ptr + (first_part + 2 * chunk) * n_cols + cols
         tl.store(address, zero, mask=has_last & ~has_first & col_mask)
         tl.store(address + n_cols, zero, mask=has_first & ~has_last & col_mask)
         if block == 0:
-            key_address = part_key_ptr + 2 * chunk
+            key_address = part_key_ptr + first_part + 2 * chunk
             either = tl.where(has_last, last_key, n_rows)
             part_key = tl.where(has_first, first_key, either)
             tl.store(key_address, part_key, mask=first < end)
