@@ -16,7 +16,7 @@ if "TRITON_INTERPRET" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-from importing import built
+from importing import built, runtime_of
 
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
@@ -323,6 +323,22 @@ def test_what_is_not_chosen_has_no_gradient(tmp_path: Path) -> None:
 def test_lines_by_themselves(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     check(case, built(case.spec("[schedule]\nfuse = false"), tmp_path).scattered, torch.float32)
+
+
+def test_atomics_where_they_are_permitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of half precision the sums would have to be rounded after them."""
+    sorted_dtypes = []
+    for name in ("by_atomics", "rows"):
+        package = built(CASES[name].spec(), tmp_path / name)
+        runtime = runtime_of(package, "scatter_sums")
+        add = runtime._add_sorted
+        monkeypatch.setattr(
+            runtime, "_add_sorted", lambda *args, add=add: sorted_dtypes.append(args[0].dtype) or add(*args)
+        )
+        for dtype in (torch.float16, torch.float32):
+            t, i = CASES[name].tensors(dtype)
+            package.scattered(t.requires_grad_(), i).sum().backward()
+    assert sorted_dtypes == [torch.float16, torch.float16, torch.float32]
 
 
 @pytest.mark.parametrize("register", ["custom_op", "triton_op"])
