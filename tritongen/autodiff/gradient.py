@@ -94,6 +94,7 @@ def _assembled(reverse: Reverse, found: dict[str, Node]) -> Gradient:
         axes=reverse.op.axes,
         sizes=reverse.op.sizes,
         precision=reverse.op.precision,
+        deterministic=reverse.op.deterministic,
         fuse=reverse.op.fuse,
     )
     saved = tuple((own, name) for name, own in stand_ins.items())

@@ -36,6 +36,7 @@ from ..lang.special import is_reduced
 from ..passes.shifts import only_shifts
 from ..spec.types import FLOATS, Grad
 from .algebra import Algebra, position
+from .scattered import scattered
 from .summed_last import summed_last
 from .terms import ZERO
 
@@ -284,20 +285,14 @@ class Reverse:
         return replace(node, kind="mean", correction=0)
 
     def scatter(self, name: str, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> None:
-        """The gradient of `take` from an input or a line: each element gets it from where it was taken to."""
-        if len(at) > 1:
-            self.refuse("TG604", f"{name} is taken from along several axes, which has no gradient here")
-            return
-        ((axis, index),) = at
-        if axis not in index.axes and set(index.axes) <= set(own):
+        """The gradient of `take` from an input or a line: each element gets it from all places that it was taken to."""
+        (axis, index), *others = at
+        if not others and axis not in index.axes and set(index.axes) <= set(own):
             self.flow(name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
-            return
-        back = self.turned_back(index, axis)
-        if back is None:
-            message = f"{name} is read at positions that other elements may read too, which has no gradient here"
-            self.refuse("TG604", message)
-            return
-        self.flow(name, self.moved(g, axis, back))
+        elif not others and (back := self.turned_back(index, axis)) is not None:
+            self.flow(name, self.moved(g, axis, back))
+        else:
+            self.flow(name, scattered(self.op, self.algebra, g, own, at))
 
     def turned_back(self, index: Node, axis: str) -> Node | None:
         """From where a position is read, where that is the position, or the negative of it, plus a number."""

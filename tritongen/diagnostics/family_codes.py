@@ -50,9 +50,7 @@ FAMILIES = (
         """
         A gradient is by a float input, and zero where nothing changes smoothly with it: leave such an input out of wrt,
         and one of float8, to which a gradient would be rounded without a scale. `digamma` and `heaviside` have no
-        derivative here. Through `take` there is a gradient where each element is read once, by a position plus or minus
-        a number, or from the axis by an index of the same row; where several elements may read the same one there is
-        none yet.
+        derivative here.
 
             [inputs]
             table = "float[V, D]"
@@ -63,7 +61,7 @@ FAMILIES = (
 
             [grad]
             wrt = ["tokens"]               # wrong: integers
-            wrt = ["table"]                # wrong: tokens may repeat
+            wrt = ["table"]
         """,
     ),
     row(

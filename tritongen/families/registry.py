@@ -18,8 +18,9 @@ from .elementwise.family import ELEMENTWISE
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .scatter.family import SCATTER
 from .several.cost import leaves_idle, time_of
-from .several.cut import taken_from
+from .several.cut import always_stored
 from .several.family import Several
 
 # Of several that would take an operator, the first does.
@@ -37,7 +38,7 @@ def families_of_steps(is_registered: bool) -> Families:
 
     torch.compile sees no kernels of a registered operator but those that its own module launches.
     """
-    return (*(() if is_registered else (GEMM,)), COLUMNS, SCALED, *_FAMILIES)
+    return (*(() if is_registered else (GEMM,)), COLUMNS, SCALED, SCATTER, *_FAMILIES)
 
 
 def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
@@ -46,7 +47,7 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = name_reductions(op)
-    takes_steps = taken_from(op) or (not op.fuse and len(op.lines) > 1)
+    takes_steps = always_stored(op) or (not op.fuse and len(op.lines) > 1)
     for family in () if takes_steps else candidates or _FAMILIES:
         program = family.take(op)
         if program is not None:

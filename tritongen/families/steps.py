@@ -93,12 +93,13 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
     found = []
     names = {tensor.name for tensor in op.inputs}
     seeds = dict(origin.seeds)
+    types = {t.name: t.type.variable for t in origin.forward.inputs}
     for result in origin.forward.results:
+        one_type = len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1
         for name in (seeds.get(result.output.name, ""), result.output.name):
-            if len(result.dtype.of) == 1 and name in names and name not in {t.name for t in origin.forward.inputs}:
+            if one_type and name in names and name not in {t.name for t in origin.forward.inputs}:
                 found.append((result.dtype.of[0], name))
     found += [(leaf, name) for leaf, name in origin.alike if name in names]
-    types = {t.name: t.type.variable for t in origin.forward.inputs}
     shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
     shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
     return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]

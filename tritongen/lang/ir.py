@@ -152,6 +152,35 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class ScatterSum:
+    """The transpose of `take`: along `into`, each element is the sum of the argument over the positions `at` it.
+
+    `at` are positions in the elements along `into`, counted in the order of those; what is outside of them adds to
+    nothing. Axes that `at` shares with the result beside `into` are lines, each of which has positions of its own;
+    the others of `at` are summed over, though the result may have axes of the same names.
+    """
+
+    arg: Node
+    at: Node
+    into: tuple[str, ...]
+    axes: tuple[str, ...]
+    dtype: Dtype
+
+    @property
+    def kind(self) -> str:
+        return "scatter_sum"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(axis for axis in self.at.axes if axis in self.axes and axis not in self.into)
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The axes of the positions that are summed over."""
+        return tuple(axis for axis in self.at.axes if axis not in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     kind: str
     arg: Node
@@ -160,7 +189,7 @@ class Scan:
     dtype: Dtype
 
 
-Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | Scan
+Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | ScatterSum | Scan
 
 
 # Conditions on params, each with whether it holds; () is always taken.
@@ -201,9 +230,9 @@ class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
-    `precision` is that of matmuls in float32. `by_row` are tensors of ours that have one number
-    a row, in the order of the rows. `chosen` are optional inputs that are there wherever what reads them is chosen.
-    Without `fuse` its lines are computed one by one.
+    `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
+    `by_row` are tensors of ours that have one number a row, in the order of the rows. `chosen` are optional inputs
+    that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one.
     """
 
     name: str
@@ -215,6 +244,7 @@ class Op:
     axes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...] = ()
     precision: str = "ieee"
+    deterministic: bool = True
     by_row: frozenset[str] = frozenset()
     chosen: frozenset[str] = frozenset()
     fuse: bool = True
@@ -261,6 +291,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(index for _, index in at)
         case Take(arg=arg, at=at):
             return (arg, *(index for _, index in at))
+        case ScatterSum(arg=arg, at=at):
+            return (arg, at)
         case _:
             return ()
 
@@ -279,6 +311,8 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
         case Take(at=at):
             moved = tuple((axis, part) for (axis, _), part in zip(at, parts[1:], strict=True))
             return replace(node, arg=parts[0], at=moved)
+        case ScatterSum():
+            return replace(node, arg=parts[0], at=parts[1])
         case _:
             return node
 

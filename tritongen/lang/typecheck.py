@@ -51,6 +51,7 @@ class _Typer(Expressions):
             axes=self.axes,
             sizes=tuple(sorted(self.sizes.items())),
             precision=spec.precision,
+            deterministic=spec.deterministic,
             fuse=spec.schedule.fuse,
         )
 

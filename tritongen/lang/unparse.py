@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .functions import FUNCTIONS, OPERATORS
-from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, Size, Take
+from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, ScatterSum, Size, Take
 from .syntax import SYMBOLS
 from .trees import literal
 
@@ -47,6 +47,8 @@ def _tree(node: Node) -> ast.expr:
             if node.kind == "var":
                 call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
             return call
+        case ScatterSum():
+            return _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
         case Scan():
             return _applied(node.kind, _tree(node.arg), ast.Name(node.over))
         case Call(function=function, args=args):

@@ -120,12 +120,12 @@ def _visited(op: Op) -> tuple[str, ...]:
 def _slots(op: Op, free: tuple[str, ...], most: int) -> int:
     """How many dimensions a kernel takes after folding: enough for tensors that are contiguous.
 
-    Those fold into one where all tensors have the free axes in the same order; else an axis that
+    Those fold into one where all tensors have the free axes in the kernel's order; else an axis that
     some tensor lacks, or has elsewhere, may stay on its own.
     """
     orders = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
     mine = {tuple(axis for axis in axes if axis in free) for axes in orders} - {()}
-    if len(mine) > 1:
+    if mine != {free}:
         most = max(most, len(free))
     return most if BATCH in free else min(len(free), most)
 

@@ -24,6 +24,8 @@ def gradient_tests(
     declared = {
         "wrt": repr(tuple(backward.gradient.wrt)),
         "computed": repr(by_kernel) if by_kernel else "",
+        "gradients_round_between": "True" if any(map(_rounds_between, backward.plan.steps)) else "",
+        "deterministic": "" if op.deterministic else "False",
         "no_second_derivative": "'no autograd formula'" if registered else "",
         **splits,
         **{name: text for one in of_steps for name, text in one.items()},
@@ -40,6 +42,14 @@ def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:
     kept = all(set(r.dtype.of) <= inputs for r in op.results if r.dtype.kind == "float")
     subtracts = all(r.dtype.kind != "bool" for r in op.results)
     return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept and subtracts
+
+
+def _rounds_between(step: Step) -> bool:
+    """Whether steps that it is made of store matrices for others of them, in the dtype of an input."""
+    inner = step.family.steps(step.program)
+    read = {tensor.name for one in inner for tensor in one.op.inputs}
+    stored = [result for one in inner for result in one.op.results if result.output.name in read]
+    return any(result.dtype.kind == "float" and result.dtype.rule != "compute" for result in stored)
 
 
 def _is_computed(plan: Plan, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, numbered, rebuild, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children, numbered, rebuild, walk
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -33,7 +33,7 @@ class Program:
 def plain(op: Op) -> Program | None:
     """The program of math whose reductions are over the same axes, and whose results have all others; else None."""
     overs = reduced_sets(op)
-    if has_scan(op) or len(overs) > 1 or apart(op, {axis for over in overs for axis in over}):
+    if not only_maps_and_reduces(op) or len(overs) > 1 or apart(op, {axis for over in overs for axis in over}):
         return None
     return Program(op, next(iter(overs), ()))
 
@@ -43,8 +43,9 @@ def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(value.node.over for value in op.values if isinstance(value.node, Reduce)))
 
 
-def has_scan(op: Op) -> bool:
-    return any(isinstance(node, Scan) for value in op.values for node in walk(value.node))
+def only_maps_and_reduces(op: Op) -> bool:
+    """Whether there is nothing else in an operator: no scan, and nothing scattered."""
+    return not any(isinstance(node, Scan | ScatterSum) for value in op.values for node in walk(value.node))
 
 
 def refusals(op: Op) -> list[Mistake]:
@@ -64,7 +65,7 @@ def name_reductions(op: Op) -> Op:
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
         node = rebuild(node, tuple(hoist(child, value, False) for child in children(node)))
-        if not isinstance(node, Reduce):
+        if not isinstance(node, Reduce | ScatterSum):
             return node
         if node in known:
             return known[node]

@@ -86,6 +86,7 @@ class _Reader:
             namespace=self._namespace(register),
             schedule=self._schedule(),
             precision=_text(op.get("precision")) or "ieee",
+            deterministic=op.get("deterministic") is not False,
             ranges=tuple(self._ranges(inputs)),
             smallest=tuple(self._smallest(inputs)),
         )

@@ -49,6 +49,7 @@ SPEC = Fields(
                 "name": Text("the name of the function and of its folder"),
                 "summary": Text("one line for the docstring"),
                 "precision": Text("how matmuls of float32 multiply", choices=PRECISIONS),
+                "deterministic": Flag("whether the same inputs give the same bits; without it, atomics may add up"),
             },
             required=("name",),
         ),

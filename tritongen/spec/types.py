@@ -183,5 +183,6 @@ class Spec:
     namespace: str = "tritongen"  # torch.ops.<namespace>.<name>
     schedule: Schedule = Schedule()
     precision: str = "ieee"  # of matmuls of float32, one of PRECISIONS
+    deterministic: bool = True  # whether the same inputs give the same bits
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
     smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there

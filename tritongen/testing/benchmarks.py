@@ -65,12 +65,16 @@ class Lengths:
     template = "bench.py.jinja"
 
     def __init__(self, program: Program, shapes: Shapes) -> None:
-        self.op, self.axes = program.op, shapes.axes
+        self.op = program.op
+        # What is taken from, and nothing goes along, is as long as rows are.
+        visited = {*program.over, *(axis for result in self.op.results for axis in result.axes)}
+        self.axes = tuple(axis for axis in shapes.axes if axis in visited)
+        self.taken = tuple(axis for axis in shapes.axes if axis not in visited)
         self.long = shapes.long or "".join(self.axes[-1:])
         self.fixed = math.prod(size for _, size in self.op.sizes)
         self.by_row = self.long in program.over and set(self.axes) > set(program.over)
         self.names: dict[str, str] = {axis: str(size) for axis, size in self.op.sizes}
-        self.names |= {axis: local(axis) for axis in self.axes}
+        self.names |= {axis: local(axis) for axis in shapes.axes}
         if len(self.axes) == 1 and self.fixed == 1:
             self.names[self.axes[0]] = "elements"
 
@@ -81,7 +85,7 @@ class Lengths:
             "row": in_string(row) if self.by_row else "",
             "row_argument": f", {row}: int = {ROW}" if self.by_row else "",
             "in_rows": f" in rows of {row}" if several else "",
-            "lengths": list(self.assigned()),
+            "lengths": [*((self.names[axis], str(ROW)) for axis in self.taken), *self.assigned()],
         }
 
     def assigned(self) -> list[tuple[str, str]]:

@@ -28,6 +28,8 @@ class GradientTests(BackwardTests, VmapTests):
 
     computed: ClassVar[str] = ""  # an input whose gradient a kernel computes
     no_second_derivative: ClassVar[str] = "once_differentiable"  # what is said of it
+    gradients_round_between: ClassVar[bool] = False  # to half precision
+    deterministic: ClassVar[bool] = True
 
     @each("dtypes", lambda cls: cls.floats())
     def test_gradients(self, dtypes: Dtypes) -> None:
@@ -64,7 +66,7 @@ class GradientTests(BackwardTests, VmapTests):
         self.check_gradients(*map(layout, self.make(self.ragged)))
 
     @each("layout", lambda _: (contiguous, scattered))
-    @each("dtypes", lambda cls: cls.halves() if cls.dense and not cls.ahead else ())
+    @each("dtypes", lambda cls: cls.halves() if cls.rounds_gradients_once() else ())
     def test_gradients_in_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
         """They are computed in float32, unless of results that are saved, and so were rounded."""
         tensors = [layout(one) for one in self.make(self.wide, dtypes)]
@@ -119,6 +121,7 @@ class GradientTests(BackwardTests, VmapTests):
         tensors = self.leaves(self.make(self.tiny, self.all_of(torch.float64)))
         assert torch.autograd.gradcheck(self.call, tensors, fast_mode=True)
 
+    @only(lambda cls: cls.deterministic)
     def test_gradients_are_deterministic(self) -> None:
         tensors = self.make(self.wide)
         once, again = (self.gradients(self.call, *tensors) for _ in range(2))
@@ -234,6 +237,10 @@ class GradientTests(BackwardTests, VmapTests):
         got = self.gradients(compiled, *tensors, **self.params)
         want = self.gradients(self.oracle, *wide(tensors))
         self.compare_gradients(got, want)
+
+    @classmethod
+    def rounds_gradients_once(cls) -> bool:
+        return bool(cls.dense) and not (cls.ahead or cls.gradients_round_between)
 
     @classmethod
     def of_ones_by(cls, found: Any, given: Sequence[Any]) -> list[torch.Tensor]:

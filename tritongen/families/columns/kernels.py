@@ -20,7 +20,7 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space, row_space
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import Program, references
+from ...passes.structure import Program, only_maps_and_reduces, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows
 
@@ -82,7 +82,7 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     values = {value.name: value.node for value in op.values}
     sums = [r for r in op.results if isinstance(values[r.output.name], Reduce)]
     mapped = [r for r in op.results if r not in sums]
-    if not sums or not mapped:
+    if not sums or not mapped or not only_maps_and_reduces(op):
         return None
     every = set(mapped[0].axes)
     cols = sums[0].axes

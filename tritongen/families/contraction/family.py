@@ -10,7 +10,7 @@ from ...lang.ir import Op
 from ...lang.promotion import is_float8
 from ...passes import contractions
 from ...passes.merged_sums import sharing_sums
-from ...passes.structure import apart, has_scan
+from ...passes.structure import apart, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
 from ..family import Step
@@ -35,7 +35,7 @@ class Contraction(Maps[ContractionProgram]):
 
     def take(self, op: Op) -> ContractionProgram | None:
         """Raises `Mistakes` for products that one kernel does not compute."""
-        found = None if has_scan(op) else contractions.contraction_of(op)
+        found = contractions.contraction_of(op) if only_maps_and_reduces(op) else None
         if found is None:
             return None
         op, contraction = sharing_sums(*found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...emit.axes import places, sizes, spread
 from ...emit.host import Host
 from ...emit.host_checks import tuple_text
 from ...emit.module import length_text
@@ -50,16 +51,14 @@ class Shapes:
         roles = self.contraction.roles(axes)
         wanted = [axis for role in roles for axis in self.contraction.axes(role) if axis in axes]
         if list(axes) != wanted:
-            text += f".permute({_places(axes, wanted)})"
+            text += f".permute({places(axes, wanted)})"
         is_matrix = tensor.name in self.operands.names
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
         every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
         if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
             return text
         if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
-            ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in every if axis not in axes}
-            spread = ", ".join(ones.get(axis, "*batch" if axis == BATCH else axis) for axis in every)
-            text = f"{text}.reshape({spread}).expand({_sizes(every)})"
+            text = spread(tensor.name, axes, every)
         has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
         return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
 
@@ -93,9 +92,9 @@ class Shapes:
             any(self.contraction.axes(role) != (axis,) for role, axis in zip(roles, made, strict=False))
             or BATCH in made
         ):
-            text += ".view(batch)" if made == [BATCH] else f".view({_sizes(made)})"
+            text += ".view(batch)" if made == [BATCH] else f".view({sizes(made)})"
         if tuple(made) != axes:
-            text += f".permute({_places(tuple(made), list(axes))})"
+            text += f".permute({places(tuple(made), list(axes))})"
         shape = result.output.shape or self.host.grouped(result)
         for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
             if len(term.names) > 1:
@@ -105,15 +104,3 @@ class Shapes:
     def ordered(self, axes: tuple[str, ...]) -> list[str]:
         """The roles of a result in the order in which its memory has them."""
         return [role for role in ("batch", "rows", "cols") if role in self.contraction.roles(axes)]
-
-
-def _sizes(axes: list[str]) -> str:
-    return ", ".join("*batch" if axis == BATCH else axis for axis in axes)
-
-
-def _places(axes: tuple[str, ...], wanted: list[str]) -> str:
-    """The positions of some axes, of which one may stand for any number: those behind it count from the end."""
-    many = axes.index(BATCH) if BATCH in axes else len(axes)
-    places = [axes.index(axis) if axes.index(axis) < many else axes.index(axis) - len(axes) for axis in wanted]
-    every = f"{many}, {many} + len(batch)" if many else "len(batch)"
-    return ", ".join(f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, places, strict=True))

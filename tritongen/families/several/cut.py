@@ -24,6 +24,7 @@ from ...lang.ir import (
     Reduce,
     Ref,
     Result,
+    ScatterSum,
     Take,
     Value,
     as_loads,
@@ -66,29 +67,29 @@ class _Part:
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = _rows_named(_plain(op))
+    plain = _scattered_named(_rows_named(_plain(op)))
     if not op.fuse:
         return _lines_apart(plain, take)
     plain = _factors_named(plain)
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
-    taken = taken_from(plain)
-    if not set(taken) <= set(names):
+    always = always_stored(plain)
+    if not set(always) <= set(names):
         return None
     search = _Search(plain, take)
-    others = [name for name in names if name not in taken]
-    few = [chosen for count in range(0 if taken else 1, MOST + 1) for chosen in combinations(others, count)]
-    found = [one for chosen in few if (one := search.steps([*taken, *chosen]))]
+    others = [name for name in names if name not in always]
+    few = [chosen for count in range(0 if always else 1, MOST + 1) for chosen in combinations(others, count)]
+    found = [one for chosen in few if (one := search.steps([*always, *chosen]))]
     if found:
         return search.improved(min(found, key=lambda one: one.cost), others)
     made = {value.name for value in plain.values} - {value.name for value in op.values}
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    all_of_them = search.steps([name for name in names if name in made | reduced | set(taken)])
+    all_of_them = search.steps([name for name in names if name in made | reduced | set(always)])
     return search.improved(all_of_them, others) if all_of_them else None
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     """A step for each line that may be stored, or several where no family computes the line."""
-    stored = {*op.lines, *(result.output.name for result in op.results)}
+    stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
     chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
@@ -144,10 +145,41 @@ def _factors_named(op: Op) -> Op:
     return replace(op, values=tuple(values))
 
 
-def taken_from(op: Op) -> list[str]:
-    """The values that others read at computed positions."""
+def _scattered_named(op: Op) -> Op:
+    """The operator with a name for what is scattered, and for the positions, where they are no tensors as they are."""
+    taken = op.names
+    values: list[Value] = []
+
+    def named(node: Node, name: str) -> Node:
+        while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
+            node = other
+        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
+            return node
+        name = numbered(name, taken)
+        taken.add(name)
+        values.append(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
+    for value in op.values:
+        node = value.node
+        if isinstance(node, ScatterSum):
+            node = replace(
+                node, arg=named(node.arg, f"{value.name}_terms"), at=named(node.at, f"{value.name}_positions")
+            )
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(values))
+
+
+def always_stored(op: Op) -> list[str]:
+    """The values that others read at computed positions, what is scattered, the positions, and what comes of it."""
     nodes = [node for value in op.values for node in walk(value.node)]
-    return list(dict.fromkeys(node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)))
+    scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
+    found: dict[str, None] = {}
+    for node in nodes:
+        read = children(node) if isinstance(node, ScatterSum) else (node.arg,) if isinstance(node, Take) else ()
+        found |= {part.name: None for part in read if isinstance(part, Ref)}
+        found |= {node.name: None} if isinstance(node, Ref) and node.name in scattered else {}
+    return list(found)
 
 
 def _may_be_stored(op: Op, value: Value) -> bool:
@@ -303,7 +335,13 @@ class _Search:
             if target.output.name not in {value.name for value in values}:
                 values = (*values, Value(target.output.name, target.node, ""))
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs.values()), values=values)
-        op = _in_own_types(self.op, restricted(whole, targets, f"_{targets[0].output.name}"))
+        part = restricted(whole, targets, f"_{targets[0].output.name}")
+        if all(
+            tensor.default is not None for tensor in part.inputs
+        ):  # Positions, say: another tensor tells the device.
+            there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
+            part = replace(part, inputs=(*there[:1], *part.inputs))
+        op = _in_own_types(self.op, part)
         return _Part(op, frozenset(names.values()), self.taken(op))
 
     def taken(self, op: Op) -> Step | None:
@@ -334,6 +372,9 @@ def _stored(op: Op, name: str) -> Result:
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
+    for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
+        if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
+            axes = tuple(sorted(axes, key=lambda axis: (axis not in sum.lines, axis not in sum.over)))
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 

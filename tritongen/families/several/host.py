@@ -16,7 +16,7 @@ from ...lowering.choices import condition, simplified
 from ...lowering.lines import condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
-from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType
+from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
 from ..steps import StepHost, Whole, perhaps_without, unknown, with_dtypes
@@ -52,7 +52,9 @@ class SeveralModule(Common):
         every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
-        whole = replace(program.op, inputs=(*program.op.inputs, *shapes, *of_dtype), by_row=frozenset())
+        # Groups of axes are taken apart before steps are called, but for those of which only the shape is told.
+        own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
+        whole = replace(program.op, inputs=(*own, *shapes, *of_dtype), by_row=frozenset())
         self.whole = Whole(whole, alike=self.host.alike())
         self.told = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)

@@ -1,0 +1,181 @@
+"""Sums over the positions that name an element: the gradient of a lookup."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from . import launch
+from . import scatter_sums_kernels as kernels
+from .dtypes import compute_dtype, torch_dtype
+from .launch import memoized
+from .tensors import cdiv, power_of_two
+
+TILE = 256  # elements to a program of two warps
+
+
+def scatter_sum(
+    terms: torch.Tensor,
+    positions: torch.Tensor,
+    sums: torch.Tensor,
+    *,
+    deterministic: bool = True,
+    wrap: Callable[[Any], Any] | None = None,
+) -> None:
+    """Set each row of `sums` to the sum of the terms at its position.
+
+    Positions are sorted, once, so that the terms of a row are neighbours. Each program adds up as many of them, of one
+    row or of many. Of a row that programs share they store parts, which are the terms of the next launch, until one
+    program has them all. So a row of many terms takes no longer than many rows. Terms are added in float32, or
+    float64, in an order that depends on shapes and positions alone.
+
+    Args:
+        terms: [n_lines * n_positions, n_cols] with any strides, floats.
+        positions: [n_lines, n_positions] with any strides, integers, counted in a line; what is outside is left out.
+        sums: [n_lines * n_elements, n_cols], contiguous, which is written.
+        deterministic: whether equal calls give equal bits. Otherwise atomics add up in any order, and nothing is
+            sorted, where that is faster: in float32 and float64. Half precision would need wider sums besides.
+        wrap: what torch sees launches of kernels by, if it has to.
+    """
+    sums.zero_()
+    if positions.numel() == 0 or sums.numel() == 0:
+        return
+    if sums.shape[1] > 1 and terms.stride(1) > 1:
+        terms = terms.contiguous()  # Programs read along rows.
+    compute = compute_dtype(torch.promote_types(terms.dtype, sums.dtype))
+    launches = _Launches((terms, positions, sums), deterministic, wrap)
+    keys = _keys(positions, sums.shape[0], launches)
+    if deterministic or torch_dtype(compute) != sums.dtype:
+        _add_sorted(terms, keys, sums, compute, launches)
+        return
+    n_rows, n_cols = sums.shape
+    launches.run_tiles(
+        kernels.atomic_kernel,
+        (keys.numel(), n_cols),
+        (terms, keys, sums),
+        (keys.numel(), n_rows, n_cols, *terms.stride()),
+    )
+
+
+def _keys(positions: torch.Tensor, n_rows: int, launches: "_Launches") -> torch.Tensor:
+    """The rows of the sums that positions are, n_rows for those outside of a line."""
+    n_lines, n_positions = positions.shape
+    dtype = torch.int32 if n_rows < 2**31 else torch.int64
+    keys = torch.empty(positions.numel(), dtype=dtype, device=positions.device)
+    launches.run(
+        kernels.keys_kernel,
+        (cdiv(keys.numel(), TILE),),
+        (positions, keys),
+        (keys.numel(), n_positions, n_rows // n_lines, n_rows, *positions.stride()),
+        BLOCK=TILE,
+    )
+    return keys
+
+
+def _add_sorted(
+    terms: torch.Tensor,
+    keys: torch.Tensor,
+    sums: torch.Tensor,
+    compute: Any,
+    launches: "_Launches",
+) -> None:
+    """Add terms up in the order of their keys."""
+    n_rows, n_cols = sums.shape
+    order: torch.Tensor | None
+    keys, order = torch.sort(keys, stable=True)
+    found = levels(keys.numel(), n_cols)
+    n_parts = found[-1].first_part  # All parts are in the same memory.
+    parts = sums.new_empty((n_parts, n_cols), dtype=torch_dtype(compute))
+    part_keys = keys.new_empty(n_parts)
+    for level in found:
+        has_parts = level.n_chunks > 1
+        launches.run_tiles(
+            kernels.segments_kernel,
+            (level.n_chunks, n_cols),
+            (
+                terms,
+                order,
+                keys,
+                sums,
+                *((parts, part_keys) if has_parts else (None, None)),
+            ),
+            (*level[1:], n_rows, n_cols, *terms.stride()),
+            COMPUTE=compute,
+            CHUNK=level.chunk,
+        )
+        terms, order, keys = parts, None, part_keys
+
+
+class Level(NamedTuple):
+    """Terms from the first to the end, so many in each chunk, and the place of the first of their parts."""
+
+    chunk: int
+    first_term: int
+    end_term: int
+    first_part: int
+
+    @property
+    def n_chunks(self) -> int:
+        return cdiv(self.end_term - self.first_term, self.chunk)
+
+
+@memoized
+def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
+    """The terms, then their parts, two of each chunk, then the parts of those, until there is one chunk.
+
+    Of few terms, few are added one after another, so that there are programs for all SMs.
+    """
+    level = Level(64 if n_terms * n_cols > 2**24 else 16, 0, n_terms, 0)
+    found = [level]
+    while level.n_chunks > 1:
+        first = level.first_part
+        end = first + 2 * level.n_chunks
+        level = Level(16, first, end, end)
+        found.append(level)
+    return tuple(found)
+
+
+class _Launches:
+    """Launches kernels one after another, as calls like this one have done before."""
+
+    def __init__(
+        self,
+        tensors: tuple[torch.Tensor, ...],
+        deterministic: bool,
+        wrap: Callable[[Any], Any] | None,
+    ) -> None:
+        self.key, _ = launch.lookup("scatter_sum", tensors, deterministic)
+        self.wrap, self.count = wrap, 0
+
+    def run_tiles(
+        self,
+        kernel: Any,
+        shape: tuple[int, int],
+        tensors: tuple[torch.Tensor | None, ...],
+        sizes: tuple[int, ...],
+        **options: Any,
+    ) -> None:
+        """Launch a kernel for tiles of rows by columns, those of the same rows side by side."""
+        width = min(TILE, power_of_two(shape[1]))
+        height = TILE // width
+        grid = (cdiv(shape[0], height) * cdiv(shape[1], width),)
+        options |= {"BLOCK_M": height, "BLOCK_N": width}
+        self.run(kernel, grid, tensors, sizes, **options)
+
+    def run(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        tensors: tuple[torch.Tensor | None, ...],
+        sizes: tuple[int, ...],
+        **options: Any,
+    ) -> None:
+        key = None if self.key is None else (self.key, self.count)
+        self.count += 1
+        replay = None if key is None else launch.Launches.known.get(key)
+        if replay is not None:
+            replay(tensors)
+            return
+        if self.wrap is not None:
+            kernel = self.wrap(kernel)
+        launch.run(key, kernel, grid, None, tensors, sizes, **options, num_warps=2)

@@ -1,0 +1,35 @@
+"""The gradient of `take` where elements are taken several times: a sum over the places that they are taken to."""
+
+from __future__ import annotations
+
+import functools
+
+from ..lang.ir import INT64, Cast, Constant, Dtype, Load, Node, Op, ScatterSum, Size
+from .algebra import Algebra
+
+_ZERO = Constant(0, Dtype("int"))
+_NOWHERE = Constant(-1, Dtype("int"))
+
+
+def scattered(op: Op, algebra: Algebra, g: Node, own: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Node:
+    """The gradient by what has the axes `own` and is taken from at some positions along some of them."""
+    into = tuple(axis for axis, _ in at)
+    return ScatterSum(g, _positions(op, algebra, at), into, algebra.order(own), g.dtype)
+
+
+def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> Node:
+    """The positions among all elements along some axes: a tensor as it is, or computed in int64."""
+    (_, first), *others = at
+    if not others and isinstance(first, Load) and not first.at and op.input(first.name).default is None:
+        return first
+    numbers = [Cast(index, INT64, index.axes) for _, index in at]
+    if not others:
+        return numbers[0]
+    sizes = [Size((axis,)) for axis, _ in at]
+    place: Node = numbers[0]
+    for number, size in zip(numbers[1:], sizes[1:], strict=True):
+        place = algebra.plain("add", algebra.plain("mul", place, size), number)
+    pairs = zip(numbers, sizes, strict=True)
+    bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, _ZERO), ("lt", n, size))]
+    inside = functools.reduce(functools.partial(algebra.plain, "logical_and"), bounds)
+    return algebra.plain("where", inside, place, _NOWHERE)

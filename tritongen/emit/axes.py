@@ -1,0 +1,28 @@
+"""How the host spells the axes of tensors, of which `...` stands for any number."""
+
+from __future__ import annotations
+
+from ..spec.types import BATCH
+
+
+def sizes(axes: list[str]) -> str:
+    return ", ".join("*batch" if axis == BATCH else axis for axis in axes)
+
+
+def places(axes: tuple[str, ...], wanted: list[str]) -> str:
+    """The positions of some axes, of which one may stand for any number: those behind it count from the end."""
+    many = axes.index(BATCH) if BATCH in axes else len(axes)
+    found = [axes.index(axis) if axes.index(axis) < many else axes.index(axis) - len(axes) for axis in wanted]
+    every = f"{many}, {many} + len(batch)" if many else "len(batch)"
+    return ", ".join(f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, found, strict=True))
+
+
+def spread(name: str, axes: tuple[str, ...], wanted: list[str]) -> str:
+    """A tensor with its axes in another order, and expanded along those that it lacks."""
+    present = [axis for axis in wanted if axis in axes]
+    text = name if list(axes) == present else f"{name}.permute({places(axes, present)})"
+    if present == wanted:
+        return text
+    ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in wanted if axis not in axes}
+    lengths = ", ".join(ones.get(axis) or sizes([axis]) for axis in wanted)
+    return f"{text}.reshape({lengths}).expand({sizes(wanted)})"

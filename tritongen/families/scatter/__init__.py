@@ -1,0 +1,1 @@
+"""Sums over the places that name an element: the gradient of `take`."""

@@ -1,0 +1,78 @@
+"""The view of a function that has the runtime scatter a tensor and add it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...emit.axes import places, sizes, spread
+from ...emit.configs import Traffic
+from ...emit.module import Around, Common, Module, length_text
+from ...lang.ir import Load, Node
+from ...lowering.lower import compute_of
+from ...lowering.space import Space
+from ...spec.types import BATCH
+from .program import ScatterProgram
+
+# Those of the runtime's scatter_sums_kernels.
+KEYS = ("keys_kernel", "Which row of the result each position is, by which torch sorts them.")
+SEGMENTS = (
+    "segments_kernel",
+    "Sorted terms, as many to each program: whole sums and parts, launched again for the parts.",
+)
+ATOMIC = ("atomic_kernel", "Atomics, in any order.")
+
+
+class ScatterModule(Common):
+    """The tensors as the runtime takes them: a row for each position, positions in lines, a row for each element."""
+
+    def __init__(self, program: ScatterProgram, around: Around) -> None:
+        super().__init__(program, False, Space((), ()), compute_of(program.op), [], around)
+        self.sum = program.sum
+        self.result_of_all = program.op.results[0]
+        order = program.op.axes
+        self.lines = tuple(axis for axis in order if axis in self.sum.lines)
+        self.over = tuple(axis for axis in order if axis in self.sum.over)
+        self.cols = tuple(axis for axis in order if axis in self.sum.axes and axis not in (*self.lines, *self.sum.into))
+
+    def module(self) -> Module:
+        extra: dict[str, Any] = {
+            "family": "scatter",
+            "kernels": (KEYS, SEGMENTS if self.op.deterministic else ATOMIC),
+            "made": self.made(),
+            "terms": self.rows(self.sum.arg, (*self.lines, *self.over), self.cols),
+            "positions": self.rows(self.sum.at, self.lines, self.over),
+            "output": self.result_of_all.output.name,
+            "result": self.returned(),
+            "wraps": bool(self.around.wrapped("")),
+            "is_deterministic": self.op.deterministic,
+        }
+        return Module(self.view(extra), Traffic(frozenset()))
+
+    def rows(self, node: Node, rows: tuple[str, ...], cols: tuple[str, ...]) -> str:
+        """A tensor as a matrix."""
+        assert isinstance(node, Load)
+        axes = self.op.input(node.name).type.axes
+        if axes == (*rows, *cols) and len(rows) == len(cols) == 1 and BATCH not in axes:
+            return node.name
+        text = spread(node.name, axes, [*rows, *cols])
+        return f"{text}.reshape({length_text(rows)}, {length_text(cols)})"
+
+    def made(self) -> str:
+        """The memory of the result: a row for each element that is taken from, those of each line together."""
+        shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
+        first = self.first()
+        return f"torch.empty({shape}, dtype={self.host.dtype(self.result_of_all.dtype)}, device={first}.device)"
+
+    def returned(self) -> str:
+        """The result with its axes apart again, and in its own order."""
+        result = self.result_of_all
+        text, made = result.output.name, (*self.lines, *self.sum.into, *self.cols)
+        if len((*self.lines, *self.sum.into)) > 1 or len(self.cols) != 1 or BATCH in made:
+            text += f".view({sizes(list(made))})"
+        if made != result.axes:
+            text += f".permute({places(made, list(result.axes))})"
+        shape = result.output.shape or self.host.grouped(result)
+        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
+            if len(term.names) > 1:
+                text += f".flatten({position - len(term.names) + 1}, {position})"
+        return text
