@@ -1,5 +1,6 @@
 """Has Triton interpret kernels where there is no GPU, before any test imports it: it decides once. And an option."""
 
+import gc
 import os
 
 import pytest
@@ -16,3 +17,17 @@ if not torch.cuda.is_available():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile every kernel for every GPU that tests know")
+
+
+def pytest_collection() -> None:
+    """Ten thousand tests stay until the end: the garbage collector need not look through them."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()

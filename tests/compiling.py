@@ -5,8 +5,10 @@
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
 launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
 kernels it took. With --largest, kernels of matrix products are compiled in their largest tiles and not
-in the smallest, for two GPUs; with --target, all kernels for one GPU alone. Run as a program of its own:
-`TRITON_INTERPRET` must not be set when a kernel is defined.
+in the last of their tables, for two GPUs. With --target, kernels are compiled for one GPU alone (of `wide`
+types for Hopper), those of matrix products in tiles that compile fast, and none that the runtime has:
+tests/compiling_gemm.py compiles them. Run as a program of its own: `TRITON_INTERPRET` must not be set when a
+kernel is defined.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import importlib
 import itertools
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,8 +47,8 @@ TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 # Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
-# lines of PTX, where a reduction is a store or two. Exponentials in float64, spelled out, are 6,000, and the error
-# function for a whole tile is 13,000.
+# lines of PTX, where a reduction is a store or two. The error function in float64, spelled out, is 13,000 for a whole
+# tile, and what cross entropy and its gradient have of exponentials is 14,300.
 SHARED, LONGEST = 100, 15_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
@@ -53,6 +56,8 @@ OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVI
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 WIDTHS = {4: "single", 8: "double"}  # of dtypes by their bytes, as tables of tiles name them
 WIDE = ("float64", "float32", "int64", "int32", "bool")
+# What --target chooses from.
+PASSES = (*TARGETS, "wide")
 
 
 class Driver:
@@ -81,12 +86,15 @@ class Launches:
             set()
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.refused = 0
-        self.largest = False
+        self.largest = self.brief = False
+        os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # Nobody debugs what is compiled here.
         driver.set_active(self.driver)
         JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
 
     def compile(self, kernel: Any, *arguments: Any, **named: Any) -> None:
         self.launched.add(kernel.__name__)
+        if self.brief and kernel.fn.__module__.endswith((".gemm_kernels", ".split_kernels")):
+            return
         try:
             result = kernel.run(*arguments, grid=(1,), warmup=True, **named)
             self.compiled[id(result)] = result
@@ -105,6 +113,13 @@ class Launches:
         except Exception as error:
             self.refuse(f"{kernel.__name__} for {self.driver.target}: {type(error).__name__}: {error}")
 
+    def tile(self, configs: Sequence[triton.Config]) -> triton.Config:
+        """The one of a matmul's configurations to compile."""
+        if not self.brief:
+            return configs[0 if self.largest else -1]
+        smallest = min(configs, key=lambda config: math.prod(config.kwargs.values()))
+        return triton.Config(smallest.kwargs, num_warps=smallest.num_warps, num_stages=2)
+
     def refuse(self, text: str) -> None:
         self.refused += 1
         print(text[:2000])
@@ -113,38 +128,43 @@ class Launches:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", action="store_true")
-    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument("--target", choices=PASSES)
     parser.add_argument("paths", nargs="+", metavar="SPEC FOLDER")
     options = parser.parse_args()
     launches = Launches()
-    launches.largest, paths = options.largest, options.paths
+    launches.largest, launches.brief = options.largest, bool(options.target and not options.largest)
+    paths = options.paths
     specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
     modules = [Operator(Path(folder)) for folder in paths[1::2]]
     # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
     targets = ("sm_80", "sm_90") if launches.largest else TARGETS
-    for target in (options.target,) if options.target else targets:
+    for target in targets:
+        if options.target not in (None, target):
+            continue
         launches.driver.target = target
         for spec, module in zip(specs, modules, strict=True):
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
             call(launches, spec, module, OLD if target == "sm_80" else NARROW)
-    if options.target in (None, "sm_90"):
+    if options.target in (None, "wide"):
         of_wide_types(launches, specs, modules)
+    if options.target is None:
+        for module in modules:
+            for name in module.kernels() - launches.launched:
+                launches.refuse(f"{name} was not launched")
     for kernel, dtypes in sorted(launches.multiplied):
         print(f"{kernel} multiplies {dtypes}")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
 def of_wide_types(launches: Launches, specs: Sequence[Spec], modules: Sequence[Operator]) -> None:
-    """Compile for Hopper what takes wide types and offsets; what was not launched until then never is."""
+    """Compile for Hopper what takes wide types and offsets."""
     launches.driver.target = "sm_90"
     for spec, module in zip(specs, modules, strict=True):
         if not launches.largest:
             module.runtime("tensors").index_dtype = lambda *_: tl.int64
             call(launches, spec, module, WIDE, other=True)
-        for name in module.kernels() - launches.launched:
-            launches.refuse(f"{name} was not launched")
 
 
 class Operator:
@@ -275,7 +295,7 @@ def ways(
     operator: Operator, tables: dict[str, Any], launches: Launches, half: bool
 ) -> list[list[tuple[Any, str, Any]]]:
     """What to put in place of choices of tables and heuristics, so that each kernel runs in one of its tiles."""
-    target, place = launches.driver.target, 0 if launches.largest else -1
+    target = launches.driver.target
     heuristics = operator.runtime("heuristics")
 
     def always(result: Any) -> Any:
@@ -291,7 +311,7 @@ def ways(
         return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     def strided(table: Any) -> Any:
-        return lambda n_rows, n_cols, dtype, *_: getattr(table, WIDTHS.get(dtype.itemsize, "half"))[place]
+        return lambda n_rows, n_cols, dtype, *_: launches.tile(getattr(table, WIDTHS.get(dtype.itemsize, "half")))
 
     def of(kind: str) -> list[Any]:
         return [table for name, table in tables.items() if _kind(name) == kind]
@@ -300,7 +320,7 @@ def ways(
     if of("STRIDED"):
         # Descriptors copy nothing that is wider than half precision.
         described = [(heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]
-        described += [(table, "choose", always(table.configs[place])) for table in of("TMA")]
+        described += [(table, "choose", always(launches.tile(table.configs))) for table in of("TMA")]
         described.append((heuristics, "warps_specialize", always(target == "sm_90")))
         pointed = [(heuristics, "use_tma", always(False))]
         pointed += [(table, "choose", strided(table)) for table in of("STRIDED")]

@@ -65,7 +65,7 @@ def _rms(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sinkhorn(x: torch.Tensor) -> torch.Tensor:
-    for axis in (1, 0, 1, 0):
+    for axis in (1, 0, 1):
         x = x - torch.logsumexp(x, axis, keepdim=True)
     return x.exp()
 
@@ -88,7 +88,7 @@ CASES = {
     "two_softmaxes": Case("x:M, N", "y = softmax(x, M) * softmax(x, N)", lambda x: x.softmax(0) * x.softmax(1)),
     "sinkhorn": Case(
         "x:M, N",
-        "a = x - logsumexp(x, N)\nb = a - logsumexp(a, M)\nc = b - logsumexp(b, N)\ny = exp(c - logsumexp(c, M))",
+        "a = x - logsumexp(x, N)\nb = a - logsumexp(a, M)\ny = exp(b - logsumexp(b, N))",
         _sinkhorn,
     ),
     "outputs_of_different_axes": Case(

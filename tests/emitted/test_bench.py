@@ -96,13 +96,13 @@ def test_inputs(name: str, load: Any) -> None:
 def test_products(name: str, load: Any) -> None:
     """Matrices of such a size, and as many operations as they take."""
     bench = load(name)
-    tensors = bench.inputs(size=256)
-    (operations,) = bench.measure("torch", size=256)
+    tensors = bench.inputs(size=128)
+    (operations,) = bench.measure("torch", size=128)
     results = bench.op(*tensors)
     first = results[0] if isinstance(results, tuple) else results
     count = 2 if name == "linear_silu_mul" else 1
-    assert operations == pytest.approx(2 * count * first.numel() * 256 * 1e-12)
-    assert {x for report in bench.reports([256]) for x in report.x_names} == {"size"}
+    assert operations == pytest.approx(2 * count * first.numel() * 128 * 1e-12)
+    assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
 
 @pytest.mark.parametrize(

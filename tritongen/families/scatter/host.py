@@ -60,8 +60,9 @@ class ScatterModule(Common):
     def made(self) -> str:
         """The memory of the result: a row for each element that is taken from, those of each line together."""
         shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        first = self.first()
-        return f"torch.empty({shape}, dtype={self.host.dtype(self.result_of_all.dtype)}, device={first}.device)"
+        first = self.host.first()
+        assert first is not None
+        return f"torch.empty({shape}, dtype={self.host.dtype(self.result_of_all.dtype)}, device={first.name}.device)"
 
     def returned(self) -> str:
         """The result with its axes apart again, and in its own order."""

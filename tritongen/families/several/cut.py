@@ -336,9 +336,8 @@ class _Search:
                 values = (*values, Value(target.output.name, target.node, ""))
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs.values()), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
-        if all(
-            tensor.default is not None for tensor in part.inputs
-        ):  # Positions, say: another tensor tells the device.
+        if all(tensor.default is not None for tensor in part.inputs):
+            # Positions, say, read no tensor: another tells the device.
             there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
             part = replace(part, inputs=(*there[:1], *part.inputs))
         op = _in_own_types(self.op, part)
