@@ -17,7 +17,7 @@ from tritongen.spec.read import read_spec
 
 SPEC = """
 [op]
-name = "op"
+name = "masked"
 
 [inputs]
 x = "float[B, M, N]"
@@ -53,7 +53,7 @@ def op_of(conditions: list[str]) -> Op:
     """An operator with the conditions as lines c0, c1 and so on."""
     lines = "\n".join(f'c{n} = "{text}"' for n, text in enumerate(conditions))
     outputs = "\n".join(f'c{n} = "bool"' for n, _ in enumerate(conditions))
-    return typecheck(read_spec("op.toml", SPEC.format(lines=lines, outputs=outputs)))
+    return typecheck(read_spec("masked.toml", SPEC.format(lines=lines, outputs=outputs)))
 
 
 class RandomConditions:

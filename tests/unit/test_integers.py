@@ -33,7 +33,7 @@ y = "auto"
 
 
 def integers(expression: str) -> Integers:
-    return Integers(typecheck(read_spec("op.toml", SPEC.format(expression=expression))))
+    return Integers(typecheck(read_spec("masked.toml", SPEC.format(expression=expression))))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tritongen.spec.read import read_spec
 
 SPEC = """
 [op]
-name = "op"
+name = "masked"
 
 [inputs]
 x = "float[M, N]"
@@ -41,7 +41,7 @@ INF = float("inf")
 
 
 def op_of(score: str) -> Op:
-    return typecheck(read_spec("op.toml", SPEC.format(score=score)))
+    return typecheck(read_spec("masked.toml", SPEC.format(score=score)))
 
 
 def computed(op: Op, node: Node, names: dict[str, object]) -> torch.Tensor:

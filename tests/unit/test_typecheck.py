@@ -43,7 +43,7 @@ def op_of(expression: str, output: str = "auto", above: str = "") -> Op:
     used = "".join(f'use_{name} = "{name}"\n' for name in rest) + "use_mode = \"eps if mode == 'sum' else step\"\n"
     lines = f'[op]\nname = "it"\n[inputs]{INPUTS}[params]{PARAMS}[compute]\n{above}y = "{expression}"\n{used}'
     returned = "".join(f'use_{name} = "auto"\n' for name in [*rest, "mode"])
-    return typecheck(read_spec("op.toml", f'{lines}[outputs]\ny = "{output}"\n{returned}'))
+    return typecheck(read_spec("masked.toml", f'{lines}[outputs]\ny = "{output}"\n{returned}'))
 
 
 def result_of(expression: str, output: str = "auto", above: str = "") -> Result:
@@ -205,7 +205,7 @@ def test_a_long_chain_of_lines() -> None:
     lines = "\n".join(f'a{n + 1} = "a{n} * a{n} + left"' for n in range(2000))
     op = typecheck(
         read_spec(
-            "op.toml",
+            "masked.toml",
             f"""
 [op]
 name = "chain"
