@@ -200,3 +200,24 @@ def highest(dtype: tl.constexpr):
         return tl.full((), float("inf"), dtype)
     else:
         return tl.full((), 2**63 - 1, dtype)
+
+
+@triton.jit
+def exp_below(x, y):
+    """exp(x - y), where there are fewer numbers y than x: in base 2, for a multiplication and a subtraction in one."""
+    if x.dtype == tl.float64:
+        power = tl.exp(x - y)
+    else:
+        power = tl.exp2(x * 1.4426950408889634 - y * 1.4426950408889634)
+    return power
+
+
+@triton.jit
+def online_max(largest, x):
+    """The largest of rows so far, a tile of them included, what exponentials are below, and what sums so far shrink to.
+
+    Nothing is below the infinities, so that the sum of a row is 0 as long as that has minus infinity alone.
+    """
+    larger = tl.maximum(largest, tl.max(x, 1, keep_dims=True))
+    shift = tl.where(tl.abs(larger) == float("inf"), 0.0, larger)
+    return larger, shift, exp_below(largest, shift)

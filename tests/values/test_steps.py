@@ -20,6 +20,7 @@ import torch
 from importing import built
 
 from tritongen.families.several.family import Several
+from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Reduce, Ref
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
@@ -327,10 +328,16 @@ def test_lines_of_gradients_are_kept_apart() -> None:
     assert all(len(step.op.lines) == 1 for step in steps)
 
 
-@pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora", "attention"])
+@pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])
 def test_no_single_kernel_computes_it(name: str) -> None:
     forward = forward_of(CASES[name].spec())
     assert isinstance(forward.family, Several)
+
+
+def test_attention_is_one_kernel() -> None:
+    forward = forward_of(CASES["attention"].spec())
+    assert isinstance(forward.program, StreamingProgram)
+    assert not forward.family.steps(forward.program)
 
 
 def test_steps_are_as_few_as_they_can_be() -> None:
@@ -341,7 +348,7 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert len(lora.program.steps) == 3
 
 
-@pytest.mark.parametrize("name", ["mlp", "lora", "attention", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
+@pytest.mark.parametrize("name", ["mlp", "lora", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
 def test_nothing_is_stored_twice(name: str) -> None:
     """What the next step reads and what the backward or the caller does is one tensor."""
     spec = CASES[name].spec()

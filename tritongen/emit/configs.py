@@ -9,6 +9,7 @@ from typing import Any
 
 from ..spec.types import Schedule
 from .matmul_configs import Summing, Tables, Tiles, fitting
+from .stream_configs import STREAMED, STREAMED_WIDE, Streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
+    streamed: bool = False  # whether tiles of rows stream an axis
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -116,19 +118,20 @@ class Table:
 
     name: str
     kind: str  # the name without what tells several of a kind apart
-    configs: tuple[Config, ...] | tuple[Tiles, ...]
-    wide: tuple[Tiles, ...] = ()
+    configs: tuple[Config, ...] | tuple[Tiles, ...] | tuple[Streamed, ...]
+    wide: tuple[Tiles, ...] | tuple[Streamed, ...] = ()
     same_as: str = ""
     strided_rows: int = 0  # of a program in registers, where its class would have more
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
     """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
-    rows = [traffic for traffic, _ in launches if traffic.summing is None]
+    rows = [traffic for traffic, _ in launches if traffic.summing is None and not traffic.streamed]
     shared = row_tables(merged(rows), schedule, suffix) if rows else ()
+    streams = tuple(stream_table(schedule, name) for traffic, name in launches if traffic.streamed)
     matmuls = [(traffic.summing, own) for traffic, own in launches]
     own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
-    return (*shared, *(table for tables in own for table in tables))
+    return (*shared, *streams, *(table for tables in own for table in tables))
 
 
 def merged(traffic: Sequence[Traffic]) -> Traffic:
@@ -169,6 +172,11 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         warps = tuple(Config(number) for number in schedule.num_warps or (4, 8, 16, 32))
         found.append(Table(f"WARPS{suffix}", "warps", warps))
     return tuple(found)
+
+
+def stream_table(schedule: Schedule, suffix: str) -> Table:
+    """The table of a kernel that streams an axis."""
+    return Table(f"STREAMED{suffix}", "streamed", STREAMED, STREAMED_WIDE)
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:

@@ -20,9 +20,10 @@ from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .several.cut import taken_from
 from .several.family import Several
+from .streaming.family import STREAMING
 
 # Of several that would take an operator, the first does.
-_FAMILIES: list[Family[Any]] = [CONTRACTION, ROWWISE, ELEMENTWISE]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, ROWWISE, ELEMENTWISE]
 
 
 def register(family: Family[Any], templates: str) -> None:
