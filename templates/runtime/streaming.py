@@ -1,8 +1,38 @@
 """Launches of kernels that hold a tile of rows past which an axis streams, as attention does."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from . import heuristics, launch, tensors
+
+
+def sizes(
+    n_dims: int,
+    batch: Sequence[int],
+    lengths: tuple[int, int],
+    every: Sequence[torch.Tensor | None],
+    n_own: Sequence[int],
+) -> tuple[int, ...] | None:
+    """What kernels are told of a batch that is folded into `n_dims` dimensions; None where more remain.
+
+    That is the numbers of rows and columns, the lengths of the dimensions but the first, and the strides of each tensor,
+    along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor are 0.
+    """
+    absent = (0,) * len(batch)
+    folded = tensors.fold(
+        n_dims,
+        tuple(batch),
+        tuple(absent if one is None else one.stride()[: len(batch)] for one in every),
+    )
+    if folded is None:
+        return None
+    head_sizes, steps = folded
+    found = [*lengths, *head_sizes[1:]]
+    for one, own, step in zip(every, n_own, steps, strict=True):
+        found += [*step, *((0,) * own if one is None else one.stride()[len(batch) :])]
+    return tuple(found)
 
 
 def run(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..spec.types import Schedule
 from .matmul_configs import Summing, Tables, Tiles, fitting
-from .stream_configs import STREAMED, STREAMED_WIDE, Streamed
+from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
-    streamed: bool = False  # whether tiles of rows stream an axis
+    streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -126,9 +126,9 @@ class Table:
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
     """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
-    rows = [traffic for traffic, _ in launches if traffic.summing is None and not traffic.streamed]
+    rows = [traffic for traffic, _ in launches if traffic.summing is None and traffic.streaming is None]
     shared = row_tables(merged(rows), schedule, suffix) if rows else ()
-    streams = tuple(stream_table(schedule, name) for traffic, name in launches if traffic.streamed)
+    streams = tuple(stream_table(one.streaming, schedule, name) for one, name in launches if one.streaming)
     matmuls = [(traffic.summing, own) for traffic, own in launches]
     own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
     return (*shared, *streams, *(table for tables in own for table in tables))
@@ -174,9 +174,10 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     return tuple(found)
 
 
-def stream_table(schedule: Schedule, suffix: str) -> Table:
-    """The table of a kernel that streams an axis."""
-    return Table(f"STREAMED{suffix}", "streamed", STREAMED, STREAMED_WIDE)
+def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:
+    """The table of a kernel past whose tiles an axis streams."""
+    half, wide = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
+    return Table(f"STREAMED{suffix}", "streamed", half, wide)
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:

@@ -11,7 +11,7 @@ from ..maps import Maps
 from .host import StreamingModule
 from .program import StreamingProgram
 from .shapes import StreamingShapes, StreamingSizes
-from .streams import stream_of
+from .streams import Stream, stream_of
 
 
 class Streaming(Maps[StreamingProgram]):
@@ -27,6 +27,9 @@ class Streaming(Maps[StreamingProgram]):
             return None
         op, stream = found
         return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
+
+    def stream(self, program: StreamingProgram) -> Stream:
+        return program.stream
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return StreamingModule(program, around).module()

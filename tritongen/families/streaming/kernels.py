@@ -18,7 +18,7 @@ from ...lowering.views import Argument, Kernel
 from .blocks import Blocks, blocks_of
 from .places import Places, space_of
 from .program import StreamingProgram
-from .streams import Scores, Stream, StreamSum
+from .streams import Scores, Stream, StreamSum, is_row_sum
 
 MINUS_INFINITY = 'float("-inf")'
 
@@ -84,8 +84,13 @@ class _Builder:
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
         self.lines = Lines()
         self.read: set[str] = set()
+        self.in_row_sum = False
         self.score = self.score_of()
-        self.bounded = False  # whether scores past the end are masked with others
+        # What stands past the end of the streamed axis, as long as no line has put it there.
+        self.past_the_end = {self.score: ast.unparse(parse(MINUS_INFINITY))} if self.score else {}
+        if not self.score:
+            factors = (one.factor for one in self.stream.sums)
+            self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
         roots = {*self.products, *(name for one in self.stream.sums for name in _names(one.factor))}
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
 
@@ -95,6 +100,8 @@ class _Builder:
         return node.arg.name if isinstance(node, Reduce) and isinstance(node.arg, Ref) else ""
 
     def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
+        if self.in_row_sum:
+            return parse(f"{node.name}.to({self.compute.text})")
         return self.places.gather(node, lowering) if node.at else ast.Name(node.name)
 
     def streams(self, axes: Iterable[str]) -> bool:
@@ -108,6 +115,8 @@ class _Builder:
                 self.largest(value)
             elif value.name in self.products:
                 self.product(self.products[value.name])
+            elif value.name in self.inside and is_row_sum(value, self.stream):
+                self.row_sum(value)
             elif value.name in self.inside:
                 self.inner(value)
         self.lowering.in_loop = False
@@ -141,6 +150,20 @@ class _Builder:
         options += [f"out_dtype={self.compute.text}"] if "float64" in dtypes else []
         return f"tl.dot({', '.join([*terms, *options])})"
 
+    def row_sum(self, value: Value) -> None:
+        """A sum across rows of matrices of the tile."""
+        assert isinstance(value.node, Reduce)
+        for part in walk(value.node.arg):
+            if isinstance(part, Load):
+                self.row_tile(part)
+        self.lowering.begin(value.name)
+        self.in_row_sum = True
+        text = ast.unparse(self.lowering.expression(value.node.arg))
+        self.in_row_sum = False
+        source = f"{value.name} = {value.source}" if value.source else ""
+        self.lines.setup += self.lowering.pending
+        self.lines.setup.append(Line(f"{value.name} = tl.sum({text}, 1, keep_dims=True)", source))
+
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""
         streams = self.streams(value.node.axes)
@@ -157,14 +180,21 @@ class _Builder:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
         self.lowering.begin(name)
         condition, otherwise = (ast.unparse(self.lowering.expression(node)) for node in (test, other))
-        if name == self.score and otherwise == ast.unparse(parse(MINUS_INFINITY)):
-            self.bounded = True
+        if otherwise == self.past_the_end.get(name):
+            del self.past_the_end[name]
             condition = f"col_mask & ({condition})"
         self.lowering.put(Line(f"{name} = tl.where({condition}, {name}, {otherwise})"))
         return self.lowering.pending
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
         return [Line("if masked:"), *(Line(f"    {line.text}", line.comment) for line in lines)]
+
+    def masked_past_the_end(self, name: str) -> list[Line]:
+        """What stands past the end of the streamed axis, in masked blocks, if no line has put it there before."""
+        if name not in self.past_the_end:
+            return []
+        text = self.past_the_end.pop(name)
+        return self.if_masked([Line(f"{name} = tl.where(col_mask, {name}, {text})")])
 
     def elements(self, values: list[Value], lines: list[Line], streams: bool) -> None:
         """Reads what some values are made of and no line has read so far."""
@@ -178,8 +208,7 @@ class _Builder:
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
         score = self.score
-        if not self.bounded:
-            self.lines.loop += self.if_masked([Line(f"{score} = tl.where(col_mask, {score}, {MINUS_INFINITY})")])
+        self.lines.loop += self.masked_past_the_end(score)
         self.lines.loop.append(Line(f"{value.name}, shift, rescale = online_max({value.name}, {score})"))
 
     def sum(self, total: StreamSum) -> None:
@@ -187,11 +216,11 @@ class _Builder:
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
-        if not self.stream.largest:
-            if not isinstance(total.factor, Ref):
-                self.lines.loop.append(Line(f"{name}_factor = {factor}"))
-                factor = f"{name}_factor"
-            self.lines.loop += self.if_masked([Line(f"{factor} = tl.where(col_mask, {factor}, 0.0)")])
+        if not self.stream.largest and not isinstance(total.factor, Ref):
+            self.lines.loop.append(Line(f"{name}_factor = {factor}"))
+            factor = f"{name}_factor"
+            self.past_the_end[factor] = "0.0"
+        self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
             self.lines.loop.append(Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)"))

@@ -98,7 +98,7 @@ class _Finder:
         scores: list[Scores] = []
         for name in in_loop:
             node = self.op.value(name).node
-            if isinstance(node, Reduce) and name != self.largest:
+            if isinstance(node, Reduce) and name != self.largest and self.streams(node):
                 found = self.scores_of(name, node)
                 if found is None:
                     return None
@@ -322,6 +322,8 @@ class _Finder:
         for value in needed(self.op.values, [result.output.name for result in self.op.results]):
             if value.name in known:
                 continue
+            if is_row_sum(value, stream):
+                continue
             extra = set(value.node.axes) - (tile if value.name in in_loop else rows)
             is_tile = len(extra) == 1 and extra <= set(stream.widths) and value.name not in in_loop
             if any(isinstance(node, Reduce | Take) for node in walk(value.node)) or (extra and not is_tile):
@@ -363,6 +365,17 @@ class _Finder:
         return len({one.variable or one.dtypes for one in types}) == 1 and (
             bool(types[0].variable) or len(types[0].dtypes) == 1 or len(stream.matrices) == 1
         )
+
+
+def is_row_sum(value: Value, stream: Stream) -> bool:
+    """Whether a value is the sum of what rows of matrices of a tile are made of."""
+    node = value.node
+    if not isinstance(node, Reduce) or node.kind != "sum" or len(node.over) > 1:
+        return False
+    inside = {*stream.batch, stream.rows, *node.over}
+    loads = [part for part in walk(node.arg) if isinstance(part, Load)]
+    plain = not references(node) and all(not load.at and set(load.axes) <= inside for load in loads)
+    return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)
 
 
 def _is_below(node: Node) -> bool:
