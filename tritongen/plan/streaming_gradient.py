@@ -14,7 +14,7 @@ from ..autodiff.gradient import Gradient, derive, grouping
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
-from ..families.streaming.streams import Stream
+from ..families.streaming.streams import Stream, logged
 from ..lang.ir import (
     Call,
     Dtype,
@@ -42,6 +42,11 @@ COMPUTED = ("float32", "float64")
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
     """None where the results are no weighted means by a softmax, or something else than lse is to be saved."""
+    if not stream.largest and not grad.save:
+        gradient = _in_types_of_results(derive(op, grad, saves=False))
+        planner = _StreamPlanner(gradient, stream, None, families)
+        forward = planner.forward()
+        return Backward(gradient, forward, Plan(*planner.plan()))
     softmax = _softmax_of(op, stream)
     if softmax is None or grad.save:
         return None
@@ -73,7 +78,7 @@ def _softmax_of(op: Op, stream: Stream) -> _Softmax | None:
     for result in op.results:
         node = resolve(op, result.node)
         match node:
-            case Call(function="div", args=(Ref(name=name), Ref(name=by))) if by == totals[0] and matrices.get(name):
+            case Call(function="div", args=(Ref(name=name), by)) if _name(op, by) == totals[0] and matrices.get(name):
                 matrix = matrices[name]
                 assert matrix is not None
                 means.append((result, matrix))
@@ -84,6 +89,13 @@ def _softmax_of(op: Op, stream: Stream) -> _Softmax | None:
     return _Softmax(score, totals[0], tuple(means), tuple(lses)) if means else None
 
 
+def _name(op: Op, node: Node) -> str:
+    """The value that a reference is to, through others."""
+    if not isinstance(node, Ref):
+        return ""
+    return _name(op, op.value(node.name).node) or node.name
+
+
 def _is_power(op: Op, node: Node, score: Ref, stream: Stream) -> bool:
     match node:
         case Call(function="exp", args=(Call(function="sub", args=(x, Ref(name=name))),)):
@@ -92,27 +104,8 @@ def _is_power(op: Op, node: Node, score: Ref, stream: Stream) -> bool:
 
 
 def _is_lse(op: Op, node: Node, total: str, stream: Stream) -> bool:
-    match node:
-        case Call(function="add", args=(left, right)):
-            pairs = ((resolve(op, left), right), (resolve(op, right), left))
-            logs = [other for one, other in pairs if _is_log(one, total)]
-            return bool(logs) and _is_shift(op, logs[0], stream)
-    return False
-
-
-def _is_log(node: Node, total: str) -> bool:
-    match node:
-        case Call(function="log", args=(Ref(name=name),)):
-            return name == total
-    return False
-
-
-def _is_shift(op: Op, node: Node, stream: Stream) -> bool:
-    """Whether a node is the largest, or that with infinities replaced by 0."""
-    names = {part.name for part in walk(node) if isinstance(part, Ref)}
-    if names == {stream.largest}:
-        return isinstance(node, Ref) or (isinstance(node, Call) and node.function == "where")
-    return isinstance(node, Ref) and _is_shift(op, op.value(node.name).node, stream)
+    found = logged(op, node, stream.largest)
+    return found is not None and found.name == total
 
 
 class _Planner:
@@ -200,15 +193,9 @@ class _Planner:
         return found | {f"{result.output.name}_mean": self.seed(result) for result, _ in self.softmax.means}
 
     def inputs(self) -> tuple[Input, ...]:
-        seeds = [self.like(result, self.seeds[result.output.name]) for result, _ in self.softmax.means]
+        seeds = [like(self.op, result, self.seeds[result.output.name]) for result, _ in self.softmax.means]
         rows = [Input(name, TensorType(COMPUTED, plain_shape(self.rows))) for name in (self.saved, "delta")]
         return (*seeds, *self.op.inputs, *rows)
-
-    def like(self, result: Result, name: str) -> Input:
-        """An input of the shape of a result, and of its type if that is an input's."""
-        types = [tensor.type for tensor in self.op.inputs if result.dtype.of == (tensor.name,)]
-        shape = grouping(self.op, result)
-        return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
     def assembled(self, derived: Op) -> Op:
         """The gradient, without what told that probabilities are constants."""
@@ -229,11 +216,11 @@ class _Planner:
             product = _call("mul", self.seed(result), self.load(name, result.node.axes))
             term: Node = Reduce("sum", product, (width,), self.rows, product.dtype)
             node = term if node is None else _call("add", node, term)
-            inputs += [self.like(result, self.seeds[name]), self.like(result, name)]
+            inputs += [like(self.op, result, self.seeds[name]), like(self.op, result, name)]
         for result in self.softmax.lses:
             assert node is not None
             node = _call("sub", node, self.seed(result))
-            inputs.append(self.like(result, self.seeds[result.output.name]))
+            inputs.append(like(self.op, result, self.seeds[result.output.name]))
         assert node is not None
         return tuple(inputs), Value("delta", node, spelled(node))
 
@@ -245,7 +232,7 @@ class _StreamPlanner(Planner):
     """
 
     def __init__(
-        self, gradient: Gradient, stream: Stream, delta: tuple[tuple[Input, ...], Value], families: Families
+        self, gradient: Gradient, stream: Stream, delta: tuple[tuple[Input, ...], Value] | None, families: Families
     ) -> None:
         super().__init__(gradient, (), families)
         self.stream, self.delta = stream, delta
@@ -259,29 +246,29 @@ class _StreamPlanner(Planner):
             steps += [step] if step is not None else []
         taken = {result.output.name for step in steps for result in step.op.results}
         left = tuple(result for result in results if result.output.name not in taken)
-        if "delta" not in taken:
-            steps.insert(0, self.before())
+        if self.delta is not None and "delta" not in taken:
+            steps.insert(0, self.before(self.delta))
         return [*steps, *super().split(left)]
 
     def step(self, results: tuple[Result, ...], of_rows: bool) -> Step | None:
         """The step for gradients that lie along the same axis; with those of rows, for delta."""
-        op = self.with_delta(results) if of_rows else self.op
-        every = (*results, self.told_result()) if op is not self.op else results
+        op, every = self.op, results
+        if of_rows and self.delta is not None and self.reads_delta(results):
+            op, every = self.with_delta(*self.delta), (*results, self.told_result(self.delta[1]))
         suffix = "_".join(("", *(result.output.name for result in results)))
         return self.found(single_step_of, restricted(op, every, suffix))
 
-    def told_result(self) -> Result:
-        value = self.delta[1]
+    def told_result(self, value: Value) -> Result:
         axes = value.node.axes
         node = Ref("delta", axes, value.node.dtype)
         return Result(Output("delta", "auto", plain_shape(axes)), node, axes, Dtype("float", (), "compute"))
 
-    def with_delta(self, results: tuple[Result, ...]) -> Op:
-        """The operator with delta among its values, if some results read it."""
-        inputs, delta = self.delta
+    def reads_delta(self, results: tuple[Result, ...]) -> bool:
         read = needed(self.op.values, [result.output.name for result in results])
-        if not any(isinstance(part, Load) and part.name == "delta" for one in read for part in walk(one.node)):
-            return self.op
+        return any(isinstance(part, Load) and part.name == "delta" for one in read for part in walk(one.node))
+
+    def with_delta(self, inputs: tuple[Input, ...], delta: Value) -> Op:
+        """The operator with delta among its values."""
 
         def told(node: Node) -> Node:
             if isinstance(node, Load) and node.name == "delta":
@@ -293,9 +280,10 @@ class _StreamPlanner(Planner):
         others = (tensor for tensor in self.op.inputs if tensor.name not in {*own, "delta"})
         return replace(self.op, inputs=(*inputs, *others), values=(delta, *values))
 
-    def before(self) -> Step:
-        inputs, delta = self.delta
-        op = replace(self.op, inputs=inputs, params=(), values=(delta,), results=(self.told_result(),))
+    def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
+        """The step that computes delta alone."""
+        inputs, value = delta
+        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(self.told_result(value),))
         return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
 
     def told(self, step: Step, users: dict[str, list[str]]) -> Step:
@@ -309,6 +297,26 @@ class _StreamPlanner(Planner):
 def _call(function: str, left: Node, right: Node) -> Call:
     axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
     return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
+
+
+def _in_types_of_results(gradient: Gradient) -> Gradient:
+    """The gradient, of which gradients of results have the types of inputs that results have."""
+    results = {seed: result for result, seed in gradient.seeds}
+
+    def typed(tensor: Input) -> Input:
+        if tensor.name not in results:
+            return tensor
+        result = next(r for r in gradient.forward.results if r.output.name == results[tensor.name])
+        return like(gradient.forward, result, tensor.name)
+
+    return replace(gradient, op=replace(gradient.op, inputs=tuple(map(typed, gradient.op.inputs))))
+
+
+def like(op: Op, result: Result, name: str) -> Input:
+    """An input of the shape of a result, and of its type if that is an input's."""
+    types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
+    shape = grouping(op, result)
+    return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 
 def _reads(op: Op, name: str) -> bool:

@@ -92,6 +92,15 @@ class Blocks:
                 for other in others:
                     found = f"tl.{function}({found}, {other})"
                 return found
+            case Apply(function="where", args=args):
+                return f"tl.where({', '.join(map(text_of, args))})"
+            case Apply(function="ge" | "gt" as function, args=args):
+                sign = {"ge": ">=", "gt": ">"}[function]
+                return f" {sign} ".join(_operand(text_of(arg)) for arg in args)
+            case Apply(function="and" | "or" as function, args=args):
+                return {"and": " & ", "or": " | "}[function].join(f"({text_of(arg)})" for arg in args)
+            case Apply(function="not", args=(arg,)):
+                return f"~({text_of(arg)})"
         raise AssertionError(f"nothing spells {expression}")
 
 

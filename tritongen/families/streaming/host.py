@@ -10,6 +10,7 @@ from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
+from ...spec.types import BATCH, Input
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 from .streams import Stream
@@ -25,18 +26,20 @@ class StreamingModule(Common):
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
-        cols = [*stream.turns, stream.streamed]
-        lengths = [length_text(stream.batch), stream.rows, length_text(tuple(cols))]
+        lengths = [length_text(stream.batch), stream.rows, stream.streamed]
         parts = blocks.parts
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
             "n_parts": len(parts),
+            "turn": self.turn(),
+            "turn_lines": self.plan.turn,
+            "spread": self.spread(),
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask,
             "lengths": ", ".join(lengths),
             "is_empty": " or ".join([*(["n_heads == 0"] if stream.batch else []), "n_rows == 0"]),
-            "sizes": self.sizes_lines(kernel),
+            "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
             "widths": self.widths(),
@@ -61,25 +64,55 @@ class StreamingModule(Common):
             sides[self.stream.streamed in load.axes].append(f'"{width}"')
         return tuple_text([tuple_text(side) for side in sides])
 
-    def is_plain(self, kernel: Kernel) -> bool:
-        """Whether the integers of a launch are lengths, and the strides of tensors that have the batch in front."""
-        _, integers, _ = self.arguments(kernel)
-        batch, dims = self.stream.batch, self.space.rows
-        every = [(axes, name) for name, axes, _ in self.host.moving(dims)]
-        plain = bool(batch) and all(axes[: len(batch)] == batch for axes, _ in every)
-        strides = sum(len(dims) + len(axes) - len(batch) for axes, _ in every)
-        return plain and not any(dim.pinned for dim in dims) and len(integers) == 1 + len(dims) + strides
+    def turn(self) -> tuple[str, str] | None:
+        """The position along the axis that is summed besides, and its length."""
+        return next(((f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in self.stream.turns), None)
 
-    def sizes_lines(self, kernel: Kernel) -> list[str]:
+    def is_plain(self) -> bool:
+        """Whether all tensors have the batch in front, and no position along it is used."""
+        batch, dims = self.stream.batch, self.space.rows
+        axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
+        return bool(batch) and not any(dim.pinned for dim in dims) and all(one[: len(batch)] == batch for one in axes)
+
+    def spread_axes(self, tensor: Input) -> tuple[str, ...]:
+        """The axes of a tensor, with all of the batch where it lacks some and has those in front in their order."""
+        batch, axes = self.stream.batch, tensor.type.axes
+        front = tuple(axis for axis in batch if axis in axes)
+        if tensor.default is not None or axes[: len(front)] != front:
+            return axes
+        return (*batch, *axes[len(front) :])
+
+    def spread(self) -> list[tuple[str, str]]:
+        """The tensors that lack some of the batch, and how they are seen with all of it."""
+        if not self.is_plain():
+            return []
+        found = []
+        for tensor in self.op.inputs:
+            axes, own = self.spread_axes(tensor), tensor.type.axes
+            if axes != own:
+                sizes = ", ".join("*batch" if axis == BATCH else axis for axis in axes)
+                found.append((tensor.name, f"{tensor.name}{self.index_of(axes, own)}.expand({sizes})"))
+        return found
+
+    def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
+        """What puts a dimension where a tensor lacks an axis that is not one of the first."""
+        missing = [place for place, axis in enumerate(axes) if axis not in own]
+        leading = next((place for place, axis in enumerate(axes) if axis in own), len(axes))
+        if all(place < leading for place in missing):
+            return ""
+        parts = ["..." if axis == BATCH else ":" if axis in own else "None" for axis in axes[leading:]]
+        return f"[{', '.join(parts)}]"
+
+    def sizes_lines(self) -> list[str]:
         dims, batch = self.space.rows, self.stream.batch
-        if not self.is_plain(kernel):
+        if not self.is_plain():
             return self.host.fold("heads", dims)
-        moving = self.host.moving(dims)
-        names = tuple_text([name for name, _, _ in moving])
-        own = tuple_text([str(len(axes) - len(batch)) for _, axes, _ in moving])
-        lengths = self.host.sizes(batch)
+        every = [(t.name, self.spread_axes(t)) for t in self.op.inputs]
+        every += [(result.output.name, result.axes) for result in self.op.results]
+        names = tuple_text([name for name, _ in every])
+        own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
         return [
-            f"sizes = streaming.sizes({len(dims)}, {lengths}, (n_rows, n_cols), {names}, {own})",
+            f"sizes = streaming.sizes({len(dims)}, {self.host.sizes(batch)}, (n_rows, n_cols), {names}, {own})",
             "if sizes is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
         ]
@@ -87,8 +120,10 @@ class StreamingModule(Common):
     def args(self, kernel: Kernel) -> str:
         """The tensors, integers and params of a launch."""
         tensors, integers, params = self.arguments(kernel)
-        if self.is_plain(kernel):
-            return tuple_text([tuple_text(list(tensors)), "sizes", tuple_text(list(params))])
+        if self.is_plain():
+            others = [text for text in integers if text in self.op.axes]
+            sizes = tuple_text(["*sizes", *others]) if others else "sizes"
+            return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
         texts: list[str] = []
         for text in integers:

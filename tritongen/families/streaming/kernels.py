@@ -28,10 +28,10 @@ class StreamingKernel:
     """The kernel, the space that it is in, and the runs of blocks of its loop."""
 
     kernel: Kernel
+    turn: tuple[Line, ...]  # before the loop of each turn
     space: Space
     compute: Compute
     blocks: Blocks
-    reversed: bool  # whether the last rows come first
 
 
 @dataclass
@@ -59,6 +59,7 @@ class Lines:
 
     setup: list[Line] = field(default_factory=list)
     bounds: list[Line] = field(default_factory=list)
+    turn: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
     end: list[Line] = field(default_factory=list)
 
@@ -107,6 +108,12 @@ class _Builder:
     def streams(self, axes: Iterable[str]) -> bool:
         return self.stream.streamed in axes
 
+    def lines_for(self, axes: Iterable[str]) -> list[Line]:
+        """The lines for what has some axes: for each block, each turn, or once."""
+        if self.streams(axes):
+            return self.lines.loop
+        return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
+
     def built(self) -> StreamingKernel:
         for value in self.op.values:
             if value.name in self.sums:
@@ -123,7 +130,8 @@ class _Builder:
         self.bounds()
         self.begin()
         self.after()
-        return StreamingKernel(self.kernel(), self.space, self.compute, self.blocks, reversed=True)
+        kernel = self.kernel()
+        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -141,7 +149,7 @@ class _Builder:
     def block(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines.setup.append(self.places.base(load))
+            self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.base(load))
             self.lines.loop.append(self.places.matrix(load, "masked"))
 
     def dot(self, *terms: str) -> str:
@@ -167,8 +175,8 @@ class _Builder:
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""
         streams = self.streams(value.node.axes)
-        lines = self.lines.loop if streams else self.lines.setup
-        self.elements([value], lines, streams)
+        lines = self.lines_for(value.node.axes)
+        self.elements([value])
         match value.node:
             case Call(function="where", args=(test, then, other)) if streams and self.blocks.implied(self.op, test):
                 lines += self.lowering.line(Value(value.name, then, value.source))
@@ -196,13 +204,13 @@ class _Builder:
         text = self.past_the_end.pop(name)
         return self.if_masked([Line(f"{name} = tl.where(col_mask, {name}, {text})")])
 
-    def elements(self, values: list[Value], lines: list[Line], streams: bool) -> None:
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Reads what some values are made of and no line has read so far."""
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names and tensor.name not in self.read:
                 self.read.add(tensor.name)
-                target = lines if streams == self.streams(tensor.type.axes) else self.lines.setup
+                target = self.lines_for(tensor.type.axes) if lines is None else lines
                 target += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
 
     def largest(self, value: Value) -> None:
@@ -235,7 +243,7 @@ class _Builder:
     def bounds(self) -> None:
         """The bounds of the runs of blocks, after what these are made of."""
         values = [Value("bounds", node, "") for node in self.blocks.values]
-        self.elements(values, self.lines.setup, False)
+        self.elements(values)
         self.lowering.begin("bounds", ())
         lines = self.blocks.lines(lambda node: ast.unparse(self.lowering.expression(node)))
         self.lines.bounds += [*self.lowering.pending, *lines]
@@ -253,7 +261,7 @@ class _Builder:
         done = {*self.inside, *self.products, *self.sums, self.stream.largest}
         found = needed(self.op.values, [result.output.name for result in self.op.results])
         values = [value for value in found if value.name not in done]
-        self.elements(values, self.lines.end, False)
+        self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.lowering.line(value)
         for result in self.op.results:
@@ -272,14 +280,15 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         setup = [*nested(self.lines.setup), *self.lines.bounds]
-        loop, end = [*nested(self.lines.loop)], [*nested(self.lines.end)]
-        setup = [*self.places.decode(), *self.across([*setup, *loop, *end]), *setup]
-        body = [*setup, *loop, *end]
+        turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *end]), *setup]
+        body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
         body = [*casts, *body]
         names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
         arguments = [Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr")]
-        arguments += [*self.sizes(body), *self.strides(body), *param_arguments(self.op, self.compute, body)]
+        lengths, others = self.sizes(body)
+        arguments += [*lengths, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
         constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
         constexprs = [name for name in constexprs if mentions(body, name)]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
@@ -313,17 +322,19 @@ class _Builder:
                 found.append(Line(f"{mask} = {at} < size_{axis.lower()}"))
         return found
 
-    def sizes(self, lines: list[Line]) -> list[Argument]:
+    def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
+        """The lengths that every kernel is told, and others."""
         found = [Argument("n_rows", "n_rows"), Argument("n_cols", "n_cols")]
         for place, dim in enumerate(self.space.rows):
             if mentions(lines, dim.size):
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {argument.name for argument in found} | {f"size_{axis.lower()}" for axis in self.stream.widths}
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in self.stream.turns]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
-            if name not in known and mentions(lines, name):
-                found.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
-        return found
+            if name not in {*known, *(one.name for one in others)} and mentions(lines, name):
+                others.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
+        return found, others
 
     def strides(self, lines: list[Line]) -> list[Argument]:
         found = []

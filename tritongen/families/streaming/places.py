@@ -35,6 +35,7 @@ def space_of(op: Op, stream: Stream) -> Space:
         dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
     cols = [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
     cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
+    cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
     return Space(tuple(dims), tuple(cols))
 
 
@@ -91,8 +92,10 @@ class Places:
     # Matrices
 
     def base(self, load: Load) -> Line:
-        """The line that points to a matrix."""
-        return Line(f"{load.name}_head = {self.head(self.of_input(load.name))}")
+        """The line that points to a matrix, at the turn that it is of."""
+        tensor = self.of_input(load.name)
+        turns = tuple(dim for dim in self.space.cols if dim.axes[0] in self.stream.turns)
+        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), turns)}")
 
     def width(self, load: Load) -> str:
         """The axis across a matrix."""

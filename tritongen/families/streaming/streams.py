@@ -11,7 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Take, Value, children, numbered, rebuild, walk
+from ...lang.ir import (
+    Call,
+    Constant,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Take,
+    Value,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
 from ...lang.promotion import promote
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
@@ -75,10 +90,37 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
         return None
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
-        for streamed in reversed(over):
+        for streamed in sorted(over, key=lambda axis: likely(op, axis), reverse=True):
             if found := _Finder(op, streamed).found():
                 return found
     return None
+
+
+def logged(op: Op, node: Node, largest: str) -> Ref | None:
+    """The sum of which a node is the logarithm, plus the largest: with it, exp(x - node) is exp(x - largest) / sum."""
+    match resolve(op, node):
+        case Call(function="add", args=(left, right)):
+            for one, other in ((left, right), (right, left)):
+                power = resolve(op, one)
+                if isinstance(power, Call) and power.function == "log" and is_shift(op, other, largest):
+                    return power.args[0] if isinstance(power.args[0], Ref) else None
+    return None
+
+
+def is_shift(op: Op, node: Node, largest: str) -> bool:
+    """Whether a node is the largest, or that with infinities replaced by 0."""
+    match node:
+        case Ref(name=name):
+            return name == largest or is_shift(op, op.value(name).node, largest)
+        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+            return test == other and is_shift(op, other, largest)
+    return False
+
+
+def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
+    """How likely an axis is one of positions, and not of heads: it is alone in its dimension, and of any length."""
+    grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)
+    return not grouped, axis not in dict(op.sizes), op.axes.index(axis)
 
 
 class _Finder:
@@ -128,12 +170,14 @@ class _Finder:
                     power = replace(node, args=(replace(difference, args=(x, shift)),))
                     if maximum_of(self.op, x, y) == largest:
                         return power
+                    if total := logged(self.op, y, largest.name):
+                        return _call("div", power, total)
                     rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
                     return Call("mul", (power, rest), node.axes, node.dtype)
             return node
 
         for value in self.op.values:
-            values.append(replace(value, node=below(value.node)) if self.streams(value.node) else value)
+            values.append(replace(value, node=below(value.node)))
         return self.score_named(replace(self.op, values=tuple(values)))
 
     def score_named(self, op: Op) -> Op:
@@ -195,6 +239,7 @@ class _Finder:
             return self.op, ()
         values: list[Value] = []
         sums: list[StreamSum] = []
+        same: dict[tuple[Node, ...], str] = {}  # what is summed, and the value that does
         for value in self.op.values:
             node = value.node
             if not isinstance(node, Reduce) or self.streamed not in node.over:
@@ -218,6 +263,12 @@ class _Finder:
             falls = falls_with(self.op, self.largest, factor) if self.largest else 0
             if falls not in (0, -1):
                 return self.op, ()
+            known = (resolve(self.op, factor), *matrices)
+            if known in same:
+                first = same[known]
+                whole = Ref(first, self.sum_axes(values, first), node.dtype)
+                values.append(replace(value, node=self.scaled(whole, outside)))
+                continue
             name = value.name
             core = product_of(tuple(inside))
             dot = replace(node, arg=core, axes=tuple(a for a in core.axes if a not in node.over))
@@ -225,16 +276,23 @@ class _Finder:
                 name = numbered(f"{value.name}_dot", self.taken)
                 self.taken.add(name)
                 values.append(Value(name, dot, ""))
-                whole: Node = Ref(name, dot.axes, dot.dtype)
-                for other, is_divisor in outside:
-                    whole = _call("div" if is_divisor else "mul", whole, other)
-                values.append(replace(value, node=whole))
+                values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
             else:
                 values.append(replace(value, node=dot))
             matrix = resolve(self.op, matrices[0]) if matrices else None
             assert matrix is None or isinstance(matrix, Load)
             sums.append(StreamSum(name, factor, matrix, falls == -1))
+            same[known] = name
         return replace(self.op, values=tuple(values)), tuple(sums)
+
+    def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
+        return next(value.node.axes for value in values if value.name == name)
+
+    def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
+        """A sum times the factors that it does not meet, or divided by them."""
+        for factor, is_divisor in outside:
+            total = _call("div" if is_divisor else "mul", total, factor)
+        return total
 
     def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
         """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
@@ -286,7 +344,7 @@ class _Finder:
         overs = {node.over for one in sums if isinstance(node := self.op.value(one.name).node, Reduce)}
         if self.largest:
             overs.add(_over(self.op.value(self.largest)))
-        if rows is None or len(overs) > 1:
+        if rows is None or len(overs) > 1 or len(next(iter(overs))) > 2:
             return None
         turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
         widths = [one.over for one in scores]
@@ -306,10 +364,7 @@ class _Finder:
         streamed = [one.right for one in scores] + [one.matrix for one in sums if one.matrix is not None]
         shared = set(scores[0].left.axes).intersection(*(set(one.left.axes) for one in scores))
         shared -= {axis for matrix in streamed for axis in matrix.axes}
-        sizes = dict(self.op.sizes)
-        grouped = {n for t in self.op.inputs for term in t.type.shape if len(term.names) > 1 for n in term.names}
-        order = sorted((axis for axis in self.op.axes if axis in shared and axis != BATCH), key=self.op.axes.index)
-        return max(order, key=lambda axis: (axis not in grouped, axis not in sizes, order.index(axis)), default=None)
+        return max((axis for axis in shared if axis != BATCH), key=lambda axis: likely(self.op, axis), default=None)
 
     def fits(self, stream: Stream, in_loop: list[str]) -> bool:
         """Whether values have no more axes than tiles, and nothing else is reduced."""
@@ -350,7 +405,8 @@ class _Finder:
         The layers of a perceptron are of the same form. There are exponentials below something in attention and its
         gradients, positions in masks and decays; else the widths have to be known.
         """
-        nodes = [node for name in in_loop for node in walk(self.op.value(name).node)]
+        every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
+        nodes = [node for part in every for node in walk(part)]
         sizes = dict(self.op.sizes)
         narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
         return narrow or any(_is_below(node) or isinstance(node, Index) for node in nodes)
