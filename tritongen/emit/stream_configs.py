@@ -28,6 +28,7 @@ class Streamed:
 
 # Measured: see docs/design/attention.md. Of the forward, and of gradients by what lies along rows and by what streams.
 FORWARD = (
+    Streamed(64, 64, 64, 4, 3),
     Streamed(128, 128, 64, 8, 3),
     Streamed(256, 64, 32, 8, 2),
     Streamed(1024, 16, 16, 8, 1),
@@ -39,6 +40,7 @@ BY_ROWS = (
     Streamed(1024, 16, 16, 8, 1),
 )
 BY_STREAMED = (
+    Streamed(64, 64, 64, 4, 3),
     Streamed(128, 64, 64, 4, 2),
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 8, 1),

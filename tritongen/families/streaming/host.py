@@ -36,7 +36,7 @@ class StreamingModule(Common):
             "turn_lines": self.plan.turn,
             "spread": self.spread(),
             "whole": parts.index("whole"),
-            "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask,
+            "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
             "is_empty": " or ".join([*(["n_heads == 0"] if stream.batch else []), "n_rows == 0"]),
             "sizes": self.sizes_lines(),

@@ -49,7 +49,9 @@ class Below(Lowering):
     def call(self, node: Call) -> ast.expr:
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
-                return parse(f"exp_below({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
+                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
+                function = "exp_of" if online else "exp_below"
+                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
         return super().call(node)
 
 
@@ -115,10 +117,10 @@ class _Builder:
         return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
 
     def built(self) -> StreamingKernel:
+        pending = dict(self.sums)
+        done: set[str] = set()
         for value in self.op.values:
-            if value.name in self.sums:
-                self.sum(self.sums[value.name])
-            elif value.name == self.stream.largest:
+            if value.name == self.stream.largest:
                 self.largest(value)
             elif value.name in self.products:
                 self.product(self.products[value.name])
@@ -126,6 +128,10 @@ class _Builder:
                 self.row_sum(value)
             elif value.name in self.inside:
                 self.inner(value)
+            done.add(value.name)
+            # A sum takes its factor as soon as that is there, which then needs no registers.
+            for total in [one for one in pending.values() if _names(one.factor) <= done]:
+                self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
         self.bounds()
         self.begin()
@@ -150,7 +156,12 @@ class _Builder:
         if load.name not in self.read:
             self.read.add(load.name)
             self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.base(load))
-            self.lines.loop.append(self.places.matrix(load, "masked"))
+            self.lines.loop.append(self.places.matrix(load, self.masked))
+
+    @property
+    def masked(self) -> str:
+        """Whether the blocks of a run are masked, known when the kernel is compiled."""
+        return f"part != {self.blocks.parts.index('whole')}"
 
     def dot(self, *terms: str) -> str:
         dtypes = {dtype for load in self.stream.matrices for dtype in self.op.input(load.name).type.dtypes}
@@ -195,7 +206,7 @@ class _Builder:
         return self.lowering.pending
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Line("if masked:"), *(Line(f"    {line.text}", line.comment) for line in lines)]
+        return [Line(f"if {self.masked}:"), *(Line(f"    {line.text}", line.comment) for line in lines)]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in masked blocks, if no line has put it there before."""
@@ -258,9 +269,12 @@ class _Builder:
             self.lines.setup.append(Line(f"{one.name} = tl.zeros([BLOCK_M, {width}], {dtype})"))
 
     def after(self) -> None:
-        done = {*self.inside, *self.products, *self.sums, self.stream.largest}
+        name = self.stream.largest
+        done = {*self.inside, *self.products, *self.sums, name}
         found = needed(self.op.values, [result.output.name for result in self.op.results])
         values = [value for value in found if value.name not in done]
+        if any(name in _names(value.node) for value in values):
+            self.lines.end.append(Line(f"{name} = in_base_e({name})"))
         self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.lowering.line(value)
@@ -306,6 +320,7 @@ class _Builder:
             body=tuple(loop),
             stores=tuple(end),
             fixed=("n_rows", "n_cols", *integers),
+            use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
             use_rows=mentions(body, "rows"),
             use_row_mask=mentions(body, "row_mask"),

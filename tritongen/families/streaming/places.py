@@ -118,6 +118,9 @@ class Places:
         return self.moved(tensor, self.head(tensor), self.space.cols)
 
     def mask(self, axes: tuple[str, ...]) -> str:
+        """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
+        if {self.stream.rows, self.stream.streamed} <= set(axes):
+            return "tile_mask"
         masks = {self.stream.rows: "row_mask", self.stream.streamed: "col_mask"}
         masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
         return " & ".join(mask for axis, mask in masks.items() if axis in axes)
@@ -126,7 +129,9 @@ class Places:
         """The lines that read an element for each of a tile."""
         mine = self.of_input(tensor.name)
         mask = self.mask(mine.axes)
-        masked = f", mask={mask}, other={_other(tensor)}" if mask else ""
+        # What whole blocks read has no mask. Past the end all that is computed of it is masked.
+        other = "" if mask == "col_mask" else f", other={_other(tensor)}"
+        masked = f", mask={mask}{other}" if mask else ""
         text = f"tl.load({self.address(mine)}{masked}){self.widening(tensor)}"
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
@@ -157,7 +162,8 @@ class Places:
         plain = tuple(axis for axis in mine.axes if axis not in at)
         steps = self.space.steps(plain, self.space.dims)
         terms += [f"{dim.index} * {mine.stride(dim)}" for dim in steps]
-        mask = [*filter(None, [self.mask(node.axes)]), *checks]
+        own = self.mask(node.axes)
+        mask = [*([own if own != "col_mask" else "(cols < n_cols)"] if own else []), *checks]
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
         other = 'float("nan")' if floats and checks else _other(tensor)
         rest = f", mask={' & '.join(mask)}, other={other}" if mask else ""
