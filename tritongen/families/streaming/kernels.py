@@ -273,7 +273,8 @@ class _Builder:
         done = {*self.inside, *self.products, *self.sums, name}
         found = needed(self.op.values, [result.output.name for result in self.op.results])
         values = [value for value in found if value.name not in done]
-        if any(name in _names(value.node) for value in values):
+        nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
+        if any(name in _names(node) for node in nodes):
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
         self.elements(values, self.lines.end)
         for value in values:
