@@ -17,7 +17,7 @@ def sizes(
 ) -> tuple[int, ...] | None:
     """What kernels are told of a batch that is folded into `n_dims` dimensions; None where more remain.
 
-    That is the numbers of rows and columns, the lengths of the dimensions but the first, and the strides of each tensor,
+    That is the numbers of rows and columns, lengths of the dimensions but the first, and the strides of each tensor
     along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor are 0.
     """
     absent = (0,) * len(batch)

@@ -22,6 +22,7 @@ class Blocks:
     `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks.
     """
 
+    rows: str
     tiles: Tiles | None = None
     decided: frozenset[Node] = frozenset()
 
@@ -75,12 +76,15 @@ class Blocks:
                 held = isinstance(node, Scalar | Load) and node.name in self.tiles.held
                 return f"hold({value(node)})" if held else value(node)
             case Sum(terms=terms, constant=constant):
+                texts = {term: text_of(term) for term, _ in terms}
+                if constant > 0 and dict(terms).get(last := Last(self.rows)) == 1:  # One beyond the last is a block on.
+                    texts[last], constant = "first_row + BLOCK_M", constant - 1
                 ordered = sorted(terms, key=lambda pair: (pair[1] < 0, not isinstance(pair[0], First | Last)))
                 found = ""
                 for term, factor in ordered:
                     times = f"{abs(factor)} * " if abs(factor) != 1 else ""
                     sign = ("- " if factor < 0 else "+ ") if found else "-" if factor < 0 else ""
-                    inner = text_of(term) if isinstance(term, Last) and factor == 1 else _operand(text_of(term))
+                    inner = texts[term] if isinstance(term, Last) and factor == 1 else _operand(texts[term])
                     found += f"{' ' if found else ''}{sign}{times}{inner}"
                 return f"{found} {'-' if constant < 0 else '+'} {abs(constant)}" if constant else found
             case Apply(function="floor_divide", args=(above, by)):
@@ -108,14 +112,14 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     masks = [mask_of(op, score, neutral) for score, neutral in masked(op, stream)]
     conditions = {mask.condition for mask in masks if mask is not None and mask.exact}
     if len(conditions) != 1 or None in masks:
-        return Blocks()
+        return Blocks(stream.rows)
     (condition,) = conditions
     tiles = tiles_of(op, condition, stream.rows, stream.streamed)
     ends = (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last)
     if any(isinstance(part, Extreme) for end in ends for part in parts_of(end)):
-        return Blocks()
+        return Blocks(stream.rows)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
-    return Blocks(tiles, frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest))
+    return Blocks(stream.rows, tiles, frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest))
 
 
 def masked(op: Op, stream: Stream) -> list[tuple[Node, float]]:

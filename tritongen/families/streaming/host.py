@@ -34,7 +34,6 @@ class StreamingModule(Common):
             "n_parts": len(parts),
             "turn": self.turn(),
             "turn_lines": self.plan.turn,
-            "spread": self.spread(),
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
@@ -82,17 +81,13 @@ class StreamingModule(Common):
             return axes
         return (*batch, *axes[len(front) :])
 
-    def spread(self) -> list[tuple[str, str]]:
-        """The tensors that lack some of the batch, and how they are seen with all of it."""
-        if not self.is_plain():
-            return []
-        found = []
-        for tensor in self.op.inputs:
-            axes, own = self.spread_axes(tensor), tensor.type.axes
-            if axes != own:
-                sizes = ", ".join("*batch" if axis == BATCH else axis for axis in axes)
-                found.append((tensor.name, f"{tensor.name}{self.index_of(axes, own)}.expand({sizes})"))
-        return found
+    def spread(self, tensor: Input) -> str:
+        """A tensor with all of the batch, along what it lacks of which it is seen as the same."""
+        axes, own = self.spread_axes(tensor), tensor.type.axes
+        if axes == own:
+            return tensor.name
+        sizes = ", ".join("*batch" if axis == BATCH else axis for axis in axes)
+        return f"{tensor.name}{self.index_of(axes, own)}.expand({sizes})"
 
     def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
         """What puts a dimension where a tensor lacks an axis that is not one of the first."""
@@ -107,7 +102,7 @@ class StreamingModule(Common):
         dims, batch = self.space.rows, self.stream.batch
         if not self.is_plain():
             return self.host.fold("heads", dims)
-        every = [(t.name, self.spread_axes(t)) for t in self.op.inputs]
+        every = [(self.spread(t), self.spread_axes(t)) for t in self.op.inputs]
         every += [(result.output.name, result.axes) for result in self.op.results]
         names = tuple_text([name for name, _ in every])
         own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
