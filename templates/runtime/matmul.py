@@ -182,27 +182,24 @@ def load_rows(
 def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
     """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
     position outside of `whole_first` to `whole_last`.
+
+    They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     start = tl.minimum(first // BLOCK, end)
     whole = tl.minimum(tl.maximum(tl.cdiv(whole_first, BLOCK), start), end)
     rest = tl.minimum(tl.maximum(whole_last // BLOCK, whole), end)
-    return (
-        (start * BLOCK).to(tl.int32),
-        (whole * BLOCK).to(tl.int32),
-        (rest * BLOCK).to(tl.int32),
-        (end * BLOCK).to(tl.int32),
-    )
+    return start * BLOCK, whole * BLOCK, rest * BLOCK, end * BLOCK
 
 
 @triton.jit
 def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
     """The bounds of two runs of blocks, that have all positions up to `last`: in the first, a block has none beyond
-    `whole_last`.
+    `whole_last`. They are int64, as those of `blocks_between`.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     rest = tl.minimum(tl.maximum(whole_last, 0) // BLOCK, end)
-    return 0, (rest * BLOCK).to(tl.int32), (end * BLOCK).to(tl.int32)
+    return 0, rest * BLOCK, end * BLOCK
 
 
 @triton.jit

@@ -41,7 +41,7 @@ BY_ROWS = (
 )
 BY_STREAMED = (
     Streamed(64, 64, 64, 4, 3),
-    Streamed(128, 64, 64, 4, 2),
+    Streamed(128, 128, 64, 8, 2),
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 8, 1),
 )
