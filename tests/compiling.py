@@ -5,8 +5,8 @@
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
 launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
 kernels it took. With --largest, kernels of matrix products are compiled in their largest tiles and not
-in the smallest, and those of attention for wide heads, for two GPUs; with --target, all kernels for one GPU alone. Run as a program of its own:
-`TRITON_INTERPRET` must not be set when a kernel is defined.
+in the smallest, and those of attention for wide heads, for two GPUs; with --target, all kernels for one
+GPU alone. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations

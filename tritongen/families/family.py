@@ -14,7 +14,7 @@ from ..passes.structure import Program
 from ..spec.types import Schedule, Spec
 from ..testing.benchmarks import Sizes
 from ..testing.tests import FamilyTests
-from .streaming.streams import Stream
+from .stream import Stream
 
 P = TypeVar("P", bound=Program)
 

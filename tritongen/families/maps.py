@@ -13,7 +13,7 @@ from ..testing.benchmarks import Lengths, Sizes
 from ..testing.samples import Shapes
 from ..testing.tests import FamilyTests, tolerances
 from .family import P, Step
-from .streaming.streams import Stream
+from .stream import Stream
 
 
 class Maps(Generic[P]):

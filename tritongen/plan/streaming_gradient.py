@@ -14,7 +14,8 @@ from ..autodiff.gradient import Gradient, derive, grouping
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
-from ..families.streaming.streams import Stream, logged
+from ..families.stream import Stream
+from ..families.streaming.streams import logged
 from ..lang.ir import (
     Call,
     Dtype,

@@ -12,7 +12,7 @@ from ...passes.exponentials import resolve
 from ...passes.masks.expressions import ZERO, Apply, Expression, Extreme, First, Last, Number, Sum, Value, parts_of
 from ...passes.masks.scores import mask_of
 from ...passes.masks.tiles import Tiles, conjuncts, tiles_of
-from .streams import Stream
+from ..stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

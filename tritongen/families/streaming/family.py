@@ -8,10 +8,11 @@ from ...spec.types import Spec
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
+from ..stream import Stream
 from .host import StreamingModule
 from .program import StreamingProgram
 from .shapes import StreamingShapes, StreamingSizes
-from .streams import Stream, stream_of
+from .streams import stream_of
 
 
 class Streaming(Maps[StreamingProgram]):

@@ -11,9 +11,9 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
+from ..stream import Stream
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
-from .streams import Stream
 
 
 class StreamingModule(Common):

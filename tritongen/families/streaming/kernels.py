@@ -15,10 +15,11 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
+from ..stream import Scores, Stream, StreamSum
 from .blocks import Blocks, blocks_of
 from .places import Places, space_of
 from .program import StreamingProgram
-from .streams import Scores, Stream, StreamSum, is_row_sum
+from .streams import is_row_sum
 
 MINUS_INFINITY = 'float("-inf")'
 

@@ -15,7 +15,7 @@ from ...lowering.lower import Compute, Lowering, if_given, load_default
 from ...lowering.space import Dim, Space, pinned_axes
 from ...lowering.tile import Tensor
 from ...spec.types import BATCH, Input
-from .streams import Stream
+from ..stream import Stream
 
 MOST = 3  # dimensions that the batch may fold into
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...passes.structure import Program
-from .streams import Stream
+from ..stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

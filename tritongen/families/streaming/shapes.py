@@ -7,8 +7,8 @@ from typing import Any
 
 from ...testing.benchmarks import local
 from ...testing.samples import Shapes
+from ..stream import Stream
 from .program import StreamingProgram
-from .streams import Stream
 
 
 @dataclass(frozen=True)
