@@ -445,13 +445,14 @@ class Streamed:
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]
-        rows, block = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-        rows = min(rows, max(16, power_of_two(n_rows)))
-        stages = config.num_stages
+        rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
+        block: int = config.kwargs["BLOCK_N"]
+        stages: int = config.num_stages
+        room: int = shared_memory(device) // itemsize
 
         def fits() -> bool:
-            elements = rows * sum(tile_widths) + stages * block * sum(block_widths)
-            return elements * itemsize <= shared_memory(device)
+            tile, blocks = rows * sum(tile_widths), block * sum(block_widths)
+            return tile + stages * blocks <= room
 
         while stages > 2 and not fits():
             stages -= 1
