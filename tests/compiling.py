@@ -5,10 +5,10 @@
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
 launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
 kernels it took. With --largest, kernels of matrix products are compiled in their largest tiles and not
-in the last of their tables, for two GPUs. With --target, kernels are compiled for one GPU alone (of `wide`
-types for Hopper), those of matrix products in tiles that compile fast, and none that the runtime has:
-tests/compiling_gemm.py compiles them. Run as a program of its own: `TRITON_INTERPRET` must not be set when a
-kernel is defined.
+in the last of their tables, and those of attention for wide heads, for two GPUs. With --target, kernels are
+compiled for one GPU alone (of `wide` types for Hopper), those of matrix products in tiles that compile fast, and
+none that the runtime has: tests/compiling_gemm.py compiles them. Run as a program of its own: `TRITON_INTERPRET`
+must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVI
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 WIDTHS = {4: "single", 8: "double"}  # of dtypes by their bytes, as tables of tiles name them
+HEAD = 128  # the width of heads whose tiles take the most shared memory
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 # What --target chooses from.
 PASSES = (*TARGETS, "wide")
@@ -201,13 +202,16 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
     """Launch each kernel; with `other` without the optional inputs, and with the params' other values."""
     params = {param.name: value(param, other) for param in spec.params}
     forward, backward = operator.tables(False), operator.tables(True)
+    if launches.largest:
+        most = MEMORY[launches.driver.target]
+        put([(operator.runtime("heuristics"), "shared_memory", lambda _: most)])
     kinds, backward_kinds = ({_kind(name) for name in tables} for tables in (forward, backward))
     layouts = ["sliced" if other else "contiguous"]
     if "LOOP" not in kinds or "TILE" in backward_kinds:
         flat = "FLAT" in kinds | backward_kinds
         layouts = ["sliced", "line" if flat else "contiguous"]
     for layout in layouts:
-        tensors = [draw(one, spec, dtypes, layout) for one in spec.inputs]
+        tensors = [draw(one, spec, dtypes, layout, launches.largest) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
         arguments = [None if out else tensor for out, tensor in zip(absent, tensors, strict=True)]
         for choices in ways(operator, forward, launches, dtypes is not WIDE):
@@ -262,13 +266,13 @@ def value(param: Param, other: bool) -> Any:
     return 2 if param.default is None else param.default
 
 
-def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str) -> torch.Tensor:
+def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str, largest: bool = False) -> torch.Tensor:
     """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
     A "line" is long in one dimension alone, and so one run of elements in whatever order.
     """
     named = list(axes(spec))
-    lengths = dict(zip(named, itertools.cycle((96, 3, 5))))
+    lengths = dict(zip(named, itertools.cycle((HEAD if largest else 96, 3, 5))))
     if layout == "line":
         lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [

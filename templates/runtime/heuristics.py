@@ -11,6 +11,7 @@ import triton
 from .launch import memoized
 from .tensors import cdiv, power_of_two
 
+Tiling = tuple[int, int, int, int, int]
 Configs = tuple[triton.Config, ...]
 
 
@@ -468,3 +469,51 @@ def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:
 def warps_specialize(device: torch.device) -> bool:
     """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+
+
+def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
+    """Rows of a tile, and the length of the blocks that stream past them."""
+    tile = {"BLOCK_M": rows, "BLOCK_N": block}
+    return triton.Config(tile, num_warps=warps, num_stages=stages)
+
+
+class Streamed:
+    """For tiles of rows past which an axis streams, of half precision and of what is wider: up to which width of the
+    widest matrix, rows, length of a block, warps and stages.
+    """
+
+    def __init__(self, half: tuple[Tiling, ...], wide: tuple[Tiling, ...]) -> None:
+        self.half = {width: streamed_tile(*tile) for width, *tile in half}
+        self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
+
+    @memoized
+    def choose(
+        self,
+        n_rows: int,
+        tile_widths: tuple[int, ...],
+        block_widths: tuple[int, ...],
+        itemsize: int,
+        device: torch.device,
+    ) -> triton.Config:
+        """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
+        tiles = self.half if itemsize <= 2 else self.wide
+        widest = max(*tile_widths, *block_widths)
+        limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
+        config = tiles[limits[0]]
+        rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
+        block: int = config.kwargs["BLOCK_N"]
+        stages: int = config.num_stages
+        room: int = shared_memory(device) // itemsize
+
+        def fits() -> bool:
+            tile, blocks = rows * sum(tile_widths), block * sum(block_widths)
+            return tile + stages * blocks <= room
+
+        while stages > 2 and not fits():
+            stages -= 1
+        while block > 16 and not fits():
+            block //= 2
+        while rows > 16 and not fits():
+            rows //= 2
+        warps = config.num_warps if rows >= 64 else min(4, config.num_warps)
+        return streamed_tile(rows, block, warps, stages if fits() else 1)

@@ -156,3 +156,59 @@ def quarters(tile, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """The quarters of a tile, from left to right."""
     left, right = halves(tile, BLOCK_M, BLOCK_N)
     return halves(left, BLOCK_M, BLOCK_N // 2) + halves(right, BLOCK_M, BLOCK_N // 2)
+
+
+@triton.jit
+def load_rows(
+    ptr,
+    rows,
+    n_rows,
+    stride_row,
+    stride_col,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    masked: tl.constexpr,
+):
+    """Some rows of a matrix as a whole: 0 beyond the SIZE of a row, and beyond the last row where they are masked."""
+    rows = rows[:, None]
+    cols = tl.arange(0, PADDED).to(rows.dtype)[None, :]
+    at = ptr + rows * stride_row + cols * stride_col
+    if masked and SIZE < PADDED:
+        block = tl.load(at, mask=(rows < n_rows) & (cols < SIZE), other=0.0)
+    elif masked:
+        block = tl.load(at, mask=rows < n_rows, other=0.0)
+    elif SIZE < PADDED:
+        block = tl.load(at, mask=cols < SIZE, other=0.0)
+    else:
+        block = tl.load(at)
+    return block
+
+
+@triton.jit
+def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
+    """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
+    position outside of `whole_first` to `whole_last`.
+
+    They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
+    """
+    end = tl.cdiv(tl.maximum(last, 0), BLOCK)
+    start = tl.minimum(first // BLOCK, end)
+    whole = tl.minimum(tl.maximum(tl.cdiv(whole_first, BLOCK), start), end)
+    rest = tl.minimum(tl.maximum(whole_last // BLOCK, whole), end)
+    return start * BLOCK, whole * BLOCK, rest * BLOCK, end * BLOCK
+
+
+@triton.jit
+def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
+    """The bounds of two runs of blocks, that have all positions up to `last`: in the first, a block has none beyond
+    `whole_last`. They are int64, as those of `blocks_between`.
+    """
+    end = tl.cdiv(tl.maximum(last, 0), BLOCK)
+    rest = tl.minimum(tl.maximum(whole_last, 0) // BLOCK, end)
+    return 0, rest * BLOCK, end * BLOCK
+
+
+@triton.jit
+def hold(x):
+    """An integer, no further from 0 than that positions may be added to it."""
+    return tl.minimum(tl.maximum(x.to(tl.int64), -(2**48)), 2**48)

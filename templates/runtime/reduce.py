@@ -200,3 +200,47 @@ def highest(dtype: tl.constexpr):
         return tl.full((), float("inf"), dtype)
     else:
         return tl.full((), 2**63 - 1, dtype)
+
+
+@triton.jit
+def exp_below(x, y):
+    """exp(x - y), where there are fewer numbers y than x: in base 2, for a multiplication and a subtraction in one."""
+    return exp_of(x, in_base_2(y))
+
+
+@triton.jit
+def exp_of(x, shift):
+    """exp(x) by the power of two whose exponent is less by a shift; float64 has base e throughout."""
+    if x.dtype == tl.float64:
+        power = tl.exp(x - shift)
+    else:
+        power = tl.exp2(x * 1.4426950408889634 - shift)
+    return power
+
+
+@triton.jit
+def in_base_2(x):
+    """The exponent to 2 that gives exp(x)."""
+    return x if x.dtype == tl.float64 else x * 1.4426950408889634
+
+
+@triton.jit
+def in_base_e(x):
+    """The exponent to e that gives 2 to the power of x."""
+    return x if x.dtype == tl.float64 else x * 0.6931471805599453
+
+
+@triton.jit
+def online_max(largest, x):
+    """The largest of rows so far, a tile of them included, what exponentials are below, and what sums so far shrink to.
+
+    All are in base 2, in which the largest is rounded once, so that what a sum is below is known to the last digit.
+    Nothing is below the infinities: the sum of a row is 0 as long as that has minus infinity alone.
+    """
+    larger = tl.maximum(largest, in_base_2(tl.max(x, 1, keep_dims=True)))
+    shift = tl.where(tl.abs(larger) == float("inf"), 0.0, larger)
+    if x.dtype == tl.float64:
+        rescale = tl.exp(largest - shift)
+    else:
+        rescale = tl.exp2(largest - shift)
+    return larger, shift, rescale

@@ -101,6 +101,13 @@ def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp
     )
 
 
+def test_tiles_of_attention_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:
+    """As many stages as a GPU has room for, of heads of 128, forward and backward."""
+    spec = ROOT / "specs" / "attention.toml"
+    folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
+    compile_all([(spec, folder)], "--largest", *(() if all_targets else ("--target", "sm_80")))
+
+
 def test_scales_leave_float8_to_tensor_cores(all_targets: bool, tmp_path: Path) -> None:
     """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
     names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]

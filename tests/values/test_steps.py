@@ -20,6 +20,7 @@ from importing import built
 from step_cases import APART, CASES, Case
 
 from tritongen.families.several.family import Several
+from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, walk
 from tritongen.operator.compile import backward_of, forward_of
 
@@ -68,10 +69,16 @@ def test_lines_of_gradients_are_kept_apart() -> None:
     assert all(len(step.op.lines) == 1 for step in steps)
 
 
-@pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora", "attention"])
+@pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])
 def test_no_single_kernel_computes_it(name: str) -> None:
     forward = forward_of(CASES[name].spec())
     assert isinstance(forward.family, Several)
+
+
+def test_attention_is_one_kernel() -> None:
+    forward = forward_of(CASES["attention"].spec())
+    assert isinstance(forward.program, StreamingProgram)
+    assert not forward.family.steps(forward.program)
 
 
 def test_steps_are_as_few_as_they_can_be() -> None:
@@ -99,7 +106,7 @@ def _overs(op: Op) -> list[tuple[str, ...]]:
     return [node.over for value in op.values for node in walk(value.node) if isinstance(node, Reduce)]
 
 
-@pytest.mark.parametrize("name", ["mlp", "lora", "attention", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
+@pytest.mark.parametrize("name", ["mlp", "lora", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
 def test_nothing_is_stored_twice(name: str) -> None:
     """What the next step reads and what the backward or the caller does is one tensor."""
     spec = CASES[name].spec()

@@ -47,13 +47,14 @@ class Gradient:
     alike: tuple[tuple[str, str], ...] = ()
 
 
-def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> Gradient:
+def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None, saves: bool = True) -> Gradient:
     """The gradient. Raises `Mistakes` where there is none.
 
     `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
+    Where nothing is saved, all that the gradient reads of the forward is recomputed.
     """
     reverse = Reverse(name_reductions(op), grad, given)
-    return _assembled(reverse, reverse.found())
+    return _assembled(reverse, reverse.found(), saves)
 
 
 def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
@@ -65,11 +66,11 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
     return _joined(reverse, reverse.found())
 
 
-def _assembled(reverse: Reverse, found: dict[str, Node]) -> Gradient:
+def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool) -> Gradient:
     """The gradients by name of the input, as the results of an operator of their own."""
     names = {name: reverse.fresh(f"d{name}") for name in found}
     choice = Kept(reverse.op, reverse.grad.save)
-    kept, outputs = choice.of(found.values())
+    kept, outputs = choice.of(found.values()) if saves else ([], set[str]())
     stand_ins = {name: _saved_name(reverse, name) for name in kept}
     derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
     roots = itertools.chain.from_iterable(references(node) for _, node in derived)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..spec.types import Schedule
 from .matmul_configs import Summing, Tables, Tiles, fitting
+from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
+    streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -116,20 +118,23 @@ class Table:
 
     name: str
     kind: str  # the name without what tells several of a kind apart
-    configs: tuple[Config, ...] | tuple[Tiles, ...]  # of half precision, where others have their own
+    # Of half precision, where others have their own.
+    configs: tuple[Config, ...] | tuple[Tiles, ...] | tuple[Streamed, ...]
     single: tuple[Tiles, ...] = ()
     double: tuple[Tiles, ...] = ()
+    wide: tuple[Streamed, ...] = ()
     same_as: str = ""
     strided_rows: int = 0  # of a program in registers, where its class would have more
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
     """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
-    rows = [traffic for traffic, _ in launches if traffic.summing is None]
+    rows = [traffic for traffic, _ in launches if traffic.summing is None and traffic.streaming is None]
     shared = row_tables(merged(rows), schedule, suffix) if rows else ()
+    streams = tuple(stream_table(one.streaming, schedule, name) for one, name in launches if one.streaming)
     matmuls = [(traffic.summing, own) for traffic, own in launches]
     own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
-    return (*shared, *(table for tables in own for table in tables))
+    return (*shared, *streams, *(table for tables in own for table in tables))
 
 
 def merged(traffic: Sequence[Traffic]) -> Traffic:
@@ -172,6 +177,12 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     return tuple(found)
 
 
+def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:
+    """The table of a kernel past whose tiles an axis streams."""
+    half, wide = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
+    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide)
+
+
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
     """The tables of a matmul's kernels."""
     described = (Table(f"TMA{suffix}", "tma", tables.descriptors),) if tables.descriptors else ()
@@ -185,7 +196,7 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     told = []
     for table in tables:
         earlier = first.setdefault(
-            (table.kind, table.configs, table.single, table.double, table.strided_rows), table.name
+            (table.kind, table.configs, table.single, table.double, table.wide, table.strided_rows), table.name
         )
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.

@@ -14,6 +14,7 @@ from ..passes.structure import Program
 from ..spec.types import Schedule, Spec
 from ..testing.benchmarks import Sizes
 from ..testing.tests import FamilyTests
+from .stream import Stream
 
 P = TypeVar("P", bound=Program)
 
@@ -54,6 +55,9 @@ class Family(Protocol[P]):
 
     def matmuls(self, program: P) -> Contraction | None:
         """The matmuls at which a gradient is cut into steps; None where it is planned as a whole."""
+
+    def stream(self, program: P) -> Stream | None:
+        """What a kernel streams, of which the gradient recomputes the scores; None where it streams nothing."""
 
     def leaves(self, program: P) -> tuple[str, ...]:
         """The inputs and dtypes whose promotion a launch asks for, besides those of the results."""

@@ -13,6 +13,7 @@ from ..testing.benchmarks import Lengths, Sizes
 from ..testing.samples import Shapes
 from ..testing.tests import FamilyTests, tolerances
 from .family import P, Step
+from .stream import Stream
 
 
 class Maps(Generic[P]):
@@ -34,6 +35,9 @@ class Maps(Generic[P]):
         return None
 
     def matmuls(self, program: P) -> Contraction | None:
+        return None
+
+    def stream(self, program: P) -> Stream | None:
         return None
 
     def leaves(self, program: P) -> tuple[str, ...]:

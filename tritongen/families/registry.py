@@ -22,9 +22,10 @@ from .scatter.family import SCATTER
 from .several.cost import leaves_idle, time_of
 from .several.cut import always_stored
 from .several.family import Several
+from .streaming.family import STREAMING
 
 # Of several that would take an operator, the first does.
-_FAMILIES: list[Family[Any]] = [CONTRACTION, ROWWISE, ELEMENTWISE]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, ROWWISE, ELEMENTWISE]
 
 
 def register(family: Family[Any], templates: str) -> None:

@@ -26,6 +26,7 @@ from ..lang.typecheck import typecheck
 from ..plan.backward import Backward, plan_backward
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
+from ..plan.streaming_gradient import plan_streaming_backward
 from ..resources import template_folders
 from ..spec.types import Schedule, Spec
 from ..testing.benchmarks import bench_view
@@ -58,6 +59,10 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
             return plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
             return _plan_whole(gradient, forward, families, refused)
+    if stream := forward.family.stream(forward.program):
+        backward = plan_streaming_backward(op, stream, spec.grad, families)
+        if backward is not None:
+            return backward
     return plan_backward(gradient, forward.program, families)
 
 

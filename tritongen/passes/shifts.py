@@ -31,6 +31,15 @@ def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
     return all((move := moves[result]) is not None and move.times == 0 for result in results)
 
 
+def falls_with(op: Op, name: str, node: Node) -> float | None:
+    """By which power of exp(t) a node is multiplied as a maximum grows by t; None where it changes otherwise."""
+    moves: dict[str, _Move | None] = {}
+    for value in op.values:
+        moves[value.name] = _Move("adds", 1) if value.name == name else _moved(value.node, moves)
+    move = _moved(node, moves)
+    return None if move is None or (move.kind == "adds" and move.times) else move.times
+
+
 def _moved(node: Node, moves: _Moves) -> _Move | None:
     """How a node moves; None where that is neither of the two ways."""
     if not any(isinstance(part, Ref) and moves[part.name] != _STILL for part in walk(node)):

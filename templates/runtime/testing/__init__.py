@@ -13,6 +13,7 @@ from .matmul import MatmulTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseTests
 from .steps import MatmulStepsTests
+from .streaming import StreamingTests
 
 __all__ = [
     "SUMS",
@@ -26,4 +27,5 @@ __all__ = [
     "MatmulTests",
     "RegisteredTests",
     "RowwiseTests",
+    "StreamingTests",
 ]

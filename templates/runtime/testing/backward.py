@@ -13,6 +13,7 @@ from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .matmul import Tiles, described
 from .rowwise import Row, force_registers, rows_of
+from .streaming import streamed
 
 
 class BackwardTests(Tiles):
@@ -299,6 +300,27 @@ class BackwardTests(Tiles):
         self.force(monkeypatch, table, config)
         monkeypatch.setattr(heuristics, "choose_programs", lambda *_: 3)
         self.check_gradients(*self.make(self.wide))
+
+    # Streams
+
+    @each("table, config", lambda cls: streamed(cls, "half", backward=True))
+    def test_backward_streamed_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @each(
+        "table, config",
+        lambda cls: (
+            streamed(cls, "wide", backward=True) if cls.all_of(torch.float32) else ()
+        ),
+    )
+    def test_backward_wide_streamed_configs(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.force(monkeypatch, table, config)
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(torch.float32)))
 
     # Matmuls
 

@@ -1,0 +1,327 @@
+"""Attention and its like: one kernel that stores no scores, and gradients that recompute them, beside a float64 oracle.
+
+The oracle is torch's own of a formula that stands beside each spec, its gradient by autograd.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built, runtime_of
+
+from tritongen.families.streaming.program import StreamingProgram
+from tritongen.operator.compile import backward_of, forward_of
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
+
+F = torch.nn.functional
+SIZES = {"B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
+QKV = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]"
+GROUPED = "q:T[B, (G R), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]"
+MEAN = "\no = sum(softmax(s, N) * v, N)"
+CAUSAL = "s = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.25, -inf)"
+BEHIND = "behind = index(M) - size(M) - (index(N) - size(N))\n"
+
+Tensors = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, none where it is not streamed."""
+
+    inputs: str
+    compute: str
+    torch: Tensors
+    outputs: str = "o:q"
+    by: str = "q k v"
+    params: str = ""
+    steps: int = 2
+
+    def spec(self) -> Spec:
+        pairs = [entry.split(":", 1) for entry in self.inputs.split("; ")]
+        inputs = "\n".join(f'{name} = "{kind}"' for name, kind in pairs)
+        lines = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
+        outputs = "\n".join('{} = "{}"'.format(*entry.split(":")) for entry in self.outputs.split("; "))
+        by = ", ".join(f'"{name}"' for name in self.by.split())
+        head = '[op]\nname = "attend"\nsummary = "Attends."\n[types]\nT = "float"\n'
+        params = f"[params]\n{self.params}\n" if self.params else ""
+        grad = f"[grad]\nwrt = [{by}]\n" if by else ""
+        text = f"{head}[inputs]\n{inputs}\n{params}[compute]\n{lines}\n[outputs]\n{outputs}\n{grad}"
+        return read_spec("attend.toml", text)
+
+    def tensors(self, dtype: torch.dtype) -> list[torch.Tensor]:
+        random = torch.Generator().manual_seed(0)
+        made = []
+        for entry in self.inputs.split("; "):
+            kind, _, axes = entry.split(":", 1)[1].rstrip("]").partition("[")
+            lengths = [_length(term) for term in axes.split(", ")]
+            if kind.startswith("int"):
+                made.append(torch.randint(0, 4, lengths, generator=random).sort(-1).values.to(getattr(torch, kind)))
+            elif kind == "bool":
+                made.append(torch.rand(lengths, generator=random) < 0.7)
+            else:
+                drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
+                made.append(drawn.to(dtype if kind == "T" else getattr(torch, kind)))
+        return made
+
+
+def _length(term: str) -> int:
+    found = 1
+    for axis in term.strip("()").split():
+        found *= SIZES[axis]
+    return found
+
+
+def _behind(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    m, n = q.shape[-2], k.shape[-2]
+    return torch.arange(m)[:, None] - m - torch.arange(n)[None, :] + n
+
+
+def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q @ k.mT * 0.25
+
+
+def _masked(s: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return s.masked_fill(~mask, -torch.inf)
+
+
+def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=_behind(q, k) >= 0, scale=0.25)
+
+
+def _full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, scale=0.25)
+
+
+def _grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return _causal(q, k.repeat_interleave(SIZES["R"], 1), v.repeat_interleave(SIZES["R"], 1))
+
+
+def _positions_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return _grouped(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+
+
+def _documents(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, of_q: torch.Tensor, of_k: torch.Tensor
+) -> torch.Tensor:
+    mask = (of_q[:, None, :, None] == of_k[:, None, None, :]) | (_behind(q, k) == 0)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
+
+
+def _sink(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+    s = _masked(_scores(q, k), _behind(q, k) >= 0)
+    more = sink[:, None, None].expand(*s.shape[:-1], 1).to(s.dtype)
+    return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
+
+
+def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    bias = table[:, torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
+    return torch.softmax(_scores(q, k) + bias, -1) @ v
+
+
+CASES = {
+    "full": Case(QKV, f"s = sum(q * k, D) * 0.25{MEAN}", _full),
+    "causal": Case(QKV, CAUSAL + MEAN, _causal),
+    "leading_axes": Case(
+        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]".replace("...", "B, H"), CAUSAL + MEAN, _causal
+    ),
+    "one_head": Case("q:T[M, D]; k:T[N, D]; v:T[N, D]", CAUSAL + MEAN, _causal),
+    "values_first": Case(
+        "q:T[B, D, M]; k:T[B, N, D]; v:T[B, E, N]", CAUSAL + MEAN, lambda q, k, v: _causal(q.mT, k, v.mT)
+    ),
+    "window": Case(
+        QKV,
+        f"{BEHIND}s = where((behind >= 0) & (behind < window), sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=(_behind(q, k) >= 0) & (_behind(q, k) < 20), scale=0.25
+        ),
+        params="window = 20",
+    ),
+    "softcap": Case(
+        QKV,
+        "x = 2.0 * tanh(sum(q * k, D) * 0.25 / 2.0)\ns = where(index(N) - size(N) <= index(M) - size(M), x, -inf)"
+        + MEAN,
+        lambda q, k, v: torch.softmax(_masked(2 * torch.tanh(_scores(q, k) / 2), _behind(q, k) >= 0), -1) @ v,
+    ),
+    "alibi": Case(
+        f"{QKV}; slope:float32[H]",
+        f"{BEHIND}s = where(behind >= 0, sum(q * k, D) * 0.25 - slope * behind, -inf){MEAN}",
+        lambda q, k, v, slope: (
+            torch.softmax(
+                _masked(_scores(q, k) - slope[:, None, None].to(q.dtype) * _behind(q, k), _behind(q, k) >= 0), -1
+            )
+            @ v
+        ),
+    ),
+    "documents": Case(
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        f"{BEHIND}s = where((of_q == of_k) | (behind == 0), sum(q * k, D) * 0.25, -inf){MEAN}",
+        _documents,
+    ),
+    "lengths": Case(
+        f"{QKV}; length:int32[B]",
+        f"s = where(index(N) <= 9 * length, sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v, length: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=torch.arange(SIZES["N"]) <= 9 * length[:, None, None, None], scale=0.25
+        ),
+    ),
+    "boolean_mask": Case(
+        f"{QKV}; mask:bool[B, M, N]",
+        f"s = where(mask, sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25),
+    ),
+    "bias": Case(
+        f"{QKV}; bias:T[H, M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=0.25),
+    ),
+    "gradient_by_the_bias": Case(
+        f"{QKV}; bias:T[H, M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=0.25),
+        by="q k v bias",
+        steps=3,
+    ),
+    "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, _grouped, outputs="o:q[B, (G R), M, E]"),
+    "positions_before_heads": Case(
+        "q:T[B, M, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, D]", CAUSAL + MEAN, _positions_first
+    ),
+    "scores_of_two_matmuls": Case(
+        f"{QKV}; qk:T[B, H, M, K]; kk:T[B, N, K]",
+        f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",
+        lambda q, k, v, qk, kk: torch.softmax(_scores(q, k) + _scores(qk, kk[:, None]), -1) @ v,
+    ),
+    "exponentials_by_hand": Case(
+        QKV,
+        f"{CAUSAL}\ne = exp(s - max(s, N))\no = sum(e * v, N) / sum(e, N)",
+        _causal,
+    ),
+    "probabilities_by_lse": Case(QKV, f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp(s - lse) * v, N)", _causal),
+    "lse_beside": Case(
+        QKV,
+        f"s = sum(q * k, D) * 0.25\nlse = logsumexp(s, N){MEAN}",
+        lambda q, k, v: (_full(q, k, v), torch.logsumexp(_scores(q, k), -1)),
+        outputs="o:q; lse:q",
+    ),
+    "sigmoid": Case(
+        QKV,
+        "p = where(index(N) <= index(M), sigmoid(sum(q * k, D) * 0.25), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v: (torch.sigmoid(_scores(q, k)) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v,
+    ),
+    "linear": Case(
+        QKV,
+        "p = where(index(N) <= index(M), sum(q * k, D) * 0.25, 0.0)\no = sum(p * v, N)",
+        lambda q, k, v: (_scores(q, k) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v,
+    ),
+    "sink": Case(
+        f"{QKV}; sink:float32[H]",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
+        _sink,
+        by="",
+    ),
+    "relative_positions": Case(
+        f"{QKV}; table:float32[H, P]",
+        f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
+        _relative,
+        by="",
+    ),
+    "gate": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        "s = sum(q * k, D) * 0.25\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
+        lambda q, k, v, gate: torch.sigmoid(gate) * _full(q, k, v),
+        by="q k v gate",
+        steps=0,
+    ),
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], None]:
+    """Has kernels take small tiles, of which there are several."""
+
+    def force(operator: ModuleType) -> None:
+        heuristics = runtime_of(operator, "heuristics")
+        tile = heuristics.streamed_tile(16, 16, 4, 1)
+        monkeypatch.setattr(heuristics.Streamed, "choose", lambda *_: tile)
+
+    return force
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+    """In float64 to its last digits, so that no block is left out, and in float32."""
+    case = CASES[name]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    places = [[entry.split(":")[0] for entry in case.inputs.split("; ")].index(one) for one in case.by.split()]
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        given = case.tensors(dtype)
+        wide = [one.double() if one.is_floating_point() else one for one in given]
+        gradients = []
+        for tensors, compute in ((given, operator.attend), (wide, case.torch)):
+            leaves = [one.detach().requires_grad_(place in places) for place, one in enumerate(tensors)]
+            found = compute(*leaves)
+            results = list(found) if isinstance(found, tuple) else [found]
+            seeds = [torch.cos(torch.arange(one.numel())).view(one.shape).to(one.dtype) for one in results]
+            inner = [leaves[place] for place in places]
+            gradients.append([*results, *(torch.autograd.grad(results, inner, seeds) if inner else ())])
+        for one, other in zip(*gradients, strict=True):
+            assert one.dtype == dtype
+            scale = max(1.0, float(other.abs().max()))
+            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_scores_are_stored(name: str) -> None:
+    """By the forward, nor by its gradient but where that says so: no tensor has both rows and what streams."""
+    case = CASES[name]
+    spec = case.spec()
+    forward = forward_of(spec)
+    assert isinstance(forward.program, StreamingProgram)
+    backward = backward_of(spec, forward)
+    if backward is None or not case.steps:
+        return
+    assert isinstance(backward.forward.program, StreamingProgram)
+    assert len(backward.plan.steps) == case.steps
+    for step in (backward.forward, *backward.plan.steps[:2]):
+        assert isinstance(step.program, StreamingProgram)
+        assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
+
+
+def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
+    """They are NaN, as torch's softmax is, and others are not; so is lse minus infinity."""
+    case = Case(QKV, f"{CAUSAL}\nlse = logsumexp(s, N){MEAN}", _causal, outputs="o:q; lse:float32", by="")
+    q, k, v = case.tensors(torch.float32)
+    k, v = k[:, :, :20], v[:, :, :20]
+    o, lse = built(case.spec(), tmp_path).attend(q, k, v)
+    masked = torch.arange(SIZES["M"]) < SIZES["M"] - 20
+    assert torch.equal(o.isnan().all(-1), masked.expand(2, 2, -1))
+    assert torch.equal(lse == -torch.inf, masked.expand(2, 2, -1))
+    wanted = _causal(q[:, :, -20:].double(), k.double(), v.double())
+    torch.testing.assert_close(o[:, :, -20:].double(), wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_layers_of_a_perceptron_are_no_attention() -> None:
+    """What is multiplied there is wider than a tile."""
+    case = Case("x:T[B, D]; w:T[N, D]; v:T[N, E]", "h = gelu(sum(x * w, D))\no = sum(h * v, N)", _full, "o:x", by="")
+    assert not isinstance(forward_of(case.spec()).program, StreamingProgram)
+
+
+def test_whole_blocks_take_no_mask(tmp_path: Path) -> None:
+    """Those of a causal mask are told apart, and those that it masks away are skipped."""
+    built(CASES["causal"].spec(), tmp_path)
+    text = (tmp_path / "attend" / "kernels.py").read_text()
+    assert text.count("blocks_from_start(") == 2
+    assert text.count("blocks_between(") == 1
+    for line in text.splitlines():
+        if "tl.where(" in line:
+            assert line.startswith(" " * 16)  # under an `if`

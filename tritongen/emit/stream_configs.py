@@ -1,0 +1,72 @@
+"""The launch configurations of kernels that hold a tile of rows past which an axis streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..spec.types import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """How many matmuls a block takes part in: for scores, and for sums."""
+
+    scores: int
+    sums: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Up to a width of the widest matrix: rows of a tile, length of a block, warps and pipeline stages."""
+
+    width: int
+    block_m: int
+    block_n: int
+    warps: int
+    stages: int
+
+
+# Measured: see docs/design/attention.md. Of the forward, and of gradients by what lies along rows and by what streams.
+FORWARD = (
+    Streamed(64, 64, 64, 4, 3),
+    Streamed(128, 128, 64, 8, 3),
+    Streamed(256, 64, 32, 8, 2),
+    Streamed(1024, 16, 16, 8, 1),
+)
+BY_ROWS = (
+    Streamed(64, 64, 64, 4, 3),
+    Streamed(128, 128, 64, 8, 3),
+    Streamed(256, 64, 32, 8, 2),
+    Streamed(1024, 16, 16, 8, 1),
+)
+BY_STREAMED = (
+    Streamed(64, 64, 64, 4, 3),
+    Streamed(128, 128, 64, 8, 2),
+    Streamed(256, 32, 32, 4, 2),
+    Streamed(1024, 16, 16, 8, 1),
+)
+# Of float32 and float64, which tensor cores do not multiply as they are.
+WIDE = (
+    Streamed(64, 64, 32, 4, 2),
+    Streamed(128, 32, 32, 4, 2),
+    Streamed(256, 16, 16, 4, 1),
+)
+WIDE_SEVERAL = (
+    Streamed(64, 32, 32, 4, 2),
+    Streamed(256, 16, 16, 4, 1),
+)
+
+
+def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
+    """The tiles for half precision, and for what is wider."""
+    if streaming.sums > 1:
+        return BY_STREAMED, WIDE_SEVERAL
+    return (BY_ROWS, WIDE_SEVERAL) if streaming.scores > 1 else (FORWARD, WIDE)
+
+
+def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[Streamed, ...]:
+    """The tiles as `[schedule]` says, where it does: the first of each list."""
+    given = {"block_m": schedule.block_m, "block_n": schedule.block_n}
+    given |= {"warps": schedule.num_warps, "stages": schedule.num_stages}
+    said = {name: values[0] for name, values in given.items() if values}
+    return tuple(replace(tile, **said) for tile in tiles[-1 if said else 0 :])

@@ -1,0 +1,54 @@
+"""What a kernel streams past a tile of rows: the scores of the two, and the sums of what is made of those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..lang.ir import Load, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A matmul of a matrix along the rows with one along the streamed axis, over whole rows of both."""
+
+    name: str
+    left: Load
+    right: Load
+    over: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSum:
+    """A value that adds up along the streamed axis: a factor times a matrix [streamed, …], or the factor alone.
+
+    It is scaled as the largest grows, if it falls with that.
+    """
+
+    name: str
+    factor: Node
+    matrix: Load | None
+    falls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a kernel does that holds a tile of `rows` and goes along `streamed`, for each index of the batch.
+
+    `widths` are the axes that tiles hold whole: those that scores are summed over, and of the matrices of sums. `turns`
+    are axes that are summed besides. `largest` is the value that exponentials are taken below, "" where there is none.
+    """
+
+    batch: tuple[str, ...]
+    rows: str
+    streamed: str
+    turns: tuple[str, ...]
+    widths: tuple[str, ...]
+    scores: tuple[Scores, ...]
+    sums: tuple[StreamSum, ...]
+    largest: str
+
+    @property
+    def matrices(self) -> tuple[Load, ...]:
+        """The matrices that tiles are read of."""
+        found = [side for scores in self.scores for side in (scores.left, scores.right)]
+        return tuple(dict.fromkeys([*found, *(one.matrix for one in self.sums if one.matrix is not None)]))

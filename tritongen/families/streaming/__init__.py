@@ -1,0 +1,1 @@
+"""Sums along an axis of what matmuls give, block by block: attention and its like."""

@@ -1,0 +1,46 @@
+"""The family of what streams an axis: attention and its like, whose scores are not stored."""
+
+from __future__ import annotations
+
+from ...emit.module import Around, Module
+from ...lang.ir import Op
+from ...spec.types import Spec
+from ...testing.tests import FamilyTests, tolerances
+from ..family import Step
+from ..maps import Maps
+from ..stream import Stream
+from .host import StreamingModule
+from .program import StreamingProgram
+from .shapes import StreamingShapes, StreamingSizes
+from .streams import stream_of
+
+
+class Streaming(Maps[StreamingProgram]):
+    """Scores of rows by an axis that is streamed, and sums along that of what is made of them."""
+
+    title = "streaming"
+    autocast = "lower"
+    has_own_tables = True
+
+    def take(self, op: Op) -> StreamingProgram | None:
+        found = stream_of(op)
+        if found is None:
+            return None
+        op, stream = found
+        return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
+
+    def stream(self, program: StreamingProgram) -> Stream:
+        return program.stream
+
+    def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return StreamingModule(program, around).module()
+
+    def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
+        declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
+        return FamilyTests("StreamingTests", StreamingShapes(spec, program), declared)
+
+    def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
+        return StreamingSizes(program)
+
+
+STREAMING = Streaming()

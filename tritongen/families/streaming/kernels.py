@@ -1,0 +1,379 @@
+"""Kernels that hold a tile of rows and stream an axis: what they do before the loop, in it and after it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.trees import parse
+from ...lowering.assemble import param_arguments, param_casts, stored
+from ...lowering.choices import Choices, condition
+from ...lowering.lines import Line, mentions, nested, under
+from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.space import Space
+from ...lowering.tile import loads, needed
+from ...lowering.views import Argument, Kernel
+from ..stream import Scores, Stream, StreamSum
+from .blocks import Blocks, blocks_of
+from .places import Places, space_of
+from .program import StreamingProgram
+from .streams import is_row_sum
+
+MINUS_INFINITY = 'float("-inf")'
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingKernel:
+    """The kernel, the space that it is in, and the runs of blocks of its loop."""
+
+    kernel: Kernel
+    turn: tuple[Line, ...]  # before the loop of each turn
+    space: Space
+    compute: Compute
+    blocks: Blocks
+
+
+@dataclass
+class Below(Lowering):
+    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far."""
+
+    largest: str = ""
+    in_loop: bool = True
+
+    def expression(self, node: Node) -> ast.expr:
+        if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
+            return ast.Name("shift")
+        return super().expression(node)
+
+    def call(self, node: Call) -> ast.expr:
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
+                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
+                function = "exp_of" if online else "exp_below"
+                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
+        return super().call(node)
+
+
+@dataclass
+class Lines:
+    """The lines of a kernel as they come, each with the path that it stands on."""
+
+    setup: list[Line] = field(default_factory=list)
+    bounds: list[Line] = field(default_factory=list)
+    turn: list[Line] = field(default_factory=list)
+    loop: list[Line] = field(default_factory=list)
+    end: list[Line] = field(default_factory=list)
+
+
+def plan_streaming(program: StreamingProgram) -> StreamingKernel:
+    return _Builder(program).built()
+
+
+class _Builder:
+    def __init__(self, program: StreamingProgram) -> None:
+        self.op: Op = program.op
+        self.stream: Stream = program.stream
+        self.space = space_of(self.op, self.stream)
+        self.compute = compute_of(self.op)
+        self.choices = Choices(self.op)
+        self.places = Places(self.op, self.stream, self.space, self.compute)
+        self.blocks = blocks_of(self.op, self.stream)
+        self.lowering = Below(
+            self.op, self.compute, self.places.index, self.places.size, self.loaded, _nothing, self.choices,
+            largest=self.stream.largest,
+        )  # fmt: skip
+        self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
+        self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
+        self.lines = Lines()
+        self.read: set[str] = set()
+        self.in_row_sum = False
+        self.score = self.score_of()
+        # What stands past the end of the streamed axis, as long as no line has put it there.
+        self.past_the_end = {self.score: ast.unparse(parse(MINUS_INFINITY))} if self.score else {}
+        if not self.score:
+            factors = (one.factor for one in self.stream.sums)
+            self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
+        roots = {*self.products, *(name for one in self.stream.sums for name in _names(one.factor))}
+        self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
+
+    def score_of(self) -> str:
+        """The value that exponentials are of, "" where nothing is taken below the largest."""
+        node = self.op.value(self.stream.largest).node if self.stream.largest else None
+        return node.arg.name if isinstance(node, Reduce) and isinstance(node.arg, Ref) else ""
+
+    def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
+        if self.in_row_sum:
+            return parse(f"{node.name}.to({self.compute.text})")
+        return self.places.gather(node, lowering) if node.at else ast.Name(node.name)
+
+    def streams(self, axes: Iterable[str]) -> bool:
+        return self.stream.streamed in axes
+
+    def lines_for(self, axes: Iterable[str]) -> list[Line]:
+        """The lines for what has some axes: for each block, each turn, or once."""
+        if self.streams(axes):
+            return self.lines.loop
+        return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
+
+    def built(self) -> StreamingKernel:
+        pending = dict(self.sums)
+        done: set[str] = set()
+        for value in self.op.values:
+            if value.name == self.stream.largest:
+                self.largest(value)
+            elif value.name in self.products:
+                self.product(self.products[value.name])
+            elif value.name in self.inside and is_row_sum(value, self.stream):
+                self.row_sum(value)
+            elif value.name in self.inside:
+                self.inner(value)
+            done.add(value.name)
+            # A sum takes its factor as soon as that is there, which then needs no registers.
+            for total in [one for one in pending.values() if _names(one.factor) <= done]:
+                self.sum(pending.pop(total.name))
+        self.lowering.in_loop = False
+        self.bounds()
+        self.begin()
+        self.after()
+        kernel = self.kernel()
+        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+
+    # The loop
+
+    def product(self, score: Scores) -> None:
+        """A matmul of the tile with a block."""
+        self.row_tile(score.left)
+        self.block(score.right)
+        self.lines.loop.append(Line(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
+
+    def row_tile(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.lines.setup.append(self.places.matrix(load, "True"))
+
+    def block(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.base(load))
+            self.lines.loop.append(self.places.matrix(load, self.masked))
+
+    @property
+    def masked(self) -> str:
+        """Whether the blocks of a run are masked, known when the kernel is compiled."""
+        return f"part != {self.blocks.parts.index('whole')}"
+
+    def dot(self, *terms: str) -> str:
+        dtypes = {dtype for load in self.stream.matrices for dtype in self.op.input(load.name).type.dtypes}
+        options = [f'input_precision="{self.op.precision}"'] if "float32" in dtypes else []
+        options += [f"out_dtype={self.compute.text}"] if "float64" in dtypes else []
+        return f"tl.dot({', '.join([*terms, *options])})"
+
+    def row_sum(self, value: Value) -> None:
+        """A sum across rows of matrices of the tile."""
+        assert isinstance(value.node, Reduce)
+        for part in walk(value.node.arg):
+            if isinstance(part, Load):
+                self.row_tile(part)
+        self.lowering.begin(value.name)
+        self.in_row_sum = True
+        text = ast.unparse(self.lowering.expression(value.node.arg))
+        self.in_row_sum = False
+        source = f"{value.name} = {value.source}" if value.source else ""
+        self.lines.setup += self.lowering.pending
+        self.lines.setup.append(Line(f"{value.name} = tl.sum({text}, 1, keep_dims=True)", source))
+
+    def inner(self, value: Value) -> None:
+        """A value of the tile, computed once for all blocks if it is the same in all."""
+        streams = self.streams(value.node.axes)
+        lines = self.lines_for(value.node.axes)
+        self.elements([value])
+        match value.node:
+            case Call(function="where", args=(test, then, other)) if streams and self.blocks.implied(self.op, test):
+                lines += self.lowering.line(Value(value.name, then, value.source))
+                lines += self.if_masked(self.chosen(value.name, test, other))
+            case _:
+                lines += self.lowering.line(value)
+
+    def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
+        """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
+        self.lowering.begin(name)
+        condition, otherwise = (ast.unparse(self.lowering.expression(node)) for node in (test, other))
+        if otherwise == self.past_the_end.get(name):
+            del self.past_the_end[name]
+            condition = f"col_mask & ({condition})"
+        self.lowering.put(Line(f"{name} = tl.where({condition}, {name}, {otherwise})"))
+        return self.lowering.pending
+
+    def if_masked(self, lines: list[Line]) -> list[Line]:
+        return [Line(f"if {self.masked}:"), *(Line(f"    {line.text}", line.comment) for line in lines)]
+
+    def masked_past_the_end(self, name: str) -> list[Line]:
+        """What stands past the end of the streamed axis, in masked blocks, if no line has put it there before."""
+        if name not in self.past_the_end:
+            return []
+        text = self.past_the_end.pop(name)
+        return self.if_masked([Line(f"{name} = tl.where(col_mask, {name}, {text})")])
+
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
+        """Reads what some values are made of and no line has read so far."""
+        names = {load.name for load in loads(value.node for value in values)}
+        for tensor in self.op.inputs:
+            if tensor.name in names and tensor.name not in self.read:
+                self.read.add(tensor.name)
+                target = self.lines_for(tensor.type.axes) if lines is None else lines
+                target += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
+
+    def largest(self, value: Value) -> None:
+        """Exponentials are below the largest so far, past the end of which are scores of nothing."""
+        score = self.score
+        self.lines.loop += self.masked_past_the_end(score)
+        self.lines.loop.append(Line(f"{value.name}, shift, rescale = online_max({value.name}, {score})"))
+
+    def sum(self, total: StreamSum) -> None:
+        name = total.name
+        self.lowering.begin(name)
+        factor = ast.unparse(self.lowering.expression(total.factor))
+        self.lines.loop += self.lowering.pending
+        if not self.stream.largest and not isinstance(total.factor, Ref):
+            self.lines.loop.append(Line(f"{name}_factor = {factor}"))
+            factor = f"{name}_factor"
+            self.past_the_end[factor] = "0.0"
+        self.lines.loop += self.masked_past_the_end(factor)
+        so_far = f"{name} * rescale" if total.falls else name
+        if total.matrix is None:
+            self.lines.loop.append(Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)"))
+            return
+        self.block(total.matrix)
+        factor = factor if factor.isidentifier() else f"({factor})"
+        terms = f"{factor}.to({total.matrix.name}.dtype)", total.matrix.name, so_far
+        self.lines.loop.append(Line(f"{name} = {self.dot(*terms)}"))
+
+    # Before and after
+
+    def bounds(self) -> None:
+        """The bounds of the runs of blocks, after what these are made of."""
+        values = [Value("bounds", node, "") for node in self.blocks.values]
+        self.elements(values)
+        self.lowering.begin("bounds", ())
+        lines = self.blocks.lines(lambda node: ast.unparse(self.lowering.expression(node)))
+        self.lines.bounds += [*self.lowering.pending, *lines]
+
+    def begin(self) -> None:
+        """Where sums begin."""
+        dtype = self.compute.text
+        if self.stream.largest:
+            self.lines.setup.append(Line(f"{self.stream.largest} = tl.full([BLOCK_M, 1], {MINUS_INFINITY}, {dtype})"))
+        for one in self.stream.sums:
+            width = "1" if one.matrix is None else f"PADDED_{self.places.width(one.matrix).upper()}"
+            self.lines.setup.append(Line(f"{one.name} = tl.zeros([BLOCK_M, {width}], {dtype})"))
+
+    def after(self) -> None:
+        name = self.stream.largest
+        done = {*self.inside, *self.products, *self.sums, name}
+        found = needed(self.op.values, [result.output.name for result in self.op.results])
+        values = [value for value in found if value.name not in done]
+        nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
+        if any(name in _names(node) for node in nodes):
+            self.lines.end.append(Line(f"{name} = in_base_e({name})"))
+        self.elements(values, self.lines.end)
+        for value in values:
+            self.lines.end += self.lowering.line(value)
+        for result in self.op.results:
+            self.lines.end += self.store(result)
+
+    def store(self, result: Result) -> list[Line]:
+        tensor = self.places.of_result(result)
+        text = (
+            f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}, mask={self.places.mask(result.axes)})"
+        )
+        if result.when:
+            return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
+        return under(condition(result.paths), [Line(text)])
+
+    # The whole
+
+    def kernel(self) -> Kernel:
+        setup = [*nested(self.lines.setup), *self.lines.bounds]
+        turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *end]), *setup]
+        body = [*setup, *turn, *loop, *end]
+        casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
+        body = [*casts, *body]
+        names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
+        arguments = [Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr")]
+        lengths, others = self.sizes(body)
+        arguments += [*lengths, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
+        constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
+        constexprs = [name for name in constexprs if mentions(body, name)]
+        constexprs += ["COMPUTE"] if self.compute.constexpr else []
+        constexprs += [f"size_{axis.lower()}" for axis in self.stream.widths]
+        constexprs += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        streamed, rows = self.stream.streamed, self.stream.rows
+        integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
+        return Kernel(
+            name=f"{self.op.name}_kernel",
+            doc=f"A tile of {rows}, which goes along {streamed} block by block.",
+            arguments=tuple(arguments),
+            constexprs=tuple(constexprs),
+            casts=tuple(casts),
+            setup=tuple(setup),
+            body=tuple(loop),
+            stores=tuple(end),
+            fixed=("n_rows", "n_cols", *integers),
+            use_mask=mentions(loop, "tile_mask"),
+            use_col_mask=mentions(loop, "col_mask"),
+            use_rows=mentions(body, "rows"),
+            use_row_mask=mentions(body, "row_mask"),
+        )
+
+    def across(self, lines: list[Line]) -> list[Line]:
+        """Positions across tiles, as far as lines need them."""
+        found = []
+        for axis in self.stream.widths:
+            at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
+            if mentions(lines, at) or mentions(lines, mask):
+                found.append(Line(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
+            if mentions(lines, mask):
+                found.append(Line(f"{mask} = {at} < size_{axis.lower()}"))
+        return found
+
+    def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
+        """The lengths that every kernel is told, and others."""
+        found = [Argument("n_rows", "n_rows"), Argument("n_cols", "n_cols")]
+        for place, dim in enumerate(self.space.rows):
+            if mentions(lines, dim.size):
+                found.append(Argument(dim.size, f"head_sizes[{place}]"))
+        known = {argument.name for argument in found} | {f"size_{axis.lower()}" for axis in self.stream.widths}
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in self.stream.turns]
+        for axis in self.op.axes:
+            name = self.places.size_name(axis)
+            if name not in {*known, *(one.name for one in others)} and mentions(lines, name):
+                others.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
+        return found, others
+
+    def strides(self, lines: list[Line]) -> list[Argument]:
+        found = []
+        tensors = [self.places.of_input(tensor.name) for tensor in self.op.inputs]
+        tensors += [self.places.of_result(result) for result in self.op.results]
+        for tensor in tensors:
+            steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
+            for dim, value in steps:
+                if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
+                    found.append(Argument(tensor.stride(dim), value))
+            for place, axis in enumerate(tensor.axes):
+                name = self.places.taken_stride(tensor, axis)
+                if axis not in self.stream.batch and mentions(lines, name):
+                    at = place - len(tensor.axes)
+                    value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
+                    found.append(Argument(name, value))
+        return found
+
+
+def _names(node: Node) -> set[str]:
+    return {part.name for part in walk(node) if isinstance(part, Ref)}
+
+
+def _nothing(*_: Node | Lowering) -> ast.expr:
+    raise AssertionError("what is reduced has lines of its own")

@@ -1,0 +1,194 @@
+"""Where the tensors of a streaming kernel are: at an index of the batch, along its rows, in a block, and across."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...lang.integers import Integers, inside
+from ...lang.ir import Load, Node, Op, Ref, Result, Scalar, walk
+from ...lang.names import shown
+from ...lang.trees import parse
+from ...lowering.lines import Line
+from ...lowering.lower import Compute, Lowering, if_given, load_default
+from ...lowering.space import Dim, Space, pinned_axes
+from ...lowering.tile import Tensor
+from ...spec.types import BATCH, Input
+from ..stream import Stream
+
+MOST = 3  # dimensions that the batch may fold into
+
+
+def space_of(op: Op, stream: Stream) -> Space:
+    """The dimensions of the batch as rows; those of the tile, of a block, and of the widths as columns."""
+    sizes = dict(op.sizes)
+    pinned = pinned_axes(tuple(value.node for value in op.values))
+    free = tuple(axis for axis in stream.batch if axis not in pinned)
+    count = min(MOST, len(free) + (BATCH in free))
+    dims = [Dim(free, f"i{n}", f"size_{n}", str(n), False) for n in range(count)]
+    for axis in stream.batch:
+        if axis in pinned:
+            size = str(sizes.get(axis, f"size_{axis.lower()}"))
+            dims.append(Dim((axis,), f"i_{axis.lower()}", size, _suffix(axis), True))
+    if len(dims) == 1:
+        dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
+    cols = [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
+    cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
+    cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
+    return Space(tuple(dims), tuple(cols))
+
+
+def _dim(axis: str, index: str, size: str) -> Dim:
+    return Dim((axis,), index, size, _suffix(axis), True)
+
+
+def _suffix(axis: str) -> str:
+    return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Spells addresses, masks and positions."""
+
+    op: Op
+    stream: Stream
+    space: Space
+    compute: Compute
+
+    def dim(self, axis: str) -> Dim:
+        return next(dim for dim in self.space.dims if axis in dim.axes)
+
+    def of_input(self, name: str) -> Tensor:
+        tensor = self.op.input(name)
+        return Tensor(name, tensor.type.axes, tensor.default is not None)
+
+    def of_result(self, result: Result) -> Tensor:
+        return Tensor(result.output.name, result.axes, bool(result.when))
+
+    # The batch
+
+    def decode(self) -> list[Line]:
+        """The index of the batch in each of its dimensions."""
+        dims = self.space.rows
+        if len(dims) < 2:
+            return []
+        if len(dims) == 3 and not any(dim.pinned for dim in dims):
+            return [Line(f"{', '.join(dim.index for dim in dims)} = unravel(head, {dims[1].size}, {dims[2].size})")]
+        lines = []
+        for place, dim in enumerate(dims):
+            below = "".join(f" // {inner.size}" for inner in reversed(dims[place + 1 :]))
+            lines.append(Line(f"{dim.index} = head{below}{f' % {dim.size}' if place else ''}"))
+        return lines
+
+    def head(self, tensor: Tensor) -> str:
+        """The pointer to a tensor at the index of the batch."""
+        return self.moved(tensor, tensor.pointer, self.space.rows)
+
+    def moved(self, tensor: Tensor, pointer: str, dims: Iterable[Dim]) -> str:
+        steps = [f"{dim.index} * {tensor.stride(dim)}" for dim in self.space.steps(tensor.axes, tuple(dims))]
+        return " + ".join([pointer, *steps])
+
+    # Matrices
+
+    def base(self, load: Load) -> Line:
+        """The line that points to a matrix, at the turn that it is of."""
+        tensor = self.of_input(load.name)
+        turns = tuple(dim for dim in self.space.cols if dim.axes[0] in self.stream.turns)
+        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), turns)}")
+
+    def width(self, load: Load) -> str:
+        """The axis across a matrix."""
+        return next(axis for axis in load.axes if axis in self.stream.widths)
+
+    def matrix(self, load: Load, masked: str) -> Line:
+        """The line that loads a tile of a matrix, or a block of one that is streamed."""
+        tensor, width = self.of_input(load.name), self.width(load)
+        streams = self.stream.streamed in load.axes
+        along = self.stream.streamed if streams else self.stream.rows
+        at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
+        pointer = f"{load.name}_head" if streams else self.head(tensor)
+        strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
+        sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
+        return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")
+
+    # Elements
+
+    def address(self, tensor: Tensor) -> str:
+        return self.moved(tensor, self.head(tensor), self.space.cols)
+
+    def mask(self, axes: tuple[str, ...]) -> str:
+        """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
+        if {self.stream.rows, self.stream.streamed} <= set(axes):
+            return "tile_mask"
+        masks = {self.stream.rows: "row_mask", self.stream.streamed: "col_mask"}
+        masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
+        return " & ".join(mask for axis, mask in masks.items() if axis in axes)
+
+    def load(self, tensor: Input) -> list[Line]:
+        """The lines that read an element for each of a tile."""
+        mine = self.of_input(tensor.name)
+        mask = self.mask(mine.axes)
+        # What whole blocks read has no mask. Past the end all that is computed of it is masked.
+        other = "" if mask == "col_mask" else f", other={_other(tensor)}"
+        masked = f", mask={mask}{other}" if mask else ""
+        text = f"tl.load({self.address(mine)}{masked}){self.widening(tensor)}"
+        if mine.optional and tensor.name not in self.op.chosen:
+            return if_given(tensor, tensor.name, text, self.default(tensor))
+        return [Line(f"{tensor.name} = {text}")]
+
+    def default(self, tensor: Input) -> str:
+        number = load_default(tensor)
+        return number if tensor.type.dtypes == ("bool",) else f"tl.full((), {number}, {self.compute.text})"
+
+    def widening(self, tensor: Input) -> str:
+        return f".to({self.compute.text})" if any("float" in dtype for dtype in tensor.type.dtypes) else ""
+
+    def gather(self, node: Load, lowering: Lowering) -> ast.expr:
+        """An element at computed positions; NaN (0 for integers) where one is out of range."""
+        tensor = self.op.input(node.name)
+        mine = self.of_input(node.name)
+        at = dict(node.at)
+        terms, checks = [mine.pointer], list[str]()
+        for axis in mine.axes:
+            if axis not in at:
+                continue
+            position = lowering.expression(at[axis])
+            name = ast.unparse(position if isinstance(position, ast.Name) else lowering.hoist("at", position))
+            computed = any(isinstance(n, Load | Ref | Scalar) or n in lowering.integers.widened for n in walk(at[axis]))
+            terms.append(f"{name}{'.to(INDEX)' if computed else ''} * {self.taken_stride(mine, axis)}")
+            if not self.within(at[axis], axis, lowering.integers):
+                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((axis,)))})"]
+        plain = tuple(axis for axis in mine.axes if axis not in at)
+        steps = self.space.steps(plain, self.space.dims)
+        terms += [f"{dim.index} * {mine.stride(dim)}" for dim in steps]
+        own = self.mask(node.axes)
+        mask = [*([own if own != "col_mask" else "(cols < n_cols)"] if own else []), *checks]
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        other = 'float("nan")' if floats and checks else _other(tensor)
+        rest = f", mask={' & '.join(mask)}, other={other}" if mask else ""
+        return parse(f"tl.load({' + '.join(terms)}{rest}){self.widening(tensor)}")
+
+    def taken_stride(self, tensor: Tensor, axis: str) -> str:
+        return tensor.stride(Dim((axis,), "", "", _suffix(axis), True))
+
+    def within(self, node: Node, axis: str, integers: Integers) -> bool:
+        size = dict(self.op.sizes).get(axis)
+        return bool(size and inside(integers.bounds(node), (0, size - 1)))
+
+    # What the lowering asks
+
+    def index(self, axis: str) -> ast.expr:
+        return ast.Name(self.dim(axis).index)
+
+    def size(self, axes: tuple[str, ...]) -> ast.expr:
+        first, *others = map(self.size_name, axes)
+        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
+
+    def size_name(self, axis: str) -> str:
+        known = {self.stream.rows: "n_rows", self.stream.streamed: "n_cols"}
+        return known.get(axis, "size_batch" if axis == BATCH else f"size_{axis.lower()}")
+
+
+def _other(tensor: Input) -> str:
+    return "0.0" if any("float" in dtype for dtype in tensor.type.dtypes) else "0"

@@ -1,0 +1,86 @@
+"""The sizes that tests and benchmarks of streaming kernels run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...testing.benchmarks import local
+from ...testing.samples import Shapes
+from ..stream import Stream
+from .program import StreamingProgram
+
+
+@dataclass(frozen=True)
+class StreamingShapes(Shapes):
+    """Shapes of so many rows, streamed positions and widths."""
+
+    program: StreamingProgram
+
+    @property
+    def stream(self) -> Stream:
+        return self.program.stream
+
+    def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
+        lengths = dict.fromkeys(self.axes, batch)
+        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows, self.stream.streamed: streamed}
+        return tuple(self.fitting({axis: lengths[axis] for axis in self.axes}).values())
+
+    def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
+        """So many rows, at least as many streamed positions, and widths that are odd."""
+        lengths = dict(zip(self.axes, self.lengths_of(middle, max(middle, long), 2 * others + 1), strict=True))
+        named = [lengths[axis] for axis in self.axes if axis != "..."]
+        return (*(batch if self.batch else ()), *named)
+
+    def small(self) -> list[tuple[int, ...]]:
+        cases = [(5, 37, 16), (64, 64, 32), (70, 130, 20), (1, 1, 1), (1, 70, 24), (17, 33, 40)]
+        return list(dict.fromkeys([self.ragged, *(self.lengths_of(*case) for case in cases)]))
+
+    def large(self) -> list[tuple[int, ...]]:
+        return [
+            self.lengths_of(*case) for case in ((1024, 1024, 128), (1000, 1333, 64), (257, 515, 80), (1, 4096, 128))
+        ]
+
+    def is_valueless(self, axis: str) -> bool:
+        return axis in (self.stream.streamed, *self.stream.widths)
+
+    def empty(self) -> list[tuple[int, ...]]:
+        """None where nothing is streamed: torch's sums of nothing are 0, whatever divides them."""
+        over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
+        return [shape for shape in super().empty() if all(shape[place] for place in over)]
+
+    def valueless(self) -> list[tuple[int, ...]]:
+        return []
+
+    def tiled(self) -> list[tuple[int, ...]]:
+        return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
+
+    def wide(self) -> tuple[int, ...]:
+        return self.lengths_of(37, 90, 24)
+
+    def special(self) -> tuple[int, ...]:
+        return self.lengths_of(21, 24, 8, batch=3)
+
+
+class StreamingSizes:
+    """How long the axes are in a benchmark: 4 heads of 32 in a batch, rows and columns of one length, heads of 128."""
+
+    template = "bench_products.py.jinja"
+
+    def __init__(self, program: StreamingProgram) -> None:
+        self.stream = program.stream
+        self.fixed = dict(program.op.sizes)
+        self.axes = program.op.axes
+        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
+
+    def view(self) -> dict[str, Any]:
+        free = [axis for axis in self.axes if axis not in self.fixed]
+        lengths = dict.fromkeys(free, "4") | dict.fromkeys(self.stream.widths, "128")
+        lengths |= {self.stream.rows: "size", self.stream.streamed: "size"}
+        lengths |= dict.fromkeys(self.stream.batch[:1], "128")
+        matmuls = len(self.stream.scores) + sum(one.matrix is not None for one in self.stream.sums)
+        heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in self.stream.batch] or ["1"])
+        return {
+            "lengths": [(self.names[axis], lengths[axis]) for axis in free],
+            "operations": f"{2 * matmuls} * {heads} * size * size * 128",
+        }

@@ -1,0 +1,410 @@
+"""Sums along an axis of what matmuls give: attention and its like, whose scores no kernel has to store.
+
+A kernel holds a tile of rows and goes along the streamed axis block by block. For each block it multiplies matrices
+that lie along the rows and along the streamed axis (scores), computes with what they give, and adds to its sums: a
+matmul with a third matrix, or the sum of a row. Exponentials are taken below the largest so far (online softmax): as
+that grows, the sums so far are scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ...lang.ir import (
+    Call,
+    Constant,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Take,
+    Value,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
+from ...lang.promotion import promote
+from ...lowering.choices import Choices
+from ...lowering.tile import needed
+from ...passes.contractions import WIDEST, product_of, sides_of
+from ...passes.exponentials import maximum_of, resolve
+from ...passes.shifts import falls_with
+from ...passes.structure import only_maps_and_reduces, references
+from ...spec.types import BATCH, FLOATS
+from ..stream import Scores, Stream, StreamSum
+
+
+def stream_of(op: Op) -> tuple[Op, Stream] | None:
+    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math."""
+    if not only_maps_and_reduces(op):
+        return None
+    for value in op.values:
+        over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
+        for streamed in sorted(over, key=lambda axis: likely(op, axis), reverse=True):
+            if found := _Finder(op, streamed).found():
+                return found
+    return None
+
+
+def logged(op: Op, node: Node, largest: str) -> Ref | None:
+    """The sum of which a node is the logarithm, plus the largest: with it, exp(x - node) is exp(x - largest) / sum."""
+    match resolve(op, node):
+        case Call(function="add", args=(left, right)):
+            for one, other in ((left, right), (right, left)):
+                power = resolve(op, one)
+                if isinstance(power, Call) and power.function == "log" and is_shift(op, other, largest):
+                    return power.args[0] if isinstance(power.args[0], Ref) else None
+    return None
+
+
+def is_shift(op: Op, node: Node, largest: str) -> bool:
+    """Whether a node is the largest, or that with infinities replaced by 0."""
+    match node:
+        case Ref(name=name):
+            return name == largest or is_shift(op, op.value(name).node, largest)
+        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+            return test == other and is_shift(op, other, largest)
+    return False
+
+
+def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
+    """How likely an axis is one of positions, and not of heads: it is alone in its dimension, and of any length."""
+    grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)
+    return not grouped, axis not in dict(op.sizes), op.axes.index(axis)
+
+
+class _Finder:
+    """Looks at an operator as one that streams an axis."""
+
+    def __init__(self, op: Op, streamed: str) -> None:
+        self.op, self.streamed = op, streamed
+        self.taken = op.names
+        self.largest = ""
+
+    def found(self) -> tuple[Op, Stream] | None:
+        self.op = self.below_largest()
+        self.op, sums = self.apart()
+        if not sums or any(one.matrix is None and not self.largest for one in sums):
+            return None
+        in_loop = self.needed([one.factor for one in sums])
+        scores: list[Scores] = []
+        for name in in_loop:
+            node = self.op.value(name).node
+            if isinstance(node, Reduce) and name != self.largest and self.streams(node):
+                found = self.scores_of(name, node)
+                if found is None:
+                    return None
+                scores.append(found)
+        return self.stream(tuple(scores), sums, [name for name in in_loop if name != self.largest]) if scores else None
+
+    # Exponentials
+
+    def below_largest(self) -> Op:
+        """The operator whose exponentials are below the largest of what they are of, and scaled after the sums.
+
+        exp(x - y), where y is made of sums along the streamed axis, is exp(x - largest) * exp(largest - y).
+        """
+        values: list[Value] = []
+
+        def below(node: Node) -> Node:
+            node = rebuild(node, tuple(map(below, children(node))))
+            match node:
+                case Call(function="exp", args=(argument,)):
+                    difference = resolve(self.op, argument)
+                case _:
+                    return node
+            match difference:
+                case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
+                    largest = self.largest_of(x, y, values)
+                    shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
+                    power = replace(node, args=(replace(difference, args=(x, shift)),))
+                    if maximum_of(self.op, x, y) == largest:
+                        return power
+                    if total := logged(self.op, y, largest.name):
+                        return _call("div", power, total)
+                    rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
+                    return Call("mul", (power, rest), node.axes, node.dtype)
+            return node
+
+        for value in self.op.values:
+            values.append(replace(value, node=below(value.node)))
+        return self.score_named(replace(self.op, values=tuple(values)))
+
+    def score_named(self, op: Op) -> Op:
+        """The operator with a name for what the largest is of."""
+        if self.largest in ("", "several"):
+            return op
+        node = op.value(self.largest).node
+        if not isinstance(node, Reduce) or isinstance(node.arg, Ref):
+            return op
+        name, score = numbered("score", self.taken), node.arg
+        self.taken.add(name)
+
+        def named(part: Node) -> Node:
+            return (
+                Ref(name, score.axes, score.dtype)
+                if part == score
+                else rebuild(part, tuple(map(named, children(part))))
+            )
+
+        values: list[Value] = []
+        for value in op.values:
+            node = named(value.node)
+            if node != value.node and all(one.name != name for one in values):
+                values.append(Value(name, score, ""))
+            values.append(replace(value, node=node))
+        return replace(op, values=tuple(values))
+
+    def streams(self, node: Node) -> bool:
+        return self.streamed in node.axes
+
+    def is_summed(self, node: Node) -> bool:
+        """Whether a node lacks the streamed axis, and is made of something that is reduced along it."""
+        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
+        return not self.streams(node) and any(isinstance(p, Reduce) and self.streamed in p.over for p in below)
+
+    def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
+        """The maximum that `x` is taken below: one that there is, or else a new one."""
+        found = maximum_of(self.op, x, y)
+        same = (
+            v
+            for v in self.op.values
+            if v.node == Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
+        )
+        found = found or next(same, None)
+        if found is None:
+            name = numbered("largest", self.taken)
+            self.taken.add(name)
+            found = Value(name, Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype), "")
+            values.append(found)
+            self.op = replace(self.op, values=(*self.op.values, found))
+        self.largest = found.name if self.largest in ("", found.name) else "several"
+        return found
+
+    # Sums
+
+    def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
+        """The operator whose sums along the streamed axis have no factors that lack it, and the sums; () if not so."""
+        if self.largest == "several":
+            return self.op, ()
+        values: list[Value] = []
+        sums: list[StreamSum] = []
+        same: dict[tuple[Node, ...], str] = {}  # what is summed, and the value that does
+        for value in self.op.values:
+            node = value.node
+            if not isinstance(node, Reduce) or self.streamed not in node.over:
+                values.append(value)
+                continue
+            if node.kind == "max" and value.name == self.largest:
+                values.append(value)
+                continue
+            if node.kind != "sum" or node.dtype.kind != "float":
+                return self.op, ()
+            factors = list(self.factors(node.arg))
+            inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
+            divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
+            outside = [(factor, d) for factor, d in factors if not self.streams(factor)]
+            if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
+                return self.op, ()
+            matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
+            if len(matrices) > 1:
+                return self.op, ()
+            factor = product_of(tuple(f for f in inside if f not in matrices) or (inside[0],))
+            falls = falls_with(self.op, self.largest, factor) if self.largest else 0
+            if falls not in (0, -1):
+                return self.op, ()
+            known = (resolve(self.op, factor), *matrices)
+            if known in same:
+                first = same[known]
+                whole = Ref(first, self.sum_axes(values, first), node.dtype)
+                values.append(replace(value, node=self.scaled(whole, outside)))
+                continue
+            name = value.name
+            core = product_of(tuple(inside))
+            dot = replace(node, arg=core, axes=tuple(a for a in core.axes if a not in node.over))
+            if outside:
+                name = numbered(f"{value.name}_dot", self.taken)
+                self.taken.add(name)
+                values.append(Value(name, dot, ""))
+                values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
+            else:
+                values.append(replace(value, node=dot))
+            matrix = resolve(self.op, matrices[0]) if matrices else None
+            assert matrix is None or isinstance(matrix, Load)
+            sums.append(StreamSum(name, factor, matrix, falls == -1))
+            same[known] = name
+        return replace(self.op, values=tuple(values)), tuple(sums)
+
+    def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
+        return next(value.node.axes for value in values if value.name == name)
+
+    def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
+        """A sum times the factors that it does not meet, or divided by them."""
+        for factor, is_divisor in outside:
+            total = _call("div" if is_divisor else "mul", total, factor)
+        return total
+
+    def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
+        """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
+        match node:
+            case Call(function="mul", args=args):
+                for arg in args:
+                    yield from self.factors(arg)
+            case Call(function="div", args=(above, below)) if not self.streams(below):
+                yield from self.factors(above)
+                yield below, True
+            case Ref(name=name):
+                found = list(self.factors(self.op.value(name).node))
+                apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
+                yield from found if apart and len(found) > 1 else [(node, False)]
+            case _:
+                yield node, False
+
+    def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
+        """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
+        node = resolve(self.op, factor)
+        others = {axis for other in inside if other is not factor for axis in other.axes}
+        return (
+            isinstance(node, Load) and not node.at and bool(set(node.axes) - others) and bool(others - set(node.axes))
+        )
+
+    # Scores
+
+    def scores_of(self, name: str, node: Reduce) -> Scores | None:
+        sides = sides_of(self.op, node)
+        if sides is None or len(node.over) > 1 or not self.streams(node):
+            return None
+        left, right = (resolve(self.op, side) for side in sides[:2])
+        if self.streams(left):
+            left, right = right, left
+        if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
+            return None
+        return Scores(name, left, right, *node.over)
+
+    def needed(self, nodes: Iterable[Node]) -> list[str]:
+        """The values that some nodes are made of, in order."""
+        return [value.name for value in needed(self.op.values, set().union(*map(references, nodes)))]
+
+    # The whole
+
+    def stream(
+        self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...], in_loop: list[str]
+    ) -> tuple[Op, Stream] | None:
+        rows = self.rows_of(scores, sums)
+        overs = {node.over for one in sums if isinstance(node := self.op.value(one.name).node, Reduce)}
+        if self.largest:
+            overs.add(_over(self.op.value(self.largest)))
+        if rows is None or len(overs) > 1 or len(next(iter(overs))) > 2:
+            return None
+        turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
+        widths = [one.over for one in scores]
+        for one in sums:
+            if one.matrix is not None:
+                widths += [axis for axis in one.matrix.axes if axis not in one.factor.axes]
+        inner = {rows, self.streamed, *turns, *widths}
+        batch = tuple(axis for axis in self.op.axes if axis not in inner and self.has(axis))
+        found = Stream(batch, rows, self.streamed, turns, tuple(dict.fromkeys(widths)), scores, sums, self.largest)
+        return (self.op, found) if self.fits(found, in_loop) else None
+
+    def has(self, axis: str) -> bool:
+        return any(axis in result.axes for result in self.op.results)
+
+    def rows_of(self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...]) -> str | None:
+        """The axis of the rows: scores vary along it by their left matrix alone, and no streamed matrix does."""
+        streamed = [one.right for one in scores] + [one.matrix for one in sums if one.matrix is not None]
+        shared = set(scores[0].left.axes).intersection(*(set(one.left.axes) for one in scores))
+        shared -= {axis for matrix in streamed for axis in matrix.axes}
+        return max((axis for axis in shared if axis != BATCH), key=lambda axis: likely(self.op, axis), default=None)
+
+    def fits(self, stream: Stream, in_loop: list[str]) -> bool:
+        """Whether values have no more axes than tiles, and nothing else is reduced."""
+        tile = {*stream.batch, *stream.turns, stream.rows, stream.streamed}
+        rows = {*stream.batch, stream.rows}
+        known = {*(one.name for one in stream.scores), *(one.name for one in stream.sums), stream.largest}
+        choices = Choices(self.op)
+        if any(choices.of(name) for name in known if name) or not self.is_worth_it(stream, in_loop):
+            return False
+        for value in needed(self.op.values, [result.output.name for result in self.op.results]):
+            if value.name in known:
+                continue
+            if is_row_sum(value, stream):
+                continue
+            extra = set(value.node.axes) - (tile if value.name in in_loop else rows)
+            is_tile = len(extra) == 1 and extra <= set(stream.widths) and value.name not in in_loop
+            if any(isinstance(node, Reduce | Take) for node in walk(value.node)) or (extra and not is_tile):
+                return False
+        for one in stream.scores:
+            if not ({stream.rows, one.over} <= set(one.left.axes) <= {*tile, one.over} - {stream.streamed}):
+                return False
+            if not ({stream.streamed, one.over} <= set(one.right.axes) <= {*tile, one.over} - {stream.rows}):
+                return False
+        for total in stream.sums:
+            if total.matrix is not None and len(set(total.matrix.axes) - tile) != 1:
+                return False
+            if stream.rows not in total.factor.axes:
+                return False
+        for result in self.op.results:
+            extra = set(result.axes) - rows
+            if not rows <= set(result.axes) or len(extra) > 1 or not extra <= set(stream.widths):
+                return False
+        return all(self.of_floats(load) for load in stream.matrices) and self.alike(stream)
+
+    def is_worth_it(self, stream: Stream, in_loop: list[str]) -> bool:
+        """Whether matrices are likely to be as narrow as heads are.
+
+        The layers of a perceptron are of the same form. There are exponentials below something in attention and its
+        gradients, positions in masks and decays; else the widths have to be known.
+        """
+        every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
+        nodes = [node for part in every for node in walk(part)]
+        sizes = dict(self.op.sizes)
+        narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
+        return narrow or any(_is_below(node) or isinstance(node, Index) for node in nodes)
+
+    def of_floats(self, load: Load) -> bool:
+        tensor = self.op.input(load.name)
+        return set(tensor.type.dtypes) <= set(FLOATS) and tensor.default is None
+
+    def alike(self, stream: Stream) -> bool:
+        """Whether all matrices are of one dtype."""
+        types = [self.op.input(load.name).type for load in stream.matrices]
+        return len({one.variable or one.dtypes for one in types}) == 1 and (
+            bool(types[0].variable) or len(types[0].dtypes) == 1 or len(stream.matrices) == 1
+        )
+
+
+def is_row_sum(value: Value, stream: Stream) -> bool:
+    """Whether a value is the sum of what rows of matrices of a tile are made of."""
+    node = value.node
+    if not isinstance(node, Reduce) or node.kind != "sum" or len(node.over) > 1:
+        return False
+    inside = {*stream.batch, stream.rows, *node.over}
+    loads = [part for part in walk(node.arg) if isinstance(part, Load)]
+    plain = not references(node) and all(not load.at and set(load.axes) <= inside for load in loads)
+    return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)
+
+
+def _is_below(node: Node) -> bool:
+    """Whether a node is exp(x - y), where there are fewer numbers y than x."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
+            return set(y.axes) < set(x.axes)
+    return False
+
+
+def _over(value: Value) -> tuple[str, ...]:
+    assert isinstance(value.node, Reduce)
+    return value.node.over
+
+
+def _without(node: Node, axis: str) -> tuple[str, ...]:
+    return tuple(other for other in node.axes if other != axis)
+
+
+def _call(function: str, left: Node, right: Node) -> Call:
+    axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
+    return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
