@@ -18,6 +18,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built, runtime_of
 
+from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
@@ -314,6 +315,14 @@ def test_layers_of_a_perceptron_are_no_attention() -> None:
     """What is multiplied there is wider than a tile."""
     case = Case("x:T[B, D]; w:T[N, D]; v:T[N, E]", "h = gelu(sum(x * w, D))\no = sum(h * v, N)", _full, "o:x", by="")
     assert not isinstance(forward_of(case.spec()).program, StreamingProgram)
+
+
+@pytest.mark.parametrize("schedule", ["autotune = true", "block_m = 8", "block_n = 8"])
+def test_a_schedule_that_no_kernel_has_is_refused(schedule: str) -> None:
+    text = (Path(__file__).parents[2] / "specs" / "attention.toml").read_text(encoding="utf-8")
+    with pytest.raises(Mistakes, match=r"autotuned|at least 16"):
+        forward_of(read_spec("attention.toml", f"{text}\n[schedule]\n{schedule}\n"))
+    forward_of(read_spec("attention.toml", f"{text}\n[schedule]\nblock_m = 32\nnum_stages = 2\n"))
 
 
 def test_whole_blocks_take_no_mask(tmp_path: Path) -> None:

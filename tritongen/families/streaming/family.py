@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
 from ...lang.ir import Op
-from ...spec.types import Spec
+from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
@@ -13,6 +14,8 @@ from .host import StreamingModule
 from .program import StreamingProgram
 from .shapes import StreamingShapes, StreamingSizes
 from .streams import stream_of
+
+SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
 
 
 class Streaming(Maps[StreamingProgram]):
@@ -28,6 +31,19 @@ class Streaming(Maps[StreamingProgram]):
             return None
         op, stream = found
         return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
+
+    def check(self, schedule: Schedule) -> list[Mistake]:
+        found = []
+        if schedule.autotune:
+            message = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
+            hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
+            found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
+        for key in ("block_m", "block_n"):
+            small = [size for size in getattr(schedule, key) if size < SMALLEST]
+            if small:
+                message = f"{key} is {small[0]}, and tiles of a matmul have at least {SMALLEST} rows and columns"
+                found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
+        return found
 
     def stream(self, program: StreamingProgram) -> Stream:
         return program.stream
