@@ -24,6 +24,7 @@ from tritongen.spec.read import read_spec  # noqa: E402
 ROOT = Path(__file__).parents[2]
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
 PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
+STREAMED = ["attention", "attention_gqa", "attention_window"]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -76,7 +77,7 @@ def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "quantiles", lambda run, work: [work])
 
 
-@pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, "outer"]])
+@pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, *STREAMED, "outer", "embedding"]])
 def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
     bench = load(name)
@@ -91,16 +92,16 @@ def test_inputs(name: str, load: Any) -> None:
     assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", [*PRODUCTS, *STREAMED])
 @pytest.mark.usefixtures("counted")
 def test_products(name: str, load: Any) -> None:
     """Matrices of such a size, and as many operations as they take."""
     bench = load(name)
     tensors = bench.inputs(size=128)
     (operations,) = bench.measure("torch", size=128)
-    results = bench.op(*tensors)
+    results = bench.op(*tensors, **bench.params)
     first = results[0] if isinstance(results, tuple) else results
-    count = 2 if name == "linear_silu_mul" else 1
+    count = 2 if name in [*STREAMED, "linear_silu_mul"] else 1
     assert operations == pytest.approx(2 * count * first.numel() * 128 * 1e-12)
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
@@ -117,6 +118,7 @@ def test_products(name: str, load: Any) -> None:
         ("mse_loss", [(2**16,), (2**16,)]),
         ("cross_entropy", [(16, 4096), (16,)]),
         ("tril", [(1, 16, 4096)]),
+        ("embedding", [(4096, 4096), (16,)]),
         ("rope", [(1, 512, 128), (512, 64), (512, 64)]),
     ],
 )

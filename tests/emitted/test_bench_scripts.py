@@ -197,7 +197,7 @@ def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> Non
     tiles = script("tiles")
     heuristics, launch = (importlib.import_module(f"generated._runtime.{name}") for name in ("heuristics", "launch"))
     known, device = launch.Launches.known, torch.device("cpu")
-    asked = (heuristics.Strided((), ()), heuristics.choose_stages)
+    asked = (heuristics.Strided((), (), ()), heuristics.choose_stages)
 
     def run() -> Any:
         assert launch.Launches.known is not known
