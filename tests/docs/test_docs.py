@@ -31,6 +31,12 @@ def test_the_tables_are_current(name: str) -> None:
     assert tables.current(PAGES[name]) == PAGES[name], "run `python docs/tables.py`"
 
 
+def test_the_gallery_is_counted() -> None:
+    found = re.search(r"a gallery of (\d+) operators", README)
+    assert found is not None
+    assert int(found[1]) == len(list((ROOT / "specs").glob("*.toml")))
+
+
 def test_the_plot_is_of_the_table() -> None:
     plot = module_at(ROOT / "docs" / "plot.py")
     assert (ROOT / "docs" / "gallery.svg").read_text(encoding="utf-8") == plot.drawn(), "run `python docs/plot.py`"
