@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "both_sums": (partial(draw, (8192, 8192)), lambda x: x - x.sum(0) - x.sum(1, keepdim=True)),
     "two_softmaxes": (partial(draw, (8192, 8192)), lambda x: x.softmax(0) * x.softmax(1)),
     "scores": (partial(draw, (4096, 1024), (32000, 1024)), lambda a, b: F.linear(a, b).softmax(-1)),
-    "attention_stored": (partial(draw, HEADS, HEADS, HEADS), attention),
+    "causal_attention": (partial(draw, HEADS, HEADS, HEADS), attention),
     "rms_norm_of_all": (partial(draw, (16384, 4096), (4096,)), norm_of_all),
     "scaled_gelu": (partial(draw, (16384, 4096), ()), lambda x, s: F.gelu(x) * s),
     "average_pool": (partial(draw, (32, 256, 112, 112)), lambda x: F.avg_pool2d(x, 2)),
