@@ -27,7 +27,7 @@ PASSES = ("sm_90", "gfx942", "sm_100", "wide", "sm_80")
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "arg_two_axes bool_and_numbers casts choice_of_matmul choice_of_steps embedding float8 float8_outputs"
+    "attention_documents attention_sink arg_two_axes bool_and_numbers casts choice_of_matmul choice_of_steps embedding float8 float8_outputs"
     " gradient_in_place_kl_div gradient_product_prologue gradient_product_sums gradient_registered gradient_take_axes"
     " gradient_whole_max"
     " gradient_whole_norm gradient_whole_softmax group_pair heads integer_math"
@@ -92,6 +92,14 @@ def test_the_runtime(target: str, all_targets: bool) -> None:
     if target == "sm_90":
         kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_")}
         assert {*kernels, "gemm_split_kernel multiplies bf16.bf16"} <= set(told)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
+def test_the_scatter_add(target: str, all_targets: bool) -> None:
+    """For every dtype, for wide rows and for single elements."""
+    if target != "sm_90" and not all_targets:
+        pytest.skip("needs --all-targets")
+    assert compiled(printed("compiling_scatter.py", target)) > 20
 
 
 def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -173,15 +171,3 @@ def test_keys_are_as_wide_as_the_sums_have_rows() -> None:
         wanted = torch.where(inside, positions + line, n_rows).flatten()
         assert keys.dtype == dtype
         assert keys.tolist() == wanted.tolist()
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
-def test_compiles(target: str) -> None:
-    """Every kernel, for every dtype, for wide rows and for single elements."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-    command = [sys.executable, str(ROOT / "tests" / "compiling_scatter.py"), target]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    compiled, total = done.stdout.splitlines()[-1].removeprefix("compiled ").split(" of ")
-    assert compiled == total, done.stdout[-3000:]

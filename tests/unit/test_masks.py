@@ -97,7 +97,7 @@ def check_random(seed: int, count: int, huge: bool) -> list[Tiles]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
     found = check_random(seed, 500, huge=False)
     unknown = sum(tiles.rest is not None and tiles.empty == tiles.full == FALSE for tiles in found)
