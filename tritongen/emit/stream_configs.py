@@ -33,12 +33,7 @@ FORWARD = (
     Streamed(256, 64, 32, 8, 2),
     Streamed(1024, 16, 16, 8, 1),
 )
-BY_ROWS = (
-    Streamed(64, 64, 64, 4, 3),
-    Streamed(128, 128, 64, 8, 3),
-    Streamed(256, 64, 32, 8, 2),
-    Streamed(1024, 16, 16, 8, 1),
-)
+BY_ROWS = FORWARD
 BY_STREAMED = (
     Streamed(64, 64, 64, 4, 3),
     Streamed(128, 128, 64, 8, 2),

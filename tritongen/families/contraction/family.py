@@ -15,12 +15,12 @@ from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
 from ..family import Step
 from ..maps import Maps
+from ..matmul_schedule import refused
 from .host import Products
 from .operands import operands_of
 from .program import ContractionProgram
 from .sizes import MatmulShapes, MatmulSizes
 
-SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
 # Of float32 that is not multiplied in full: how much further from float64 it may be than torch's own result.
 ERROR_FACTORS = {"tf32": "8192", "bf16x3": "16"}
 STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
@@ -44,17 +44,8 @@ class Contraction(Maps[ContractionProgram]):
         return ContractionProgram(op, contraction.inner, contraction)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        found = []
-        if schedule.autotune:
-            message = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
-            hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
-            found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
-        for key in ("block_m", "block_n"):
-            small = [size for size in getattr(schedule, key) if size < SMALLEST]
-            if small:
-                message = f"{key} is {small[0]}, and tiles of a contraction have at least {SMALLEST} rows and columns"
-                found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
-        return found
+        why = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
+        return refused(schedule, "tiles of a contraction", why)
 
     def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
         """Of what is multiplied."""

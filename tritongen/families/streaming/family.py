@@ -9,13 +9,12 @@ from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
+from ..matmul_schedule import refused
 from ..stream import Stream
 from .host import StreamingModule
 from .program import StreamingProgram
 from .shapes import StreamingShapes, StreamingSizes
 from .streams import stream_of
-
-SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
 
 
 class Streaming(Maps[StreamingProgram]):
@@ -33,17 +32,8 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        found = []
-        if schedule.autotune:
-            message = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
-            hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
-            found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
-        for key in ("block_m", "block_n"):
-            small = [size for size in getattr(schedule, key) if size < SMALLEST]
-            if small:
-                message = f"{key} is {small[0]}, and tiles of a matmul have at least {SMALLEST} rows and columns"
-                found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
-        return found
+        why = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
+        return refused(schedule, "tiles of a matmul", why)
 
     def stream(self, program: StreamingProgram) -> Stream:
         return program.stream
