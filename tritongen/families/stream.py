@@ -48,7 +48,12 @@ class Stream:
     largest: str
 
     @property
+    def summed(self) -> tuple[Load, ...]:
+        """The matrices of the sums that are matmuls."""
+        return tuple(one.matrix for one in self.sums if one.matrix is not None)
+
+    @property
     def matrices(self) -> tuple[Load, ...]:
         """The matrices that tiles are read of."""
         found = [side for scores in self.scores for side in (scores.left, scores.right)]
-        return tuple(dict.fromkeys([*found, *(one.matrix for one in self.sums if one.matrix is not None)]))
+        return tuple(dict.fromkeys([*found, *self.summed]))

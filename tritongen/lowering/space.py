@@ -71,13 +71,13 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
         row_dims = (replace(row_dims[0], index="rows"),)
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
-        col_dims = (Dim(cols, "cols", "n_cols", _suffix(cols[0]), True),)
+        col_dims = (Dim(cols, "cols", "n_cols", suffix(cols[0]), True),)
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     outside = [axis for axis in op.axes if axis not in (*rows, *cols)]
-    taken = [Dim((axis,), "", f"size_{axis.lower()}", _suffix(axis), True) for axis in outside]
+    taken = [Dim((axis,), "", f"size_{axis.lower()}", suffix(axis), True) for axis in outside]
     return Space(row_dims, col_dims, taken=tuple(taken))
 
 
@@ -137,12 +137,12 @@ def _dims(
     slots = _slots(op, free, most)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
-        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), _suffix(axis), True)
+        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
         for axis in axes
         if axis in pinned
     ]
     return tuple(dims)
 
 
-def _suffix(axis: str) -> str:
+def suffix(axis: str) -> str:
     return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"

@@ -67,11 +67,11 @@ class Tile:
     def row_decode(self) -> tuple[Line, ...]:
         """The position of a row in each dimension of the rows."""
         dims = self.space.rows
-        return () if dims and dims[0].index == "rows" else _decode("rows", dims)
+        return () if dims and dims[0].index == "rows" else decoded("rows", dims)
 
     def col_decode(self) -> tuple[Line, ...]:
         dims = self.space.cols
-        return () if len(dims) == 1 else _decode("cols", dims)
+        return () if len(dims) == 1 else decoded("cols", dims)
 
     def base(self, tensor: Tensor) -> str:
         """The name of the pointer to a tensor's row; one that may be None has none."""
@@ -282,7 +282,8 @@ def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
     return [value for value in values if value.name in wanted]
 
 
-def _decode(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+    """The lines that take a position along folded dimensions apart."""
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)
         return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)

@@ -224,8 +224,13 @@ def product_of(factors: tuple[Node, ...]) -> Node:
 
 
 def times(left: Node, right: Node) -> Node:
+    return applied("mul", left, right)
+
+
+def applied(function: str, left: Node, right: Node) -> Call:
+    """A function of two nodes, over the axes of both."""
     axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
-    return Call("mul", (left, right), axes, promote(left.dtype, right.dtype))
+    return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
 
 
 def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:

@@ -31,14 +31,12 @@ from ..lang.ir import (
     rebuild,
     walk,
 )
-from ..lang.promotion import promote
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
+from ..passes.contractions import applied
 from ..passes.exponentials import resolve
-from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner
-
-COMPUTED = ("float32", "float64")
 
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
@@ -162,26 +160,26 @@ class _Planner:
         score, streamed = self.softmax.score, self.stream.streamed
         values = needed(self.op.values, [score.name])
         lse, delta = self.load(self.saved, self.rows), self.load("delta", self.rows)
-        p = Call("exp", (_call("sub", score, lse),), score.axes, score.dtype)
+        p = Call("exp", (applied("sub", score, lse),), score.axes, score.dtype)
         values.append(Value("p", p, spelled(p)))
         p_ref = Ref("p", score.axes, score.dtype)
         dp: Node | None = None
         for result, matrix in self.softmax.means:
             (width,) = (axis for axis in matrix.axes if axis not in score.axes)
-            product = _call("mul", self.seed(result), matrix)
+            product = applied("mul", self.seed(result), matrix)
             axes = tuple(axis for axis in score.axes if axis != width)
             name = self.fresh("dp")
             node = Reduce("sum", product, (width,), axes, product.dtype)
             values.append(Value(name, node, spelled(node)))
             term = Ref(name, axes, product.dtype)
-            dp = term if dp is None else _call("add", dp, term)
+            dp = term if dp is None else applied("add", dp, term)
         assert dp is not None
-        ds = _call("mul", p_ref, _call("sub", dp, delta))
+        ds = applied("mul", p_ref, applied("sub", dp, delta))
         values.append(Value("ds", ds, spelled(ds)))
         results = [Result(Output(score.name), score, score.axes, score.dtype)]
         constant = Call("detach", (p_ref,), p_ref.axes, p_ref.dtype)
         for result, matrix in self.softmax.means:
-            product = _call("mul", constant, matrix)
+            product = applied("mul", constant, matrix)
             axes = tuple(axis for axis in product.axes if axis != streamed)
             name = f"{result.output.name}_mean"
             values.append(Value(name, Reduce("sum", product, (streamed,), axes, product.dtype), ""))
@@ -202,8 +200,7 @@ class _Planner:
         """The gradient, without what told that probabilities are constants."""
         values = tuple(replace(value, node=_plain(value.node)) for value in derived.values)
         values = tuple(replace(value, source=value.source and spelled(value.node)) for value in values)
-        results = tuple(replace(result, output=replace(result.output)) for result in derived.results)
-        return replace(derived, values=values, results=results)
+        return replace(derived, values=values)
 
     # The numbers of rows
 
@@ -214,13 +211,13 @@ class _Planner:
         for result, matrix in self.softmax.means:
             name, score = result.output.name, self.softmax.score
             (width,) = (axis for axis in matrix.axes if axis not in score.axes)
-            product = _call("mul", self.seed(result), self.load(name, result.node.axes))
+            product = applied("mul", self.seed(result), self.load(name, result.node.axes))
             term: Node = Reduce("sum", product, (width,), self.rows, product.dtype)
-            node = term if node is None else _call("add", node, term)
+            node = term if node is None else applied("add", node, term)
             inputs += [like(self.op, result, self.seeds[name]), like(self.op, result, name)]
         for result in self.softmax.lses:
             assert node is not None
-            node = _call("sub", node, self.seed(result))
+            node = applied("sub", node, self.seed(result))
             inputs.append(like(self.op, result, self.seeds[result.output.name]))
         assert node is not None
         return tuple(inputs), Value("delta", node, spelled(node))
@@ -293,11 +290,6 @@ class _StreamPlanner(Planner):
             return super().told(step, users)
         shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
-
-
-def _call(function: str, left: Node, right: Node) -> Call:
-    axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
-    return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
 
 
 def _in_types_of_results(gradient: Gradient) -> Gradient:

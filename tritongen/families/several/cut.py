@@ -36,7 +36,7 @@ from ...lang.ir import (
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product, product_of, sides_of
-from ...passes.structure import SAVES
+from ...passes.structure import SAVES, references
 from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
@@ -233,7 +233,7 @@ class _Search:
         self.op, self.take, self.apart = op, take, apart
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
-        self.refs = {value.name: _references(value.node) for value in op.values}
+        self.refs = {value.name: references(value.node) for value in op.values}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
@@ -318,7 +318,7 @@ class _Search:
     def reached(self, targets: tuple[Result, ...], stored: Container[str]) -> set[str]:
         """The values that results are made of, those that are stored without what they are made of."""
         found: set[str] = set()
-        left = [name for target in targets for name in (target.output.name, *_references(target.node))]
+        left = [name for target in targets for name in (target.output.name, *references(target.node))]
         while left:
             name = left.pop()
             if name not in found and name in self.refs:
@@ -351,10 +351,6 @@ class _Search:
             return self.take(op)
         except Mistakes:
             return None
-
-
-def _references(node: Node) -> list[str]:
-    return [part.name for part in walk(node) if isinstance(part, Ref)]
 
 
 def _stored(op: Op, name: str) -> Result:

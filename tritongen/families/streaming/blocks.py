@@ -77,9 +77,8 @@ class Blocks:
                 texts = {term: text_of(term) for term, _ in terms}
                 if constant > 0 and dict(terms).get(last := Last(self.rows)) == 1:  # One beyond the last is a block on.
                     texts[last], constant = "first_row + BLOCK_M", constant - 1
-                ordered = sorted(terms, key=lambda pair: (pair[1] < 0, not isinstance(pair[0], First | Last)))
                 found = ""
-                for term, factor in ordered:
+                for term, factor in terms:
                     times = f"{abs(factor)} * " if abs(factor) != 1 else ""
                     sign = ("- " if factor < 0 else "+ ") if found else "-" if factor < 0 else ""
                     inner = texts[term] if isinstance(term, Last) and factor == 1 else _operand(texts[term])

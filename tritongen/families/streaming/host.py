@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...emit.axes import sizes
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Common, Module, kernel_view, length_text
@@ -51,7 +52,7 @@ class StreamingModule(Common):
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
 
     def streaming(self) -> Streaming:
-        return Streaming(len(self.stream.scores), sum(one.matrix is not None for one in self.stream.sums))
+        return Streaming(len(self.stream.scores), len(self.stream.summed))
 
     def widths(self) -> str:
         return "{" + ", ".join(f'"{axis}": {axis}' for axis in self.stream.widths) + "}"
@@ -87,8 +88,7 @@ class StreamingModule(Common):
         axes, own = self.spread_axes(tensor), tensor.type.axes
         if axes == own:
             return tensor.name
-        sizes = ", ".join("*batch" if axis == BATCH else axis for axis in axes)
-        return f"{tensor.name}{self.index_of(axes, own)}.expand({sizes})"
+        return f"{tensor.name}{self.index_of(axes, own)}.expand({sizes(list(axes))})"
 
     def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
         """What puts a dimension where a tensor lacks an axis that is not one of the first."""

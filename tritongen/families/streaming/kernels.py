@@ -15,6 +15,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
+from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
 from .blocks import Blocks, blocks_of
 from .places import Places, space_of
@@ -95,7 +96,7 @@ class _Builder:
         if not self.score:
             factors = (one.factor for one in self.stream.sums)
             self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
-        roots = {*self.products, *(name for one in self.stream.sums for name in _names(one.factor))}
+        roots = {*self.products, *(name for one in self.stream.sums for name in references(one.factor))}
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
 
     def score_of(self) -> str:
@@ -131,7 +132,7 @@ class _Builder:
                 self.inner(value)
             done.add(value.name)
             # A sum takes its factor as soon as that is there, which then needs no registers.
-            for total in [one for one in pending.values() if _names(one.factor) <= done]:
+            for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
         self.bounds()
@@ -275,7 +276,7 @@ class _Builder:
         found = needed(self.op.values, [result.output.name for result in self.op.results])
         values = [value for value in found if value.name not in done]
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
-        if any(name in _names(node) for node in nodes):
+        if any(name in references(node) for node in nodes):
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
         self.elements(values, self.lines.end)
         for value in values:
@@ -324,8 +325,6 @@ class _Builder:
             fixed=("n_rows", "n_cols", *integers),
             use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
-            use_rows=mentions(body, "rows"),
-            use_row_mask=mentions(body, "row_mask"),
         )
 
     def across(self, lines: list[Line]) -> list[Line]:
@@ -369,10 +368,6 @@ class _Builder:
                     value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
                     found.append(Argument(name, value))
         return found
-
-
-def _names(node: Node) -> set[str]:
-    return {part.name for part in walk(node) if isinstance(part, Ref)}
 
 
 def _nothing(*_: Node | Lowering) -> ast.expr:

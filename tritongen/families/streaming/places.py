@@ -8,16 +8,13 @@ from dataclasses import dataclass
 
 from ...lang.integers import Integers, inside
 from ...lang.ir import Load, Node, Op, Ref, Result, Scalar, walk
-from ...lang.names import shown
 from ...lang.trees import parse
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, if_given, load_default
-from ...lowering.space import Dim, Space, pinned_axes
-from ...lowering.tile import Tensor
+from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
+from ...lowering.tile import Tensor, decoded
 from ...spec.types import BATCH, Input
 from ..stream import Stream
-
-MOST = 3  # dimensions that the batch may fold into
 
 
 def space_of(op: Op, stream: Stream) -> Space:
@@ -25,12 +22,12 @@ def space_of(op: Op, stream: Stream) -> Space:
     sizes = dict(op.sizes)
     pinned = pinned_axes(tuple(value.node for value in op.values))
     free = tuple(axis for axis in stream.batch if axis not in pinned)
-    count = min(MOST, len(free) + (BATCH in free))
+    count = min(FREE_ROWS, len(free) + (BATCH in free))
     dims = [Dim(free, f"i{n}", f"size_{n}", str(n), False) for n in range(count)]
     for axis in stream.batch:
         if axis in pinned:
             size = str(sizes.get(axis, f"size_{axis.lower()}"))
-            dims.append(Dim((axis,), f"i_{axis.lower()}", size, _suffix(axis), True))
+            dims.append(Dim((axis,), f"i_{axis.lower()}", size, suffix(axis), True))
     if len(dims) == 1:
         dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
     cols = [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
@@ -40,11 +37,7 @@ def space_of(op: Op, stream: Stream) -> Space:
 
 
 def _dim(axis: str, index: str, size: str) -> Dim:
-    return Dim((axis,), index, size, _suffix(axis), True)
-
-
-def _suffix(axis: str) -> str:
-    return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"
+    return Dim((axis,), index, size, suffix(axis), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +64,7 @@ class Places:
     def decode(self) -> list[Line]:
         """The index of the batch in each of its dimensions."""
         dims = self.space.rows
-        if len(dims) < 2:
-            return []
-        if len(dims) == 3 and not any(dim.pinned for dim in dims):
-            return [Line(f"{', '.join(dim.index for dim in dims)} = unravel(head, {dims[1].size}, {dims[2].size})")]
-        lines = []
-        for place, dim in enumerate(dims):
-            below = "".join(f" // {inner.size}" for inner in reversed(dims[place + 1 :]))
-            lines.append(Line(f"{dim.index} = head{below}{f' % {dim.size}' if place else ''}"))
-        return lines
+        return list(decoded("head", dims)) if len(dims) > 1 else []
 
     def head(self, tensor: Tensor) -> str:
         """The pointer to a tensor at the index of the batch."""
@@ -170,7 +155,7 @@ class Places:
         return parse(f"tl.load({' + '.join(terms)}{rest}){self.widening(tensor)}")
 
     def taken_stride(self, tensor: Tensor, axis: str) -> str:
-        return tensor.stride(Dim((axis,), "", "", _suffix(axis), True))
+        return tensor.stride(Dim((axis,), "", "", suffix(axis), True))
 
     def within(self, node: Node, axis: str, integers: Integers) -> bool:
         size = dict(self.op.sizes).get(axis)

@@ -78,7 +78,7 @@ class StreamingSizes:
         lengths = dict.fromkeys(free, "4") | dict.fromkeys(self.stream.widths, "128")
         lengths |= {self.stream.rows: "size", self.stream.streamed: "size"}
         lengths |= dict.fromkeys(self.stream.batch[:1], "128")
-        matmuls = len(self.stream.scores) + sum(one.matrix is not None for one in self.stream.sums)
+        matmuls = len(self.stream.scores) + len(self.stream.summed)
         heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in self.stream.batch] or ["1"])
         return {
             "lengths": [(self.names[axis], lengths[axis]) for axis in free],

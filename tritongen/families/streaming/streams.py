@@ -27,10 +27,9 @@ from ...lang.ir import (
     rebuild,
     walk,
 )
-from ...lang.promotion import promote
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...passes.contractions import WIDEST, product_of, sides_of
+from ...passes.contractions import WIDEST, applied, product_of, sides_of
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
@@ -125,7 +124,7 @@ class _Finder:
                     if maximum_of(self.op, x, y) == largest:
                         return power
                     if total := logged(self.op, y, largest.name):
-                        return _call("div", power, total)
+                        return applied("div", power, total)
                     rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
                     return Call("mul", (power, rest), node.axes, node.dtype)
             return node
@@ -169,17 +168,13 @@ class _Finder:
 
     def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
         """The maximum that `x` is taken below: one that there is, or else a new one."""
-        found = maximum_of(self.op, x, y)
-        same = (
-            v
-            for v in self.op.values
-            if v.node == Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
-        )
-        found = found or next(same, None)
+        node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
+        same = (value for value in self.op.values if value.node == node)
+        found = maximum_of(self.op, x, y) or next(same, None)
         if found is None:
             name = numbered("largest", self.taken)
             self.taken.add(name)
-            found = Value(name, Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype), "")
+            found = Value(name, node, "")
             values.append(found)
             self.op = replace(self.op, values=(*self.op.values, found))
         self.largest = found.name if self.largest in ("", found.name) else "several"
@@ -245,7 +240,7 @@ class _Finder:
     def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
         """A sum times the factors that it does not meet, or divided by them."""
         for factor, is_divisor in outside:
-            total = _call("div" if is_divisor else "mul", total, factor)
+            total = applied("div" if is_divisor else "mul", total, factor)
         return total
 
     def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
@@ -403,8 +398,3 @@ def _over(value: Value) -> tuple[str, ...]:
 
 def _without(node: Node, axis: str) -> tuple[str, ...]:
     return tuple(other for other in node.axes if other != axis)
-
-
-def _call(function: str, left: Node, right: Node) -> Call:
-    axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
-    return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
