@@ -39,9 +39,9 @@ def run(
     key: launch.Key | None,
     table: heuristics.Streamed,
     kernel: Any,
-    lengths: tuple[int, int, int],
-    widths: dict[str, int],
-    reads: tuple[tuple[str, ...], tuple[str, ...]],
+    n_heads: int,
+    n_rows: int,
+    reads: tuple[tuple[int, ...], tuple[int, ...]],
     args: launch.Args,
     constants: dict[str, Any],
 ) -> None:
@@ -51,22 +51,22 @@ def run(
         key: that of the call, by which calls like it launch the same.
         table: of configurations.
         kernel: what is launched.
-        lengths: how many heads there are, of how many rows and columns.
-        widths: the axes that tiles hold whole, and their lengths.
-        reads: the axes of the matrices that are read for a tile, and of those that are read for each block.
+        n_heads: how many heads there are.
+        n_rows: how many rows each has.
+        reads: the widths of the matrices that are read for a tile, and of those that are read for each block.
         args: the tensors of the kernel, its sizes and its params.
-        constants: what it is compiled for.
+        constants: what it is compiled for, but for its tiles.
     """
-    n_heads, n_rows, _ = lengths
-    padded = {axis: max(16, tensors.power_of_two(n)) for axis, n in widths.items()}
-    tile_widths, block_widths = (tuple(padded[axis] for axis in one) for one in reads)
+    tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
     config = table.choose(
         n_rows, tile_widths, block_widths, matrix.itemsize, matrix.device
     )
     grid = (n_heads * tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
-    for axis, width in widths.items():
-        constants[f"size_{axis.lower()}"] = width
-        constants[f"PADDED_{axis.upper()}"] = padded[axis]
-    constants["num_stages"] = config.num_stages
-    launch.run(key, kernel, grid, config, *args, **constants)
+    stages = config.num_stages
+    launch.run(key, kernel, grid, config, *args, num_stages=stages, **constants)
+
+
+def padded(width: int) -> int:
+    """The width of a tile that holds all of a matrix's."""
+    return max(16, tensors.power_of_two(width))

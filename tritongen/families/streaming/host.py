@@ -42,11 +42,10 @@ class StreamingModule(Common):
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
-            "widths": self.widths(),
             "index": self.index(),
             "reads": self.reads(),
             "passed": self.args(kernel),
-            "constants_text": self.constants_text(kernel),
+            "constants_text": self.constants_of(kernel, "index"),
             **self.known(kernel),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
@@ -54,15 +53,12 @@ class StreamingModule(Common):
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed))
 
-    def widths(self) -> str:
-        return "{" + ", ".join(f'"{axis}": {axis}' for axis in self.stream.widths) + "}"
-
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
         sides: list[list[str]] = [[], []]
         for load in self.stream.matrices:
             width = next(axis for axis in load.axes if axis in self.stream.widths)
-            sides[self.stream.streamed in load.axes].append(f'"{width}"')
+            sides[self.stream.streamed in load.axes].append(width)
         return tuple_text([tuple_text(side) for side in sides])
 
     def turn(self) -> tuple[str, str] | None:
@@ -130,8 +126,8 @@ class StreamingModule(Common):
                 texts.append(text)
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
 
-    def constants_text(self, kernel: Kernel) -> str:
-        own = [name for name in kernel.constexprs if not name.startswith(("size_", "PADDED_"))]
-        values = {"COMPUTE": "compute"}
-        pairs = [f'"{name}": {values.get(name, name)}' for name in own]
-        return "{" + ", ".join([*pairs, '"INDEX": index']) + "}"
+    def constant(self, name: str) -> str:
+        """What the function calls a constant of its kernel, a width of matrices by its axis."""
+        widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
+        return widths.get(name) or super().constant(name)
