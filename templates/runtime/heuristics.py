@@ -84,9 +84,9 @@ class Tile(Table):
         )
 
     @memoized
-    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
-        """A square tile where some tensor steps along its rows, else the widest that the columns fill."""
-        if not contiguous:
+    def choose(self, n_rows: int, n_cols: int, close: bool) -> triton.Config:
+        """The widest that the columns fill where those are close to one another, else a square tile."""
+        if not close:
             return _narrowed(self.configs[0], n_rows, n_cols)
         found = next(
             (c for c in self.configs[1:] if c.kwargs["BLOCK_N"] < 2 * n_cols),

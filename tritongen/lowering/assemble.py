@@ -41,13 +41,18 @@ class Assembler:
                 lines.append(line)
         return lines
 
-    def reads(self, values: list[Value], tiles: bool | None = None, policy: str = "") -> list[Line]:
-        """The loads that some values need; with `tiles`, only those that vary along columns or not."""
+    def reads(
+        self, values: list[Value], tiles: bool | None = None, policy: str = "", window: bool | None = None
+    ) -> list[Line]:
+        """The loads that some values need; with `tiles`, only those that vary along columns or not, and with `window`
+        along what each element goes through.
+        """
         names = {load.name for load in loads(value.node for value in values)}
         lines: list[Line] = []
         for tensor in self.tile.op.inputs:
             steps, along = self.tile.moves(tensor.type.axes)
-            if tensor.name in names and (tiles is None or tiles == along):
+            inside = bool(self.tile.space.steps(tensor.type.axes, self.tile.space.taken))
+            if tensor.name in names and tiles in (None, along) and window in (None, inside):
                 path = self.choices.reading(tensor.name, values)
                 lines += under(path, self.tile.load_lines(tensor, policy if steps and along else ""))
         return lines

@@ -95,7 +95,7 @@ class Tile:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
             return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
         dims = self.space.dims if tensor.optional else self.space.cols
-        return self.sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+        return self.sum(self.base(tensor), self.space.steps(tensor.axes, (*dims, *self.space.taken)), tensor)
 
     def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
         """A pointer and the offsets along some dimensions."""
