@@ -14,9 +14,12 @@ import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
+
+MOST_NUMBERS = 1000  # that are kept as tensors
 
 
 class Patched:
@@ -151,6 +154,22 @@ def compare_once() -> None:
     tl.core._unwrap_if_constexpr = unwrap_if_constexpr
 
 
+def convert_halves() -> None:
+    """Take bfloat16 for the upper half of float32, as it is: bits are taken apart only of numbers below the normal."""
+    convert = interpreter._convert_float
+
+    def convert_float(given: Any, dtype: Any, result: Any, rounding_mode: Any) -> Any:
+        names = dtype.name, result.name
+        if rounding_mode is None and names in (("bf16", "fp32"), ("fp32", "bf16")):
+            bits, least = (given.view(np.uint16), 0x80) if names[0] == "bf16" else (given.view(np.uint32), 0x800000)
+            magnitude = bits & (least * 0x100 - 1)
+            if not np.any((magnitude > 0) & (magnitude < least)):
+                return bits.astype(np.uint32) << 16 if names[0] == "bf16" else (bits >> 16).astype(np.uint16)
+        return convert(given, dtype, result, rounding_mode)
+
+    interpreter._convert_float = convert_float
+
+
 def leave_out_unread() -> None:
     """Compute no more what says whether integers overflow: without `debug`, which is never set, nothing reads it."""
     options = interpreter.interpreter_builder.options
@@ -215,12 +234,15 @@ def broadcast_once() -> None:
 
 
 def promote_once() -> None:
-    """Keep which dtypes two tensors are cast to before an operation."""
+    """Keep which dtypes two tensors are cast to before an operation, and what a number beside a tensor becomes."""
     check, found = TritonSemantic.binary_op_type_checking_impl, {}
+    tensors: dict[Any, Any] = {}
 
     def binary_op_type_checking_impl(self: Any, lhs: Any, rhs: Any, *options: bool, **named: bool) -> Any:
-        if named or type(lhs) is not tl.tensor or type(rhs) is not tl.tensor:
+        if named or type(lhs) is not tl.tensor:
             return check(self, lhs, rhs, *options, **named)
+        if type(rhs) is not tl.tensor:
+            return beside(self, lhs, rhs, options)
         key = lhs.dtype.name, rhs.dtype.name, options
         known = found.get(key)
         if known is None:
@@ -231,6 +253,19 @@ def promote_once() -> None:
         return self.broadcast_impl_value(
             lhs if first is None else self.cast(lhs, first), rhs if second is None else self.cast(rhs, second)
         )
+
+    def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
+        # A shape as it is kept stays one object. 0.0 and -0.0 are equal, and are not the same.
+        key = tensor.dtype.name, id(getattr(tensor.type, "shape", None)), type(number), repr(number), options
+        known = tensors.get(key)
+        if known is None:
+            pair = check(self, tensor, number, *options)
+            if len(tensors) == MOST_NUMBERS:
+                tensors.clear()
+            tensors[key] = *pair, getattr(tensor.type, "shape", None)
+            return pair
+        like, number, _ = known
+        return tensor if like.dtype.name == tensor.dtype.name else self.cast(tensor, like.dtype), number
 
     TritonSemantic.binary_op_type_checking_impl = binary_op_type_checking_impl
     promote, types = TritonSemantic.computation_type_impl, {}
@@ -265,6 +300,7 @@ if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang",
     patch_once()
     describe_once()
     compare_once()
+    convert_halves()
     leave_out_unread()
     reduce_by_halves()
     broadcast_once()

@@ -146,3 +146,43 @@ def test_scalars_and_ranks_are_broadcast() -> None:
     scalars_kernel[(1,)](x, y, 1.25, 4)
     torch.testing.assert_close(y[0], (1.25 * x - 0.5) * 3 + 1)
     assert torch.equal(y[1:], x.expand(4, 4))
+
+
+@triton.jit
+def convert_kernel(x_ptr, half_ptr, wide_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    half = tl.load(x_ptr + at).to(tl.bfloat16)
+    tl.store(half_ptr + at, half)
+    tl.store(wide_ptr + at, half.to(tl.float32))
+
+
+def test_bfloat16_is_the_upper_half_of_float32() -> None:
+    """As the interpreter converts it: what does not fit is cut off."""
+    inf = float("inf")
+    numbers = [1.0, -1.5, 0.0, -0.0, inf, -inf, float("nan"), 3.140625, 1e38, 2.0**-126, -7.0, 65535.0]
+    x = torch.tensor([*numbers, *range(4)])
+    half, wide = x.new_empty(16, dtype=torch.bfloat16), torch.empty_like(x)
+    convert_kernel[(1,)](x, half, wide, 16)
+    cut = (x.view(torch.int32) & -0x10000).view(torch.float32)
+    torch.testing.assert_close(wide, cut, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(wide.signbit(), x.signbit())
+    torch.testing.assert_close(half.float(), wide, rtol=0, atol=0, equal_nan=True)
+
+
+@triton.jit
+def numbers_kernel(x_ptr, y_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x / 0.0)
+    tl.store(y_ptr + N + at, x / -0.0)
+    tl.store(y_ptr + 2 * N + at, x + 2)
+    tl.store(y_ptr + 3 * N + at, x // 2 / 2.0)
+
+
+def test_numbers_beside_tensors_are_themselves() -> None:
+    """Zeros have signs, which Triton 3.6 does not know of, and integers and floats are apart."""
+    x, y = torch.tensor([3, 5]), torch.empty(4, 2)
+    numbers_kernel[(1,)](x, y, 2)
+    negative = -1 if tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6) else 1
+    inf = float("inf")
+    assert y.tolist() == [[inf, inf], [negative * inf] * 2, [5, 7], [0.5, 1]]
