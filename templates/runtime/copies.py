@@ -8,9 +8,8 @@ import torch
 import triton
 
 from . import launch, tensors
-from .copy_kernels import copy_kernel
+from .copy_kernels import copy_kernel, split_kernel
 from .dtypes import part_dtype
-from .split_kernels import split_kernel
 
 ROWS = 128  # bytes that rows of copies begin at a multiple of, which is what caches and TMA read at once
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
