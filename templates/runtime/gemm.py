@@ -51,10 +51,7 @@ SPLIT = heuristics.Strided(
     ),
     double=STRIDED.double,
 )
-SPLIT_TMA = heuristics.Tma(
-    tile(128, 256, 64, num_warps=8, num_stages=3),
-    tile(128, 128, 64, num_warps=8, num_stages=4),
-)
+SPLIT_TMA = heuristics.Tma(*TMA.configs[:2])
 
 
 def gemm(

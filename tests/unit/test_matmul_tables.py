@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from importing import module_at, runtime_of
+import triton
+from importing import module_at, runtime_module, runtime_of
 
 from tritongen.emit.matmul_configs import (
     DESCRIPTORS,
@@ -19,6 +21,7 @@ from tritongen.emit.matmul_configs import (
     POINTERS_SINGLE,
     Summing,
     Tables,
+    Tiles,
     fitting,
 )
 from tritongen.families.contraction.copies import take_turns
@@ -42,6 +45,20 @@ def matmuls_of(spec: Spec) -> tuple[Op, Contraction]:
 def test_one_product_has_what_was_measured() -> None:
     assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_FMA, POINTERS_DOUBLE)
     assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
+
+
+def test_plain_matmuls_have_what_was_measured() -> None:
+    """Those that the runtime computes, whose tables are written out there."""
+    gemm = runtime_module("gemm")
+
+    def read(configs: Sequence[triton.Config]) -> tuple[Tiles, ...]:
+        sides = [[one.kwargs[f"BLOCK_{side}"] for side in "MNK"] for one in configs]
+        return tuple(Tiles(one.num_warps, *side, one.num_stages) for one, side in zip(configs, sides, strict=True))
+
+    assert read(gemm.TMA.configs) == DESCRIPTORS
+    for table, single in ((gemm.STRIDED, POINTERS_FMA), (gemm.SPLIT, POINTERS_SINGLE)):
+        found = tuple(map(read, (table.half, table.single, table.double)))
+        assert found == (POINTERS, single, POINTERS_DOUBLE)
 
 
 def test_sums_fit_in_registers() -> None:
