@@ -54,7 +54,6 @@ NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-WIDTHS = {4: "single", 8: "double"}  # of dtypes by their bytes, as tables of tiles name them
 HEAD = 128  # the width of heads whose tiles take the most shared memory
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 # What --target chooses from.
@@ -315,7 +314,7 @@ def ways(
         return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     def strided(table: Any) -> Any:
-        return lambda n_rows, n_cols, dtype, *_: launches.tile(getattr(table, WIDTHS.get(dtype.itemsize, "half")))
+        return lambda n_rows, n_cols, dtype, *_: launches.tile(table.of(dtype))
 
     def of(kind: str) -> list[Any]:
         return [table for name, table in tables.items() if _kind(name) == kind]

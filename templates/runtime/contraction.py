@@ -92,18 +92,19 @@ def run(
         left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
         right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
     index = tensors.index_dtype(*left, *right, *results, *others)
+    is_readable = _is_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
         and group_size % SHORTEST == 0
-        and heuristics.use_tma(
-            device, dtype, *lengths, n_batch, _is_readable(_given(matrices))
-        )
+        and heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
         launches = _by_tma(described, reduction, *given, device, **layout)
     else:
-        launches = _by_pointers(strided, reduction, *given, device, dtype, n_strides)
+        launches = _by_pointers(
+            strided, reduction, *given, device, dtype, n_strides, is_readable
+        )
     constants = {"ACC": accumulator, "INDEX": index}
     if key is None:
         for kernel, grid, args, options in launches:
@@ -208,6 +209,7 @@ def _by_pointers(
     device: torch.device,
     dtype: torch.dtype,
     n_strides: tuple[int, ...],
+    is_readable: bool,
 ) -> list[Launch]:
     """A program for each tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
@@ -221,7 +223,7 @@ def _by_pointers(
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
-    if not _is_readable(lefts + rights):
+    if not is_readable:
         block_k = heuristics.short_block(config, block_k)
     tiles = _tiles(config, n_rows, n_cols, n_batch)
     n_parts = heuristics.choose_split_k(tiles, n_inner, device)

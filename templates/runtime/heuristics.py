@@ -419,6 +419,10 @@ class Strided:
     def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
         self.half, self.single, self.double = half, single, double
 
+    def of(self, dtype: torch.dtype) -> Configs:
+        """Those of a dtype."""
+        return {4: self.single, 8: self.double}.get(dtype.itemsize, self.half)
+
     @memoized
     def choose(
         self,
@@ -429,13 +433,11 @@ class Strided:
         device: torch.device,
     ) -> triton.Config:
         """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
-        configs, reading = self.double, 64
-        if (
-            dtype.itemsize == 4
-        ):  # Its math takes so long that what is read hardly shows.
-            configs, reading = self.single, 4
-        elif dtype.itemsize <= 2:
-            configs = _suited(self.half, n_rows, n_cols, cols_last)
+        configs = self.of(dtype)
+        if dtype.itemsize <= 2:
+            configs = _suited(configs, n_rows, n_cols, cols_last)
+        # The math of float32 takes so long that what is read hardly shows.
+        reading = 4 if dtype.itemsize == 4 else 64
         return _least(configs, n_rows, n_cols, reading, sm_count(device))
 
 
@@ -486,6 +488,10 @@ class Streamed:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
 
+    def of(self, itemsize: int) -> dict[int, triton.Config]:
+        """Those of a dtype of so many bytes."""
+        return self.half if itemsize <= 2 else self.wide
+
     @memoized
     def choose(
         self,
@@ -496,7 +502,7 @@ class Streamed:
         device: torch.device,
     ) -> triton.Config:
         """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
-        tiles = self.half if itemsize <= 2 else self.wide
+        tiles = self.of(itemsize)
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]

@@ -303,37 +303,26 @@ class BackwardTests(Tiles):
 
     # Streams
 
-    @each("table, config", lambda cls: streamed(cls, "half", backward=True))
+    @each("dtype, table, config", lambda cls: streamed(cls, backward=True))
     def test_backward_streamed_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self,
+        dtype: torch.dtype,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force(monkeypatch, table, config)
-        self.check_gradients(*self.make(self.tiled[1], self.half()))
-
-    @each(
-        "table, config",
-        lambda cls: (
-            streamed(cls, "wide", backward=True) if cls.all_of(torch.float32) else ()
-        ),
-    )
-    def test_backward_wide_streamed_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force(monkeypatch, table, config)
-        self.check_gradients(*self.make(self.tiled[1], self.all_of(torch.float32)))
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
 
     # Matmuls
 
-    @each("table, config", lambda cls: cls.strided("half", backward=True))
+    @each(
+        "dtype, table, config",
+        lambda cls: cls.strided(
+            torch.float16, torch.float32, torch.float64, backward=True
+        ),
+    )
     def test_backward_strided_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force_tiles(monkeypatch, table, config)
-        self.force_split_k(monkeypatch, 1)
-        self.check_gradients(*self.make(self.tiled[1], self.half()))
-
-    @each("dtype, table, config", lambda cls: cls.wide_strided(backward=True))
-    def test_backward_wide_strided_configs(
         self,
         dtype: torch.dtype,
         table: str,

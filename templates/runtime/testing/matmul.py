@@ -61,28 +61,23 @@ class Tiles(Harness):
         ]
 
     @classmethod
-    def strided(cls, width: str, backward: bool = False) -> list[tuple[str, Any]]:
-        """The names of tables of tiles that are read by pointers, each with each tile of one `width`."""
+    def strided(
+        cls, *dtypes: torch.dtype, backward: bool = False
+    ) -> list[tuple[torch.dtype, str, Any]]:
+        """Tables of tiles that are read by pointers, each with each tile of some dtypes: of half precision, and of
+        others that all inputs may have.
+        """
         tables: dict[heuristics.Strided, str] = {}
         for name, table in vars(cls.tables).items():
             if isinstance(table, heuristics.Strided) and ("_" in name) == backward:
                 tables.setdefault(table, name)
-        others = cls.extremes() if tables and width == "half" else ()
-        return [
-            (name, config)
-            for table, name in tables.items()
-            for config in (*getattr(table, width), *others)
-        ]
-
-    @classmethod
-    def wide_strided(cls, backward: bool = False) -> list[tuple[torch.dtype, str, Any]]:
-        """Likewise, of float32 and float64, each with its dtype."""
-        widths = {torch.float32: "single", torch.float64: "double"}
+        others = {torch.float16: cls.extremes()} if tables else {}
         return [
             (dtype, name, config)
-            for dtype, width in widths.items()
-            if cls.all_of(dtype)
-            for name, config in cls.strided(width, backward)
+            for dtype in dtypes
+            if dtype == torch.float16 or cls.all_of(dtype)
+            for table, name in tables.items()
+            for config in (*table.of(dtype), *others.get(dtype, ()))
         ]
 
     @classmethod
@@ -165,20 +160,21 @@ class MatmulTests(Products, OperatorTests):
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
-    @each("table, config", lambda cls: cls.strided("half"))
+    @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("shape", lambda cls: cls.tiled)
     def test_strided_configs(
         self,
         shape: Shape,
+        dtype: torch.dtype,
         table: str,
         config: triton.Config,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force_tiles(monkeypatch, table, config)
         self.force_split_k(monkeypatch, 1)
-        self.check(*self.make(shape, self.half()))
+        self.check(*self.make(shape, self.all_of(dtype)))
 
-    @each("dtype, table, config", lambda cls: cls.wide_strided())
+    @each("dtype, table, config", lambda cls: cls.strided(torch.float32, torch.float64))
     def test_wide_strided_configs(
         self,
         dtype: torch.dtype,
