@@ -6,18 +6,14 @@ many kernels it took.
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 import triton.language as tl
 from compiling import TARGETS, Launches
-from importing import module_at
-
-from tritongen.resources import templates_dir
+from importing import runtime_module
 
 MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcgen05\.mma")}
 
@@ -25,7 +21,7 @@ MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcg
 def main(target: str) -> None:
     launches = Launches()
     launches.driver.target = target
-    gemm = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
+    gemm = runtime_module("gemm")
     has_tma = target in ("sm_90", "sm_100")
     # Tensor cores multiply tf32 from the second on, and bfloat16 from the third.
     for precision, kind in (("ieee", "tf32"), ("tf32", "tf32"), ("bf16x6", "bf16"), ("bf16x3", "bf16")):

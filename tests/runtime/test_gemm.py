@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at, runtime_of
+from importing import built, runtime_module, runtime_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -20,10 +19,9 @@ import triton
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen.operator.compile import generate
-from tritongen.resources import templates_dir
 from tritongen.spec.read import read_spec
 
-GEMM = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
+GEMM = runtime_module("gemm")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET: Any = InterpretedFunction.__getitem__
 # Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.

@@ -17,6 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built, runtime_of
+from oracles import compare
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
@@ -271,20 +272,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
     small(operator)
     places = [[entry.split(":")[0] for entry in case.inputs.split("; ")].index(one) for one in case.by.split()]
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
-        given = case.tensors(dtype)
-        wide = [one.double() if one.is_floating_point() else one for one in given]
-        gradients = []
-        for tensors, compute in ((given, operator.attend), (wide, case.torch)):
-            leaves = [one.detach().requires_grad_(place in places) for place, one in enumerate(tensors)]
-            found = compute(*leaves)
-            results = list(found) if isinstance(found, tuple) else [found]
-            seeds = [torch.cos(torch.arange(one.numel())).view(one.shape).to(one.dtype) for one in results]
-            inner = [leaves[place] for place in places]
-            gradients.append([*results, *(torch.autograd.grad(results, inner, seeds) if inner else ())])
-        for one, other in zip(*gradients, strict=True):
-            assert one.dtype == dtype
-            scale = max(1.0, float(other.abs().max()))
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+        compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
