@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -36,7 +36,7 @@ from ...lang.ir import (
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product, product_of, sides_of
-from ...passes.structure import SAVES, references
+from ...passes.structure import SAVES, reached, references
 from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
@@ -110,10 +110,7 @@ def _rows_named(op: Op) -> Op:
     def named(node: Node, line: Value) -> Node:
         refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
         if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            name = numbered(f"{line.name}_{node.function}", taken)
-            taken.add(name)
-            values.append(Value(name, node, ""))
-            return Ref(name, node.axes, node.dtype)
+            return _as_value(node, f"{line.name}_{node.function}", taken, values)
         return rebuild(node, tuple(named(part, line) for part in children(node)))
 
     for value in op.values:
@@ -130,10 +127,7 @@ def _factors_named(op: Op) -> Op:
     def named(side: Node, line: str) -> Node:
         if isinstance(side, Load | Ref):
             return side
-        name = numbered(f"{line}_factor", taken)
-        taken.add(name)
-        values.append(Value(name, side, ""))
-        return Ref(name, side.axes, side.dtype)
+        return _as_value(side, f"{line}_factor", taken, values)
 
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
@@ -155,10 +149,7 @@ def _scattered_named(op: Op) -> Op:
             node = other
         if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
             return node
-        name = numbered(name, taken)
-        taken.add(name)
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
+        return _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node
@@ -168,6 +159,14 @@ def _scattered_named(op: Op) -> Op:
             )
         values.append(replace(value, node=node))
     return replace(op, values=tuple(values))
+
+
+def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+    """A reference to a node, which becomes the next of some values."""
+    name = numbered(name, taken)
+    taken.add(name)
+    values.append(Value(name, node, ""))
+    return Ref(name, node.axes, node.dtype)
 
 
 def always_stored(op: Op) -> list[str]:
@@ -309,27 +308,17 @@ class _Search:
     def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
         """The operator of some results, which reads what other steps have stored."""
         own = {self.value_of(target) for target in targets}
-        reached = self.reached(targets, stored.keys() - own)
-        reads = tuple(name for name in stored if name in reached and name not in own)
+        roots = {name for target in targets for name in (target.output.name, *references(target.node))}
+        made_of = reached(self.refs, roots, stored.keys() - own)
+        reads = tuple(name for name in stored if name in made_of and name not in own)
         if (targets, reads) not in self.parts:
-            self.parts[targets, reads] = self.made(targets, own, reached, {name: stored[name] for name in reads})
+            self.parts[targets, reads] = self.made(targets, own, made_of, {name: stored[name] for name in reads})
         return self.parts[targets, reads]
 
-    def reached(self, targets: tuple[Result, ...], stored: Container[str]) -> set[str]:
-        """The values that results are made of, those that are stored without what they are made of."""
-        found: set[str] = set()
-        left = [name for target in targets for name in (target.output.name, *references(target.node))]
-        while left:
-            name = left.pop()
-            if name not in found and name in self.refs:
-                found.add(name)
-                left += () if name in stored else self.refs[name]
-        return found
-
-    def made(self, targets: tuple[Result, ...], own: set[str], reached: set[str], reads: dict[str, Result]) -> _Part:
+    def made(self, targets: tuple[Result, ...], own: set[str], made_of: set[str], reads: dict[str, Result]) -> _Part:
         inputs = {name: as_input(self.op, result) for name, result in reads.items()}
         names = {name: tensor.name for name, tensor in inputs.items()}
-        kept = [value for value in self.op.values if value.name in reached - reads.keys()]
+        kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
         values = tuple(_spelled(value, as_loads(value.node, names), value.name in own) for value in kept)
         for target in targets:
             if target.output.name not in {value.name for value in values}:

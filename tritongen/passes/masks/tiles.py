@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from ...lang.ir import BOOL, Call, Node, Op, Ref
+from ...lang.ir import BOOL, Call, Node, Op
+from ..exponentials import resolve
 from .conditions import All, Condition, opposite
 from .expressions import FALSE, Expression
 from .ranges import NOTHING, Ranges, intersection
@@ -90,9 +91,7 @@ def _both(one: Node, other: Node) -> Node:
 
 def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
     """The conditions that must hold all together."""
-    node = condition
-    while isinstance(node, Ref):
-        node = op.value(node.name).node
+    node = resolve(op, condition)
     is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
     if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
         for arg in node.args:
