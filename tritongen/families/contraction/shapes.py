@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...emit.axes import places, sizes, spread
+from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.host_checks import tuple_text
 from ...emit.module import length_text
@@ -76,11 +76,8 @@ class Shapes:
 
     def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
-        host, first = self.host, self.host.first()
-        assert first is not None
         sizes = tuple_text([COUNTS[role] for role in self.ordered(result.axes)])
-        text = f"torch.empty({sizes}, dtype={host.dtype(result.dtype)}, device={first.name}.device)"
-        return host.perhaps(result, text, sizes)
+        return self.host.perhaps(result, self.host.new(result, sizes), sizes)
 
     def returned(self, result: Result) -> str:
         """The result with its axes apart again, and in its own order."""
@@ -95,10 +92,7 @@ class Shapes:
             text += ".view(batch)" if made == [BATCH] else f".view({sizes(made)})"
         if tuple(made) != axes:
             text += f".permute({places(tuple(made), list(axes))})"
-        shape = result.output.shape or self.host.grouped(result)
-        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
-            if len(term.names) > 1:
-                text += f".flatten({position - len(term.names) + 1}, {position})"
+        text += regrouped(self.host.op.grouping(result))
         return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     def ordered(self, axes: tuple[str, ...]) -> list[str]:
