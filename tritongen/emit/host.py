@@ -178,12 +178,8 @@ class Host(Checks):
             named = self.moving(free)
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
             targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
-            lines += [
-                f"folded = tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
-                "if folded is None:  # More dimensions than the kernel steps through.",
-                f"    return {self.retry()}",
-                f"{singular}_sizes, {targets} = folded",
-            ]
+            call = f"tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})"
+            lines += self.folded(f"{singular}_sizes, {targets}", call, free_axes, len(free))
             if pinned:
                 lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
         else:
@@ -202,6 +198,18 @@ class Host(Checks):
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")
         return lines
+
+    def folded(self, target: str, call: str, axes: tuple[str, ...], n_dims: int) -> list[str]:
+        """Lines that set what a call tells of axes that it folds into `n_dims` dimensions, which may not be enough."""
+        if BATCH not in axes and len(axes) <= n_dims:
+            return [f"{target} = tensors.folded({call})"]
+        name = target if target.isidentifier() else "folded"
+        lines = [
+            f"{name} = {call}",
+            f"if {name} is None:  # More dimensions than a kernel steps through.",
+            f"    return {self.retry()}",
+        ]
+        return lines if name == target else [*lines, f"{target} = {name}"]
 
     def column_strides(self) -> dict[str, str]:
         """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""
