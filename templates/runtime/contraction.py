@@ -65,7 +65,7 @@ def run(
         lengths: of rows, columns and the inner axis.
         left: matrices of [rows, inner], some with the batch in front.
         right: matrices of [columns, inner], likewise.
-        results: of [rows, columns], likewise, contiguous.
+        results: of as many elements, contiguous.
         strided: a table, and the kernel that reads by pointers.
         reduction: the kernel that adds up partial sums.
         described: a table, the kernel that reads by TMA, and that of stream-K or None.
@@ -164,10 +164,13 @@ def _by_tma(
         else:
             pairs += [_descriptor(matrix, *rights) for matrix in right]
         descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
+    is_batched = any(matrix.ndim > 2 for matrix in _given((*left, *right)))
+    shape = (*(n_batch,) * is_batched, n_rows, n_cols)
+    slices = block_m, block_n // n_slices
     written = [
         one
         for result in results
-        for one in (_result_descriptor(result, block_m, block_n // n_slices), result)
+        for one in (_result_descriptor(result, shape, *slices), result)
     ]
     tiles = _tiles(config, n_rows, n_cols, n_batch)
     programs = heuristics.persistent_programs(device)
@@ -340,8 +343,8 @@ def _descriptor(
 
 
 def _result_descriptor(
-    result: torch.Tensor | None, block_m: int, block_n: int
+    result: torch.Tensor | None, shape: tuple[int, ...], block_m: int, block_n: int
 ) -> TensorDescriptor | None:
     if result is None:
         return None
-    return tma.result_descriptor(result, block_m, block_n)
+    return tma.result_descriptor(result.view(shape), block_m, block_n)

@@ -174,7 +174,7 @@ class Products(Common):
         """The call of gemm."""
         (result,) = self.op.results
         sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
-        name, returned = result.output.name, self.shapes.returned(result)
+        name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         return {
             "passed": ", ".join([*sides, *filter(None, [self.precision])]),
             "result": name,
