@@ -63,7 +63,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def choose(config: triton.Config | None = None, **answers: Any) -> None:
         for rule, answer in answers.items():
-            monkeypatch.setattr(GEMM.heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
+            monkeypatch.setattr(GEMM.matmul_heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
         for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
             monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
 
@@ -234,7 +234,7 @@ def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choos
 def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
     """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
     for config in GEMM.STRIDED.half:
-        block = GEMM.heuristics.short_block(config, config.kwargs["BLOCK_K"])
+        block = GEMM.matmul_heuristics.short_block(config, config.kwargs["BLOCK_K"])
         held = block * (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) / (32 * config.num_warps)
         assert 16 < held <= 64
         assert 32 <= block <= config.kwargs["BLOCK_K"]

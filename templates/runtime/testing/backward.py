@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from .. import heuristics, matmul_heuristics
 from .elementwise import SMALL_BLOCK, SMALL_TILE, TALL_TILE
 from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
@@ -346,8 +346,8 @@ class BackwardTests(Tiles):
     @each(
         "table, config",
         lambda cls: (
-            cls.configs(heuristics.Tma, cls.small(), backward=True)
-            if cls.tables_of(heuristics.Tma)
+            cls.configs(matmul_heuristics.Tma, cls.small(), backward=True)
+            if cls.tables_of(matmul_heuristics.Tma)
             else ()
         ),
     )
@@ -358,7 +358,7 @@ class BackwardTests(Tiles):
         self.check_gradients(*self.make(self.tiled[1], self.half()))
 
     @described
-    @only(lambda cls: cls.tables_of(heuristics.Tma))
+    @only(lambda cls: cls.tables_of(matmul_heuristics.Tma))
     def test_backward_of_tma(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the forward saves by TMA, which needs lengths that are aligned."""
         self.force_small(monkeypatch, tma=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from .. import matmul_heuristics
 from .harness import each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
@@ -39,7 +39,7 @@ class MatmulStepsTests(Products, RowwiseTests):
         self.check(*self.make(self.wide, self.all_of(dtype)))
 
     @described
-    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
     def test_tma_configs(
         self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
     ) -> None:
