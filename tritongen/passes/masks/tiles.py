@@ -55,15 +55,16 @@ class Tiles:
     full: Expression = FALSE
 
 
-def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
+def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool = True) -> Tiles:
     """What a condition is in the tiles along one axis that the blocks of another meet.
 
     Along every other axis a block has one position. The arithmetic of the condition itself must not overflow int64, and
-    no axis be longer than `reader.LONGEST`.
+    no axis be longer than `reader.LONGEST`. Without `extremes` no end of a range is of what is least or greatest in a
+    block: then that is for tests of tiles alone.
     """
     reader = Reader(op, block, streamed)
-    spans = TileSpans(reader, block, streamed)
-    some, every = Ranges(spans, every=False), Ranges(spans, every=True)
+    spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
+    some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
     parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
     ranged = [part for part in parts if part.every != NOTHING]
     rest = [part for part in parts if part.every == NOTHING]
