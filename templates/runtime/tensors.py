@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import triton.language as tl
 
 from .launch import memoized
+
+Found = TypeVar("Found")
 
 
 def check_tensor(name: str, tensor: object) -> None:
@@ -102,6 +104,12 @@ def fold(
     sizes[place:place] = [1] * missing
     steps[place:place] = [(0,) * len(strides)] * missing
     return tuple(sizes), list(zip(*steps, strict=True))
+
+
+def folded(found: Found | None) -> Found:
+    """What is folded, of no more dimensions than kernels step through."""
+    assert found is not None
+    return found
 
 
 @memoized

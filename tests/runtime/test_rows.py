@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at
+from importing import built, module_at
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from tritongen.resources import templates_dir
+from tritongen.spec.read import read_spec
 
 RUNTIME = module_at(Path(templates_dir(), "runtime")).__name__
 ROWWISE, COLUMNS, HEURISTICS, LAUNCH = (
@@ -144,3 +145,14 @@ def test_no_kernel_is_a_default() -> None:
         tuples = [one for one in vars(module).values() if isinstance(one, type) and hasattr(one, "_field_defaults")]
         defaults = [value for one in tuples for value in one._field_defaults.values()]
         assert not [value for value in defaults if hasattr(value, "fn") or hasattr(value, "arg_names")]
+
+
+@pytest.mark.parametrize(("shape", "tries"), [("A, B, N", False), ("..., A, B, C, D, N", True), ("..., N", True)])
+def test_what_always_folds_is_not_tried_again(shape: str, tries: bool, tmp_path: Path) -> None:
+    """Two axes are no more than a kernel steps through; leading axes may be any number."""
+    toml = f'[op]\nname = "total"\n[inputs]\nx = "float[{shape}]"\n[compute]\ny = "sum(x, N)"\n[outputs]\ny = "x"'
+    function = built(read_spec("total.toml", toml), tmp_path).total
+    assert ("is None:  # More dimensions" in (tmp_path / "total" / "op.py").read_text()) == tries
+    x = torch.randn(2, 3, 4, 5, 2, 7, dtype=torch.float64).permute(3, 2, 1, 0, 4, 5)
+    x = x if tries else x[0, :, 0, :, 0]
+    torch.testing.assert_close(function(x.to(DEVICE)).cpu(), x.sum(-1))

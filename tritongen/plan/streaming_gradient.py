@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.gradient import Gradient, derive
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
@@ -308,7 +308,7 @@ def _in_types_of_results(gradient: Gradient) -> Gradient:
 def like(op: Op, result: Result, name: str) -> Input:
     """An input of the shape of a result, and of its type if that is an input's."""
     types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
-    shape = grouping(op, result)
+    shape = op.grouping(result)
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 

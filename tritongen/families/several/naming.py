@@ -25,10 +25,7 @@ def rows_named(op: Op) -> Op:
     def named(node: Node, line: Value) -> Node:
         refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
         if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            name = numbered(f"{line.name}_{node.function}", taken)
-            taken.add(name)
-            values.append(Value(name, node, ""))
-            return Ref(name, node.axes, node.dtype)
+            return _as_value(node, f"{line.name}_{node.function}", taken, values)
         return rebuild(node, tuple(named(part, line) for part in children(node)))
 
     for value in op.values:
@@ -45,10 +42,7 @@ def factors_named(op: Op) -> Op:
     def named(side: Node, line: str) -> Node:
         if isinstance(side, Load | Ref):
             return side
-        name = numbered(f"{line}_factor", taken)
-        taken.add(name)
-        values.append(Value(name, side, ""))
-        return Ref(name, side.axes, side.dtype)
+        return _as_value(side, f"{line}_factor", taken, values)
 
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
@@ -70,10 +64,7 @@ def scattered_named(op: Op) -> Op:
             node = other
         if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
             return node
-        name = numbered(name, taken)
-        taken.add(name)
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
+        return _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node
@@ -97,11 +88,17 @@ def sums_parted(op: Op) -> Op:
         node = value.node
         inner = next((over for over in sorted(rows) if isinstance(node, Reduce) and set(over) < set(node.over)), None)
         if inner and isinstance(node, Reduce) and node.kind in ("sum", "mean") and not is_product(op, node):
-            name = numbered(f"{value.name}_rows", taken)
-            taken.add(name)
             axes = tuple(axis for axis in node.arg.axes if axis not in inner)
-            values.append(Value(name, replace(node, over=inner, axes=axes), ""))
+            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_rows", taken, values)
             others = tuple(axis for axis in node.over if axis not in inner)
-            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=others))
+            value = replace(value, node=replace(node, arg=inner_sums, over=others))
         values.append(value)
     return replace(op, values=tuple(values))
+
+
+def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+    """A reference to a node, which becomes the next of some values."""
+    name = numbered(name, taken)
+    taken.add(name)
+    values.append(Value(name, node, ""))
+    return Ref(name, node.axes, node.dtype)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...lang.ir import Call, Node, Op, Reduce, Ref
 from ...lowering.lines import Line
 from ...passes.exponentials import resolve
-from ...passes.masks.expressions import ZERO, Apply, Expression, Extreme, First, Last, Number, Sum, Value, parts_of
+from ...passes.masks.expressions import ZERO, Apply, Expression, First, Last, Number, Sum, Value, parts_of
 from ...passes.masks.scores import mask_of
 from ...passes.masks.tiles import Tiles, conjuncts, tiles_of
 from ..stream import Stream
@@ -113,10 +113,7 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     if len(conditions) != 1 or None in masks:
         return Blocks(stream.rows)
     (condition,) = conditions
-    tiles = tiles_of(op, condition, stream.rows, stream.streamed)
-    ends = (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last)
-    if any(isinstance(part, Extreme) for end in ends for part in parts_of(end)):
-        return Blocks(stream.rows)
+    tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     return Blocks(stream.rows, tiles, frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest))
 
