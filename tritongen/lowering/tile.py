@@ -159,6 +159,7 @@ class Tile:
         tensor = self.op.input(node.name)
         mine = self.tensor(tensor)
         checks: list[str] = []
+        alike: list[str] = []  # of positions that are the same for a whole tile
         terms = [mine.pointer]
         at = dict(node.at)
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
@@ -172,11 +173,14 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
-                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
+                own = checks if at[moved].axes else alike
+                own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         mask = self.mask(node.axes)
-        masks = [*([mask] if mask else []), *checks]
+        if mask and alike:  # Triton's interpreter takes no mask that is a tile's & a number's.
+            mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
+        masks = [*([mask] if mask else alike), *checks]
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
+        other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
         return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
