@@ -123,12 +123,15 @@ def _rows_named(op: Op) -> Op:
 
 
 def _factors_named(op: Op) -> Op:
-    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
+    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored.
+
+    Factors without a summed axis, which multiply the sum, have one where they are gathered.
+    """
     taken = op.names
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
-        if isinstance(side, Load | Ref):
+        if isinstance(side, Ref) or _is_whole(side):
             return side
         name = numbered(f"{line}_factor", taken)
         taken.add(name)
@@ -138,9 +141,10 @@ def _factors_named(op: Op) -> Op:
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None:
-            left, right = (named(side, value.name) for side in sides[:2])
-            if (left, right) != sides[:2]:
-                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
+            factors = (*sides[:2], *sides[2])
+            found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
+            if found != [*factors]:
+                value = replace(value, node=replace(node, arg=product_of(tuple(found))))
         values.append(value)
     return replace(op, values=tuple(values))
 
@@ -153,7 +157,7 @@ def _scattered_named(op: Op) -> Op:
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
+        if isinstance(node, Ref) or _is_whole(node):
             return node
         name = numbered(name, taken)
         taken.add(name)
@@ -182,11 +186,21 @@ def always_stored(op: Op) -> list[str]:
     return list(found)
 
 
+def _is_whole(node: Node) -> bool:
+    """Whether a node is an input as it is, and no gathered part of it."""
+    return isinstance(node, Load) and not node.at
+
+
+def _gathers(node: Node) -> bool:
+    return any(isinstance(part, Load) and part.at for part in walk(node))
+
+
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
+    is_copy = isinstance(node, Ref) or _is_whole(node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not isinstance(node, Ref | Load) and bool(stored_dtype(op, value))
+    return used and not is_copy and bool(stored_dtype(op, value))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
