@@ -18,6 +18,7 @@ from ...passes.structure import Program
 from ...spec.types import BATCH
 
 _OF_SPLITS = ("n_splits", "split_cols")  # which the runtime adds
+_OF_BLOCKS = ("VECTOR", "UNIFORM")  # what it adds that follows from the blocks of columns
 
 
 class RowSizes(Common):
@@ -65,7 +66,7 @@ class RowSizes(Common):
 
     def constants_of(self, kernel: Kernel, index: str) -> str:
         """What a kernel is compiled for, but for its tiles, as a dictionary."""
-        names = [name for name in kernel.constexprs if name != "VECTOR"]
+        names = [name for name in kernel.constexprs if name not in _OF_BLOCKS]
         values = {"COMPUTE": "compute"}
         return "{" + ", ".join([*(f'"{in_string(n)}": {values.get(n, n)}' for n in names), f'"INDEX": {index}']) + "}"
 
