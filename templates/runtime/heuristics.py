@@ -13,7 +13,7 @@ from .tensors import cdiv, power_of_two
 
 Tiling = tuple[int, int, int, int, int]
 Configs = tuple[triton.Config, ...]
-SHORTEST_BLOCK = 1024  # columns, of long blocks that each read one element of some inputs
+SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
 
 
 @memoized
@@ -172,7 +172,8 @@ def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
     if divides < min(block_n, SHORTEST_BLOCK):
         return config, False
     num_warps = max(4, config.num_warps * divides // block_n)
-    return triton.Config({**config.kwargs, "BLOCK_N": divides}, num_warps=num_warps), True
+    tile = {**config.kwargs, "BLOCK_N": divides}
+    return triton.Config(tile, num_warps=num_warps), True
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
