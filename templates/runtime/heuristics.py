@@ -12,6 +12,7 @@ from .launch import memoized
 from .tensors import cdiv, power_of_two
 
 Tiling = tuple[int, int, int, int, int]
+SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
 
 
 @memoized
@@ -150,6 +151,23 @@ def _filling(n_rows: int, most: int) -> int:
     while rows > 1 and cdiv(n_rows, rows) < 256:
         rows //= 2
     return rows
+
+
+def reads_once(n_cols: int, length: int) -> bool:
+    """Whether long rows are looped over, in blocks that read an element once for so many columns."""
+    return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
+
+
+def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
+    """The tile, with blocks of columns that divide a length if such are long enough; and whether they do."""
+    divides = block_n = config.kwargs["BLOCK_N"]
+    while length % divides:
+        divides //= 2
+    if divides < min(block_n, SHORTEST_BLOCK):
+        return config, False
+    num_warps = max(4, config.num_warps * divides // block_n)
+    tile = {**config.kwargs, "BLOCK_N": divides}
+    return triton.Config(tile, num_warps=num_warps), True
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:

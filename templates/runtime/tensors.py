@@ -1,6 +1,7 @@
 """What a public function does with its tensors before it launches: checks, folded dimensions, index width."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -125,6 +126,12 @@ def fold_by_stride(
         True,
     )
     return folded
+
+
+def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
+    """How many neighbours share an element of every tensor: the length of the last dimensions, where none moves."""
+    moves = [any(steps) for steps in zip(*strides, strict=True)]
+    return math.prod(size for n, size in enumerate(sizes) if not any(moves[n:]))
 
 
 def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:

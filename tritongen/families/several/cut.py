@@ -17,7 +17,6 @@ from ...lang.ir import (
     ALWAYS,
     Call,
     Dtype,
-    Load,
     Node,
     Op,
     Path,
@@ -40,7 +39,7 @@ from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_sha
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
-from .naming import factors_named, rows_named, scattered_named, sums_parted, with_plain_axes
+from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
 
 MOST = 2  # values that are stored, tried in all combinations
 
@@ -116,8 +115,9 @@ def always_stored(op: Op) -> list[str]:
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
+    is_copy = isinstance(node, Ref) or is_whole(node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not isinstance(node, Ref | Load) and bool(stored_dtype(op, value))
+    return used and not is_copy and bool(stored_dtype(op, value))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:

@@ -35,21 +35,25 @@ def rows_named(op: Op) -> Op:
 
 
 def factors_named(op: Op) -> Op:
-    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
+    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored.
+
+    Factors without a summed axis, which multiply the sum, have one where they are gathered.
+    """
     taken = op.names
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
-        if isinstance(side, Load | Ref):
+        if isinstance(side, Ref) or is_whole(side):
             return side
         return _as_value(side, f"{line}_factor", taken, values)
 
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None:
-            left, right = (named(side, value.name) for side in sides[:2])
-            if (left, right) != sides[:2]:
-                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
+            factors = (*sides[:2], *sides[2])
+            found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
+            if found != [*factors]:
+                value = replace(value, node=replace(node, arg=product_of(tuple(found))))
         values.append(value)
     return replace(op, values=tuple(values))
 
@@ -62,7 +66,7 @@ def scattered_named(op: Op) -> Op:
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
+        if isinstance(node, Ref) or is_whole(node):
             return node
         return _as_value(node, name, taken, values)
 
@@ -102,3 +106,12 @@ def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Re
     taken.add(name)
     values.append(Value(name, node, ""))
     return Ref(name, node.axes, node.dtype)
+
+
+def is_whole(node: Node) -> bool:
+    """Whether a node is an input as it is, and no gathered part of it."""
+    return isinstance(node, Load) and not node.at
+
+
+def _gathers(node: Node) -> bool:
+    return any(isinstance(part, Load) and part.at for part in walk(node))
