@@ -64,7 +64,7 @@ class Case:
         made = []
         for entry in self.inputs.split("; "):
             kind, _, axes = entry.split(":", 1)[1].rstrip("]").partition("[")
-            lengths = [_length(term) for term in axes.split(", ")]
+            lengths = [_length(term) for term in axes.split(", ") if term]
             if kind.startswith("int"):
                 made.append(torch.randint(0, 4, lengths, generator=random).sort(-1).values.to(getattr(torch, kind)))
             elif kind == "bool":
@@ -174,6 +174,12 @@ CASES = {
         lambda q, k, v, length: F.scaled_dot_product_attention(
             q, k, v, attn_mask=torch.arange(SIZES["N"]) <= 9 * length[:, None, None, None], scale=0.25
         ),
+    ),
+    "scale_for_all": Case(
+        f"{QKV}; scale:T[]; weight:T[E]",
+        f"s = sum(q * k, D) * scale\no = sum(softmax(s, N) * v, N) * weight",
+        lambda q, k, v, scale, weight: torch.softmax(q @ k.mT * scale, -1) @ v * weight,
+        by="",
     ),
     "boolean_mask": Case(
         f"{QKV}; mask:bool[B, M, N]",

@@ -356,7 +356,8 @@ class _Builder:
         found = []
         tensors = [self.places.of_input(tensor.name) for tensor in self.op.inputs]
         tensors += [self.places.of_result(result) for result in self.op.results]
-        for tensor in tensors:
+        # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
+        for tensor in sorted(tensors, key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
             for dim, value in steps:
                 if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
