@@ -37,7 +37,10 @@ Tensors = Callable[..., object]
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, none where it is not streamed."""
+    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, none where it is not streamed.
+
+    Gradients that are `stored` have the axes of scores, or are made of stored ones.
+    """
 
     inputs: str
     compute: str
@@ -46,6 +49,7 @@ class Case:
     by: str = "q k v"
     params: str = ""
     steps: int = 2
+    stored: str = ""
 
     def spec(self) -> Spec:
         pairs = [entry.split(":", 1) for entry in self.inputs.split("; ")]
@@ -177,7 +181,7 @@ CASES = {
     ),
     "scale_for_all": Case(
         f"{QKV}; scale:T[]; weight:T[E]",
-        f"s = sum(q * k, D) * scale\no = sum(softmax(s, N) * v, N) * weight",
+        "s = sum(q * k, D) * scale\no = sum(softmax(s, N) * v, N) * weight",
         lambda q, k, v, scale, weight: torch.softmax(q @ k.mT * scale, -1) @ v * weight,
         by="",
     ),
@@ -197,6 +201,7 @@ CASES = {
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=0.25),
         by="q k v bias",
         steps=3,
+        stored="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, _grouped, outputs="o:q[B, (G R), M, E]"),
     "positions_before_heads": Case(
@@ -230,10 +235,11 @@ CASES = {
         lambda q, k, v: (_scores(q, k) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v,
     ),
     "sink": Case(
-        f"{QKV}; sink:float32[H]",
+        f"{QKV}; sink:T[H]",
         f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
         _sink,
-        by="",
+        by="q k v sink",
+        steps=3,
     ),
     "relative_positions": Case(
         f"{QKV}; table:float32[H, P]",
@@ -246,13 +252,65 @@ CASES = {
         "s = sum(q * k, D) * 0.25\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
         lambda q, k, v, gate: torch.sigmoid(gate) * _full(q, k, v),
         by="q k v gate",
-        steps=0,
+        steps=3,
     ),
-    "names of constants": Case(
-        QKV,
-        f"s = where(num_warps, sum(q * k, D) * size_e + PADDED_D, 0.0){MEAN}",
-        _full,
-        params='size_e = 0.25\nPADDED_D = 1.0\nnum_warps = { type = "bool", default = true }',
+    "gradient_by_a_gate_alone": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        f"{CAUSAL}\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
+        lambda q, k, v, gate: torch.sigmoid(gate) * _causal(q, k, v),
+        by="gate",
+        steps=1,
+    ),
+    "gate_and_sink": Case(
+        f"{QKV}; gate:T[B, H, M, E]; sink:T[H]",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"
+        "o = sigmoid(gate) * sum(e * v, N) / (sum(e, N) + exp(sink - m))",
+        lambda q, k, v, gate, sink: torch.sigmoid(gate) * _sink(q, k, v, sink),
+        by="q k v gate sink",
+        steps=4,
+    ),
+    "sink_in_lse": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\nlse = logaddexp(logsumexp(s, N), sink)\no = sum(exp(s - lse) * v, N)",
+        _sink,
+        by="q k v sink",
+        steps=3,
+    ),
+    "sink_as_gate": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = a * sigmoid(logsumexp(s, N) - sink)",
+        _sink,
+        by="q k v sink",
+        steps=3,
+    ),
+    "weight_and_residual": Case(
+        f"{QKV}; x:T[B, H, M, E]; weight:T[E]",
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = a * weight + x",
+        lambda q, k, v, x, weight: _causal(q, k, v) * weight + x,
+        by="q k v x weight",
+        steps=4,
+    ),
+    "mean_and_lse_beside": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)\no = a * gate\nlse = logsumexp(s, N)",
+        lambda q, k, v, gate: (_full(q, k, v) * gate, _full(q, k, v), torch.logsumexp(_scores(q, k), -1)),
+        outputs="o:q; a:q; lse:q",
+        by="q k v gate",
+        steps=3,
+    ),
+    "two_means": Case(
+        f"{QKV}; w:T[B, H, N, K]; gate:T[B, H, M, K]",
+        "s = sum(q * k, D) * 0.25\np = softmax(s, N)\no = sum(p * v, N)\nu = sum(p * w, N) * gate",
+        lambda q, k, v, w, gate: (_full(q, k, v), _full(q, k, w) * gate),
+        outputs="o:q; u:q",
+        by="q k v w gate",
+        steps=3,
+    ),
+    "names_of_gradients": Case(
+        "q:T[B, H, M, D]; delta:T[B, H, N, D]; dp:T[B, H, N, E]; p:T[H]",
+        "ds = sum(q * delta, D) * 0.25 + p\no = sum(softmax(ds, N) * dp, N)",
+        lambda q, k, v, p: _full(q, k, v),
+        by="q delta dp",
     ),
 }
 
@@ -304,10 +362,34 @@ def test_no_scores_are_stored(name: str) -> None:
     if backward is None or not case.steps:
         return
     assert isinstance(backward.forward.program, StreamingProgram)
-    assert len(backward.plan.steps) == case.steps
-    for step in (backward.forward, *backward.plan.steps[:2]):
-        assert isinstance(step.program, StreamingProgram)
+    steps = backward.plan.steps
+    assert len(steps) == case.steps
+    assert sum(isinstance(step.program, StreamingProgram) for step in steps) == (2 if case.steps > 1 else 0)
+    for step in (backward.forward, *(step for step in steps if step.op.results[0].output.name not in case.stored)):
         assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
+
+
+def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
+    """Its gradient reads and writes whole rows, though it sums them up: no columns are summed."""
+    spec = CASES["gate"].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    before, *_ = backward.plan.steps
+    assert [result.output.name for result in before.op.results] == ["dmean", "delta", "dgate"]
+    assert before.family.rows(before.program) == ("B", "H", "M")
+
+
+def test_a_sink_of_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
+    """Such rows are 0 and have no gradient: all that they have is the sink's."""
+    operator = built(CASES["sink"].spec(), tmp_path)
+    q, k, v, sink = (one.requires_grad_() for one in CASES["sink"].tensors(torch.float64))
+    results = []
+    for compute in (operator.attend, _sink):
+        o = compute(q, k[:, :, :20], v[:, :, :20], sink)
+        results.append((o, *torch.autograd.grad(o, (q, k, v, sink), torch.ones_like(o))))
+    assert not results[0][0][:, :, : SIZES["M"] - 20].any()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
