@@ -37,7 +37,7 @@ Tensors = Callable[..., object]
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, none where it is not streamed.
+    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, of which `passes` stream.
 
     Gradients that are `stored` have the axes of scores, or are made of stored ones.
     """
@@ -49,6 +49,7 @@ class Case:
     by: str = "q k v"
     params: str = ""
     steps: int = 2
+    passes: int = 2
     stored: str = ""
 
     def spec(self) -> Spec:
@@ -179,11 +180,70 @@ CASES = {
             q, k, v, attn_mask=torch.arange(SIZES["N"]) <= 9 * length[:, None, None, None], scale=0.25
         ),
     ),
-    "scale_for_all": Case(
-        f"{QKV}; scale:T[]; weight:T[E]",
-        "s = sum(q * k, D) * scale\no = sum(softmax(s, N) * v, N) * weight",
-        lambda q, k, v, scale, weight: torch.softmax(q @ k.mT * scale, -1) @ v * weight,
-        by="",
+    "scales": Case(
+        f"{QKV}; scale:T[H]; common:T[]; weight:T[E]",
+        "s = sum(q * k, D) * scale * common\no = sum(softmax(s, N) * v, N) * weight",
+        lambda q, k, v, scale, common, weight: torch.softmax(q @ k.mT * scale[:, None, None] * common, -1) @ v * weight,
+        by="q k v scale common weight",
+        steps=6,
+    ),
+    "gradient_by_a_scale_alone": Case(
+        f"{QKV}; scale:T[H]",
+        f"s = sum(q * k, D) * scale{MEAN}",
+        lambda q, k, v, scale: torch.softmax(q @ k.mT * scale[:, None, None], -1) @ v,
+        by="scale",
+        passes=1,
+    ),
+    "gradient_by_slopes": Case(
+        f"{QKV}; slope:T[H]",
+        f"{BEHIND}s = where(behind >= 0, sum(q * k, D) * 0.25 - slope * behind, -inf){MEAN}",
+        lambda q, k, v, slope: (
+            torch.softmax(_masked(_scores(q, k) - slope[:, None, None] * _behind(q, k), _behind(q, k) >= 0), -1) @ v
+        ),
+        by="q k v slope",
+        steps=3,
+    ),
+    "gradient_by_a_cap": Case(
+        f"{QKV}; cap:T[]",
+        f"s = cap * tanh(sum(q * k, D) * 0.25 / cap){MEAN}",
+        lambda q, k, v, cap: torch.softmax(cap * torch.tanh(_scores(q, k) / cap), -1) @ v,
+        by="q k v cap",
+        steps=3,
+    ),
+    "gradient_by_a_decay": Case(
+        f"{QKV}; decay:T[H]",
+        f"{BEHIND}p = where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, decay: (
+            q @ k.mT * torch.exp(-(decay[:, None, None] ** 2) * _behind(q, k)).masked_fill(_behind(q, k) < 0, 0.0) @ v
+        ),
+        by="q k v decay",
+        steps=3,
+    ),
+    "gradient_by_a_bias_of_keys": Case(
+        f"{QKV}; bias:T[H, N]; all:T[B, N]",
+        f"s = sum(q * k, D) * 0.25 + bias + all{MEAN}",
+        lambda q, k, v, bias, every: torch.softmax(_scores(q, k) + bias[:, None] + every[:, None, None], -1) @ v,
+        by="q k v bias all",
+        steps=4,
+    ),
+    "gradient_by_scales_of_groups": Case(
+        f"{GROUPED}; scale:T[G]; bias:T[G, N]",
+        f"{CAUSAL.replace('0.25', 'scale + bias')}{MEAN}",
+        lambda q, k, v, scale, bias: (
+            torch.softmax(
+                _masked(
+                    q @ k.repeat_interleave(3, 1).mT * scale.repeat_interleave(3)[:, None, None]
+                    + bias.repeat_interleave(3, 0)[:, None],
+                    _behind(q, k) >= 0,
+                ),
+                -1,
+            )
+            @ v.repeat_interleave(3, 1)
+        ),
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v scale bias",
+        steps=5,
+        passes=3,
     ),
     "boolean_mask": Case(
         f"{QKV}; mask:bool[B, M, N]",
@@ -260,6 +320,7 @@ CASES = {
         lambda q, k, v, gate: torch.sigmoid(gate) * _causal(q, k, v),
         by="gate",
         steps=1,
+        passes=0,
     ),
     "gate_and_sink": Case(
         f"{QKV}; gate:T[B, H, M, E]; sink:T[H]",
@@ -359,12 +420,12 @@ def test_no_scores_are_stored(name: str) -> None:
     forward = forward_of(spec)
     assert isinstance(forward.program, StreamingProgram)
     backward = backward_of(spec, forward)
-    if backward is None or not case.steps:
+    if backward is None:
         return
     assert isinstance(backward.forward.program, StreamingProgram)
     steps = backward.plan.steps
     assert len(steps) == case.steps
-    assert sum(isinstance(step.program, StreamingProgram) for step in steps) == (2 if case.steps > 1 else 0)
+    assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
     for step in (backward.forward, *(step for step in steps if step.op.results[0].output.name not in case.stored)):
         assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
 

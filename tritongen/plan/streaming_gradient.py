@@ -48,7 +48,9 @@ def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Famili
     if not stream.largest and not grad.save:
         gradient = _in_types_of_results(derive(op, grad, saves=False))
         planner = StreamPlanner(gradient, stream, families)
-        return Backward(gradient, planner.forward(), Plan(*planner.plan()))
+        forward = planner.forward()
+        steps, texts = planner.plan()
+        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, planner.parts)))
     means = means_of(op, stream)
     if means is None or grad.save:
         return None
@@ -143,7 +145,7 @@ class _Planner:
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
-        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, (self.delta,))))
+        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, (self.delta, *planner.parts))))
 
     def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
@@ -232,7 +234,7 @@ class _Planner:
         gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
         planner = StreamPlanner(gradient, self.stream, self.families)
         steps, own = planner.plan()
-        uses = _uses(steps, own, (*(mean.gradient.name for mean in means), self.delta)) if steps else {}
+        uses = _uses(steps, own, (*(mean.gradient.name for mean in means), self.delta, *planner.parts))
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
         forward = planner.step_of(planner.saving(stored))
         return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts, uses))
@@ -322,12 +324,16 @@ def _are_alike(one: TensorType, other: TensorType) -> bool:
 
 
 def _uses(steps: tuple[Step, ...], texts: Mapping[str, str], told: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of what a step tells others, the gradients that these compute."""
-    found = {}
-    for name in told:
+    """Of what steps tell others, the gradients that those compute in the end."""
+    told = tuple(told)
+
+    def users(name: str) -> set[str]:
         results = {r.output.name for step in steps if _reads(step.op, name) for r in step.op.results}
-        found[name] = tuple(one for one, text in texts.items() if _own(text) in results)
-    return found
+        found = {one for one, text in texts.items() if _own(text) in results}
+        return found.union(*(users(other) for other in told if other in results))
+
+    found = {name: users(name) for name in told}
+    return {name: tuple(one for one in texts if one in users) for name, users in found.items() if users}
 
 
 def _own(text: str) -> str:
