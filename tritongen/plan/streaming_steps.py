@@ -9,9 +9,25 @@ from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
 from ..families.stream import Stream
-from ..lang.ir import Dtype, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, children, numbered, rebuild, walk
+from ..lang.ir import (
+    Call,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+    as_loads,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
+from ..passes.contractions import product_of
 from ..passes.structure import name_reductions
 from ..spec.types import COMPUTED, Input, Output, TensorType, plain_shape
 from .backward import Planner
@@ -133,7 +149,7 @@ def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
     parts: list[Value] = []
     along = (stream.streamed, stream.rows)
     for value in op.values:
-        node = value.node
+        node = _at_once(op, value.node, stream)
         if isinstance(node, Reduce) and _is_of_scores(node, stream):
             axis = next(axis for axis in along if axis in node.over)
             axes = tuple(other for other in node.arg.axes if other != axis)
@@ -149,11 +165,36 @@ def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
     return replace(op, values=tuple(values)), tuple(parts)
 
 
+def _at_once(op: Op, node: Node, stream: Stream) -> Node:
+    """A sum of a product in which another sum of scores is, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
+    if not isinstance(node, Reduce) or node.kind != "sum":
+        return node
+    factors = _factors(node.arg)
+    for place, factor in enumerate(factors):
+        inner = op.value(factor.name).node if isinstance(factor, Ref) else factor
+        others = (*factors[:place], *factors[place + 1 :])
+        if not isinstance(inner, Reduce) or any(set(other.axes) & set(inner.over) for other in others):
+            continue
+        if inner.kind == "sum" and _has_axes_of_scores(inner.arg, stream):
+            over = tuple(axis for axis in op.axes if axis in (*inner.over, *node.over))
+            return _at_once(op, replace(node, arg=product_of((inner.arg, *others)), over=over), stream)
+    return node
+
+
+def _factors(node: Node) -> list[Node]:
+    if isinstance(node, Call) and node.function == "mul":
+        return [factor for arg in node.args for factor in _factors(arg)]
+    return [node]
+
+
 def _is_of_scores(node: Reduce, stream: Stream) -> bool:
     """Whether what has the axes of scores, and none across matrices, is summed over several."""
-    axes, along = set(node.arg.axes), {stream.rows, stream.streamed}
-    is_sum = node.kind == "sum" and len(node.over) > 1 and bool(along & set(node.over))
-    return is_sum and along <= axes and not axes & set(stream.widths)
+    is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
+    return is_sum and _has_axes_of_scores(node.arg, stream)
+
+
+def _has_axes_of_scores(node: Node, stream: Stream) -> bool:
+    return {stream.rows, stream.streamed} <= set(node.axes) and not set(node.axes) & set(stream.widths)
 
 
 def _reading(op: Op, told: tuple[Value, ...]) -> Op:
