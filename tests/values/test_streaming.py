@@ -467,6 +467,31 @@ def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
     torch.testing.assert_close(o[:, :, -20:].double(), wanted, rtol=2e-4, atol=2e-4)
 
 
+def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+    """Forward and backward, by numbers in any order: what streams beyond the document's blocks is never multiplied."""
+    case = Case(
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        f"s = where((of_q == of_k) & (index(N) <= index(M)), sum(q * k, D) * 0.25, -inf){MEAN}",
+        _documents,
+    )
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v = (torch.randn(2, 2, 48, 24, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    documents = torch.tensor([[7, 3, 5], [1, 9, 0]], dtype=torch.int32).repeat_interleave(16, 1)
+    seed = torch.randn(2, 2, 48, 24, dtype=torch.float64)
+    mask = (documents[:, None, :, None] == documents[:, None, None]) & (_behind(q, k) >= 0)
+    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
+    gradients = torch.autograd.grad(wanted, (q, k, v), seed)
+    for document in range(3):
+        others = torch.arange(48) // 16 != document
+        spoiled = (one.detach().masked_fill(others[:, None], torch.nan).requires_grad_() for one in (q, k, v))
+        leaves = tuple(spoiled)
+        o = operator.attend(*leaves, documents, documents)
+        found = torch.autograd.grad(o, leaves, seed.masked_fill(others[:, None], torch.nan))
+        for one, other in zip((o, *found), (wanted, *gradients), strict=True):
+            torch.testing.assert_close(one[:, :, ~others], other[:, :, ~others])
+
+
 def test_layers_of_a_perceptron_are_no_attention() -> None:
     """What is multiplied there is wider than a tile."""
     case = Case("x:T[B, D]; w:T[N, D]; v:T[N, E]", "h = gelu(sum(x * w, D))\no = sum(h * v, N)", _full, "o:x", by="")

@@ -258,7 +258,11 @@ class _Builder:
         values = [Value("bounds", node, "") for node in self.blocks.values]
         self.elements(values)
         self.lowering.begin("bounds", ())
-        lines = self.blocks.lines(lambda node: ast.unparse(self.lowering.expression(node)))
+
+        def spelled(node: Node) -> str:
+            return ast.unparse(self.lowering.expression(node))
+
+        lines = [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
         self.lines.bounds += [*self.lowering.pending, *lines]
 
     def begin(self) -> None:
