@@ -71,6 +71,11 @@ class StreamingModule(Common):
         axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
         return bool(batch) and not any(dim.pinned for dim in dims) and all(one[: len(batch)] == batch for one in axes)
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The inputs that are the same for all of the batch."""
+        return tuple(tensor.name for tensor in self.op.inputs if not set(tensor.type.axes) & set(self.stream.batch))
+
     def spread_axes(self, tensor: Input) -> tuple[str, ...]:
         """The axes of a tensor, with all of the batch where it lacks some and has those in front in their order."""
         batch, axes = self.stream.batch, tensor.type.axes
@@ -99,7 +104,7 @@ class StreamingModule(Common):
         dims, batch = self.space.rows, self.stream.batch
         if not self.is_plain():
             return self.host.fold("heads", dims)
-        every = [(self.spread(t), self.spread_axes(t)) for t in self.op.inputs]
+        every = [(self.spread(t), self.spread_axes(t)) for t in self.op.inputs if t.name not in self.shared]
         every += [(result.output.name, result.axes) for result in self.op.results]
         names = tuple_text([name for name, _ in every])
         own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
@@ -110,7 +115,7 @@ class StreamingModule(Common):
         """The tensors, integers and params of a launch."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
-            others = [text for text in integers if text in self.op.axes]
+            others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
             sizes = tuple_text(["*sizes", *others]) if others else "sizes"
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
