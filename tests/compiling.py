@@ -321,6 +321,8 @@ def ways(
         return [table for name, table in tables.items() if _kind(name) == kind]
 
     products: list[list[tuple[Any, str, Any]]] = [[]]
+    if "STREAMED" in tables:
+        products = [[(heuristics, "choose_stream_splits", always(count))] for count in (1, 3)]
     if of("STRIDED"):
         # Descriptors copy nothing that is wider than half precision.
         described = [(heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]

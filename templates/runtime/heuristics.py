@@ -517,3 +517,12 @@ class Streamed:
             rows //= 2
         warps = config.num_warps if rows >= 64 else min(4, config.num_warps)
         return streamed_tile(rows, block, warps, stages if fits() else 1)
+
+
+def choose_stream_splits(
+    tiles: int, n_cols: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share what streams past a tile: as many as run at once, with four blocks or more each."""
+    resident = sm_count(device) * (2 if config.kwargs["BLOCK_M"] <= 32 else 1)
+    blocks = cdiv(n_cols, config.kwargs["BLOCK_N"])
+    return max(1, min(resident // max(1, tiles), blocks // 4))

@@ -209,6 +209,20 @@ def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def split_blocks(bounds, BLOCK: tl.constexpr):
+    """The bounds of runs of blocks, as far as they are the program's: programs split all blocks evenly, in order."""
+    first_block = bounds[0] // BLOCK
+    n_blocks = tl.cdiv(bounds[len(bounds) - 1], BLOCK) - first_block
+    blocks = tl.cdiv(n_blocks, tl.num_programs(1))
+    start = first_block + tl.program_id(1).to(tl.int64) * blocks
+    found = ()
+    for run in tl.static_range(len(bounds)):
+        bound = tl.maximum(tl.cdiv(bounds[run], BLOCK), start)
+        found += (tl.minimum(bound, start + blocks) * BLOCK,)
+    return found
+
+
+@triton.jit
 def hold(x):
     """An integer, no further from 0 than that positions may be added to it."""
     return tl.minimum(tl.maximum(x.to(tl.int64), -(2**48)), 2**48)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -279,6 +279,25 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
             assert one.dtype == dtype
             scale = max(1.0, float(other.abs().max()))
             torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("n_splits", [3, 7])
+@pytest.mark.parametrize("name", CASES)
+def test_values_of_splits(
+    name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of blocks that programs split among themselves, evenly or so that some have none."""
+    case = replace(CASES[name], by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        given = case.tensors(dtype)
+        wide = [one.double() if one.is_floating_point() else one for one in given]
+        found, wanted = operator.attend(*given), case.torch(*wide)
+        pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+        for one, other in pairs:
+            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)

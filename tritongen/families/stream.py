@@ -53,6 +53,16 @@ class Stream:
         return tuple(one.matrix for one in self.sums if one.matrix is not None)
 
     @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """What a split leaves of each row: the largest and the sums, each with the axis across it, if it has one."""
+        sums = [(one.name, "" if one.matrix is None else self.width(one.matrix)) for one in self.sums]
+        return tuple([(self.largest, ""), *sums] if self.largest else sums)
+
+    def width(self, matrix: Load) -> str:
+        """The axis across a matrix."""
+        return next(axis for axis in matrix.axes if axis in self.widths)
+
+    @property
     def matrices(self) -> tuple[Load, ...]:
         """The matrices that tiles are read of."""
         found = [side for scores in self.scores for side in (scores.left, scores.right)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...emit.axes import sizes
@@ -15,15 +16,20 @@ from ...spec.types import BATCH, Input
 from ..stream import Stream
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
+from .reduction import plan_reduction
+
+WIDTHS = ("size_", "PADDED_")  # what the names of the lengths of widths begin with
 
 
 class StreamingModule(Common):
     """The module of one kernel, a program of which takes a tile of rows at one index of the batch."""
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
-        self.plan: StreamingKernel = plan_streaming(program)
         self.stream: Stream = program.stream
-        super().__init__(program, False, self.plan.space, self.plan.compute, [self.plan.kernel], around)
+        self.reduction = None if around.is_gradient else self.reduction_of(program)
+        self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
+        kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
+        super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
@@ -32,6 +38,9 @@ class StreamingModule(Common):
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
+            "reduction": self.reduction and kernel_view(self.reduction),
+            "parts": self.plan.parts,
+            "is_split": f"{stream.parts[0][0]}_part_ptr is not None",
             "n_parts": len(parts),
             "turn": self.turn(),
             "turn_lines": self.plan.turn,
@@ -45,11 +54,31 @@ class StreamingModule(Common):
             "widths": self.widths(),
             "index": self.index(),
             "reads": self.reads(),
-            "passed": self.args(kernel),
+            "passed": self.args(self.without_parts(kernel)),
             "constants_text": self.constants_text(kernel),
-            **self.known(kernel),
+            "split": self.reduction and self.split(self.reduction),
+            **self.known(self.without_parts(kernel)),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+
+    def reduction_of(self, program: StreamingProgram) -> Kernel | None:
+        """The kernel that merges partial sums, if what it stores is as wide as those are."""
+        kernel = plan_reduction(program)
+        axes = {axis for _, axis in self.stream.parts if axis}
+        told = {text for axis in axes for text in (f"size_{axis.lower()}", f"PADDED_{axis.upper()}")}
+        return kernel if {name for name in kernel.constexprs if name.startswith(WIDTHS)} == told else None
+
+    def without_parts(self, kernel: Kernel) -> Kernel:
+        """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
+        apart = {f"{name}_part" for name, _ in self.stream.parts} | {"n_splits"}
+        return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in apart))
+
+    def split(self, reduction: Kernel) -> str:
+        """How the streamed axis is split: what merges partial sums, how wide they are, and what that is passed."""
+        widths = tuple_text([f'"{axis}"' if axis else "None" for _, axis in self.stream.parts])
+        kernel = self.without_parts(reduction)
+        launcher, args = self.around.launcher(reduction.name), self.args(kernel, self.sizes_of(kernel))
+        return f"streaming.Split({launcher}, {widths}, {args}, {self.constants_text(reduction)})"
 
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed))
@@ -100,25 +129,31 @@ class StreamingModule(Common):
         return f"[{', '.join(parts)}]"
 
     def sizes_lines(self) -> list[str]:
-        dims, batch = self.space.rows, self.stream.batch
         if not self.is_plain():
-            return self.host.fold("heads", dims)
-        every = [(self.spread(t), self.spread_axes(t)) for t in self.op.inputs]
-        every += [(result.output.name, result.axes) for result in self.op.results]
-        names = tuple_text([name for name, _ in every])
-        own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
+            return self.host.fold("heads", self.space.rows)
         return [
-            f"sizes = streaming.sizes({len(dims)}, {self.host.sizes(batch)}, (n_rows, n_cols), {names}, {own})",
+            f"sizes = {self.sizes_of(self.plan.kernel)}",
             "if sizes is None:  # More dimensions than the kernel steps through.",
             f"    return {self.host.retry()}",
         ]
 
-    def args(self, kernel: Kernel) -> str:
+    def sizes_of(self, kernel: Kernel) -> str:
+        """The lengths and strides that a kernel is told, folded."""
+        batch = self.stream.batch
+        every = [(t.name, self.spread(t), self.spread_axes(t)) for t in self.op.inputs]
+        every += [(result.output.name, result.output.name, result.axes) for result in self.op.results]
+        every = [one for one in every if f"{one[0]}_ptr" in kernel.names]
+        texts = tuple_text([text for _, text, _ in every])
+        own = tuple_text([str(len(axes) - len(batch)) for _, _, axes in every])
+        lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
+        return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
+
+    def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
         """The tensors, integers and params of a launch."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes]
-            sizes = tuple_text(["*sizes", *others]) if others else "sizes"
+            sizes = tuple_text([f"*{sizes}", *others]) if others else sizes
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
         texts: list[str] = []
@@ -131,7 +166,7 @@ class StreamingModule(Common):
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
 
     def constants_text(self, kernel: Kernel) -> str:
-        own = [name for name in kernel.constexprs if not name.startswith(("size_", "PADDED_"))]
+        own = [name for name in kernel.constexprs if not name.startswith(WIDTHS)]
         values = {"COMPUTE": "compute"}
         pairs = [f'"{name}": {values.get(name, name)}' for name in own]
         return "{" + ", ".join([*pairs, '"INDEX": index']) + "}"

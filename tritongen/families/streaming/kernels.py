@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -27,9 +27,10 @@ MINUS_INFINITY = 'float("-inf")'
 
 @dataclass(frozen=True, slots=True)
 class StreamingKernel:
-    """The kernel, the space that it is in, and the runs of blocks of its loop."""
+    """The kernel, the space that it is in, and the runs of blocks of its loop; `parts` where it stores partial sums."""
 
     kernel: Kernel
+    parts: tuple[Line, ...]
     turn: tuple[Line, ...]  # before the loop of each turn
     space: Space
     compute: Compute
@@ -68,11 +69,16 @@ class Lines:
     end: list[Line] = field(default_factory=list)
 
 
-def plan_streaming(program: StreamingProgram) -> StreamingKernel:
-    return _Builder(program).built()
+def plan_streaming(program: StreamingProgram, splits: bool) -> StreamingKernel:
+    """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
+    return Builder(program).built(splits)
 
 
-class _Builder:
+class Builder:
+    """Writes the kernel line by line."""
+
+    block_m = "BLOCK_M"
+
     def __init__(self, program: StreamingProgram) -> None:
         self.op: Op = program.op
         self.stream: Stream = program.stream
@@ -118,7 +124,7 @@ class _Builder:
             return self.lines.loop
         return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
 
-    def built(self) -> StreamingKernel:
+    def built(self, splits: bool) -> StreamingKernel:
         pending = dict(self.sums)
         done: set[str] = set()
         for value in self.op.values:
@@ -137,9 +143,11 @@ class _Builder:
         self.lowering.in_loop = False
         self.bounds()
         self.begin()
-        self.after()
-        kernel = self.kernel()
-        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+        self.after(value for value in self.behind() if value.name not in self.inside)
+        parts = [*self.parts()] if splits else []
+        kernel = self.kernel(parts)
+        turn = tuple(nested(self.lines.turn))
+        return StreamingKernel(kernel, tuple(parts), turn, self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -264,17 +272,32 @@ class _Builder:
     def begin(self) -> None:
         """Where sums begin."""
         dtype = self.compute.text
-        if self.stream.largest:
-            self.lines.setup.append(Line(f"{self.stream.largest} = tl.full([BLOCK_M, 1], {MINUS_INFINITY}, {dtype})"))
-        for one in self.stream.sums:
-            width = "1" if one.matrix is None else f"PADDED_{self.places.width(one.matrix).upper()}"
-            self.lines.setup.append(Line(f"{one.name} = tl.zeros([BLOCK_M, {width}], {dtype})"))
+        for name, axis in self.stream.parts:
+            shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
+            is_largest = name == self.stream.largest
+            start = f"tl.full({shape}, {MINUS_INFINITY}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            self.lines.setup.append(Line(f"{name} = {start}"))
 
-    def after(self) -> None:
-        name = self.stream.largest
-        done = {*self.inside, *self.products, *self.sums, name}
-        found = needed(self.op.values, [result.output.name for result in self.op.results])
-        values = [value for value in found if value.name not in done]
+    def parts(self) -> Iterator[Line]:
+        """The stores of the sums that a program has of a part of the streamed axis, and of what they are below."""
+        for name, width in self.stream.parts:
+            at = f"part_rows * PADDED_{width.upper()} + at_{width.lower()}" if width else "part_rows"
+            yield Line(f"tl.store({name}_part_ptr + {at}, {name}, mask=row_mask)")
+
+    def behind(self) -> list[Value]:
+        """The values that results need, up to the sums."""
+        sums = {*self.sums, self.stream.largest}
+        wanted = {result.output.name for result in self.op.results}
+        found = []
+        for value in reversed(self.op.values):
+            if value.name in wanted - sums:
+                found.append(value)
+                wanted |= references(value.node)
+        return found[::-1]
+
+    def after(self, values: Iterable[Value]) -> None:
+        """The epilogue: the math behind the sums, and the stores."""
+        values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
@@ -285,44 +308,62 @@ class _Builder:
             self.lines.end += self.store(result)
 
     def store(self, result: Result) -> list[Line]:
-        tensor = self.places.of_result(result)
-        text = (
-            f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}, mask={self.places.mask(result.axes)})"
-        )
+        tensor, mask = self.places.of_result(result), self.places.mask(result.axes)
+        masked = f", mask={mask}" if mask else ""
+        text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
         if result.when:
             return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
         return under(condition(result.paths), [Line(text)])
 
     # The whole
 
-    def kernel(self) -> Kernel:
+    def kernel(self, parts: list[Line]) -> Kernel:
+        streamed, rows = self.stream.streamed, self.stream.rows
+        doc = f"A tile of {rows}, which goes along {streamed} block by block"
+        stored = [Argument(f"{name}_part_ptr", f"{name}_part") for name, _ in self.stream.parts if parts]
+        return self.assembled(
+            "kernel", f"{doc}; or, of a split, along a part of the blocks." if parts else f"{doc}.",
+            ("n_rows", "n_cols"), parts, behind=tuple(stored),
+        )  # fmt: skip
+
+    def assembled(
+        self,
+        suffix: str,
+        doc: str,
+        lengths: tuple[str, ...],
+        parts: Iterable[Line] = (),
+        before: tuple[Argument, ...] = (),
+        behind: tuple[Argument, ...] = (),
+    ) -> Kernel:
+        """The kernel of the lines. Partial sums are arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
         turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
-        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *end]), *setup]
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *parts, *end]), *setup]
         body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
         body = [*casts, *body]
         names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        arguments = [Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr")]
-        lengths, others = self.sizes(body)
-        arguments += [*lengths, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
+        tensors = (Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr"))
+        arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
+        heads, others = self.sizes(body)
+        arguments += [*heads, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
         constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
         constexprs = [name for name in constexprs if mentions(body, name)]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
-        constexprs += [f"size_{axis.lower()}" for axis in self.stream.widths]
-        constexprs += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
-        streamed, rows = self.stream.streamed, self.stream.rows
+        known = [f"size_{axis.lower()}" for axis in self.stream.widths]
+        known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        constexprs += [name for name in known if mentions(body, name)]
         integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
         return Kernel(
-            name=f"{self.op.name}_kernel",
-            doc=f"A tile of {rows}, which goes along {streamed} block by block.",
+            name=f"{self.op.name}_{suffix}",
+            doc=doc,
             arguments=tuple(arguments),
             constexprs=tuple(constexprs),
             casts=tuple(casts),
             setup=tuple(setup),
             body=tuple(loop),
             stores=tuple(end),
-            fixed=("n_rows", "n_cols", *integers),
+            fixed=(*lengths, *integers),
             use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
         )
@@ -339,12 +380,13 @@ class _Builder:
         return found
 
     def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
-        """The lengths that every kernel is told, and others."""
-        found = [Argument("n_rows", "n_rows"), Argument("n_cols", "n_cols")]
+        """The lengths of the dimensions of the batch, and others."""
+        found = []
         for place, dim in enumerate(self.space.rows):
             if mentions(lines, dim.size):
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
-        known = {argument.name for argument in found} | {f"size_{axis.lower()}" for axis in self.stream.widths}
+        known = {"n_rows", "n_cols", *(one.name for one in found)}
+        known |= {f"size_{axis.lower()}" for axis in self.stream.widths}
         others = [Argument(f"size_{axis.lower()}", axis) for axis in self.stream.turns]
         for axis in self.op.axes:
             name = self.places.size_name(axis)

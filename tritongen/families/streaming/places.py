@@ -48,6 +48,7 @@ class Places:
     stream: Stream
     space: Space
     compute: Compute
+    row_mask: str = "row_mask"  # "" where all rows of a tile are rows of the tensors
 
     def dim(self, axis: str) -> Dim:
         return next(dim for dim in self.space.dims if axis in dim.axes)
@@ -82,13 +83,9 @@ class Places:
         turns = tuple(dim for dim in self.space.cols if dim.axes[0] in self.stream.turns)
         return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), turns)}")
 
-    def width(self, load: Load) -> str:
-        """The axis across a matrix."""
-        return next(axis for axis in load.axes if axis in self.stream.widths)
-
     def matrix(self, load: Load, masked: str) -> Line:
         """The line that loads a tile of a matrix, or a block of one that is streamed."""
-        tensor, width = self.of_input(load.name), self.width(load)
+        tensor, width = self.of_input(load.name), self.stream.width(load)
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
@@ -106,9 +103,9 @@ class Places:
         """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
         if {self.stream.rows, self.stream.streamed} <= set(axes):
             return "tile_mask"
-        masks = {self.stream.rows: "row_mask", self.stream.streamed: "col_mask"}
+        masks = {self.stream.rows: self.row_mask, self.stream.streamed: "col_mask"}
         masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
-        return " & ".join(mask for axis, mask in masks.items() if axis in axes)
+        return " & ".join(mask for axis, mask in masks.items() if mask and axis in axes)
 
     def load(self, tensor: Input) -> list[Line]:
         """The lines that read an element for each of a tile."""
