@@ -522,7 +522,8 @@ class Streamed:
 def choose_stream_splits(
     tiles: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share what streams past a tile: as many as run at once, with four blocks or more each."""
-    resident = sm_count(device) * (2 if config.kwargs["BLOCK_M"] <= 32 else 1)
+    """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, with
+    eight blocks or more.
+    """
     blocks = cdiv(n_cols, config.kwargs["BLOCK_N"])
-    return max(1, min(resident // max(1, tiles), blocks // 4))
+    return max(1, min(round(sm_count(device) / tiles), blocks // 8))

@@ -15,8 +15,8 @@ BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
 class Split(NamedTuple):
     """How programs split what streams past a tile: the kernel that merges the partial sums that they leave.
 
-    A partial sum is one number for each row, or as many as an axis is long. Kernels take them behind the tensors that
-    they read, and this one how many there are before its sizes.
+    Those of a row lie side by side, each one number, or as many as an axis is long. The kernel takes them before its
+    tensors, and how many programs there are before its sizes.
     """
 
     kernel: Any
@@ -63,6 +63,7 @@ def run(
     args: launch.Args,
     constants: dict[str, Any],
     split: Split | None = None,
+    in_group: int | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
@@ -76,34 +77,44 @@ def run(
         args: the tensors of the kernel, its sizes and its params.
         constants: what it is compiled for.
         split: how programs split what streams, if they can.
+        in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
+            knows of no such.
     """
     n_heads, n_rows, n_cols = lengths
     padded = {axis: max(16, tensors.power_of_two(n)) for axis, n in widths.items()}
     tile_widths, block_widths = (tuple(padded[axis] for axis in one) for one in reads)
     given, sizes, params = args
     matrix = given[0]
-    config = table.choose(
-        n_rows, tile_widths, block_widths, matrix.itemsize, matrix.device
-    )
-    tiles = n_heads * tensors.cdiv(n_rows, config.kwargs["BLOCK_M"])
+    read = tile_widths, block_widths, matrix.itemsize, matrix.device
+    config = table.choose(n_rows, *read)
+    n_tiled, n_lines = n_heads, n_rows
+    if in_group is not None:
+        packed = table.choose(in_group * n_rows, *read)
+        packs = in_group > 1 and 2 * n_rows <= packed.kwargs["BLOCK_M"]
+        if packs:
+            config, n_tiled, n_lines = packed, n_heads // in_group, in_group * n_rows
+        constants["PACK_HEADS"] = packs
+    tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
     constants |= _of_widths(widths, padded, [*widths])
     constants["num_stages"] = config.num_stages
     n_splits = 1
     if split is not None:
         n_splits = heuristics.choose_stream_splits(tiles, n_cols, config, matrix.device)
     if split is None or n_splits == 1:
-        none: list[Any] = [None for _ in split.widths] if split is not None else []
+        none: list[Any] = [None] if split is not None else []
         args = given, (*none, *sizes), params
         launch.run(key, kernel, (tiles,), config, *args, **constants)
         return
-    dtype = torch_dtype(constants.get("COMPUTE", tl.float32))
-    parts = tuple(
-        torch.empty(
-            (n_splits, n_heads * n_rows, 1 if axis is None else padded[axis]),
-            dtype=dtype,
-            device=matrix.device,
+    partial_width = (
+        tensors.cdiv(
+            sum(1 if axis is None else padded[axis] for axis in split.widths), 4
         )
-        for axis in split.widths
+        * 4
+    )
+    partial = torch.empty(
+        (n_splits, n_heads * n_rows, partial_width),
+        dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
+        device=matrix.device,
     )
     options = {**config.kwargs, "num_warps": config.num_warps, **constants}
     across = [axis for axis in split.widths if axis is not None]
@@ -111,11 +122,11 @@ def run(
     merged, merged_sizes, merged_params = split.args
     assert merged_sizes is not None  # Of fewer tensors no more dimensions remain.
     launches = (
-        (kernel, (tiles, n_splits), (*given, *parts, *sizes, *params), options),
+        (kernel, (tiles, n_splits), (*given, partial, *sizes, *params), options),
         (
             split.kernel,
             (n_heads * n_rows,),
-            (*parts, *merged, n_splits, *merged_sizes, *merged_params),
+            (partial, *merged, n_splits, *merged_sizes, *merged_params),
             {**reduced, "BLOCK_SPLITS": BLOCK_SPLITS},
         ),
     )
@@ -124,7 +135,7 @@ def run(
             launch.run(None, kernel, grid, None, passed, **options)
         return
     names = [name.removesuffix("_ptr") for name in kernel.arg_names]
-    first_param = len(given) + len(parts) + len(sizes)
+    first_param = len(given) + 1 + len(sizes)
     names = names[: len(given)] + names[first_param : first_param + len(params)]
     by_name = dict(zip(names, (*given, *params), strict=True))
     replays = [

@@ -14,6 +14,7 @@ from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import Stream
+from . import partial_sums
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 from .reduction import plan_reduction
@@ -33,21 +34,23 @@ class StreamingModule(Common):
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
-        lengths = [length_text(stream.batch), stream.rows, stream.streamed]
+        heads = (*stream.batch, *stream.heads)
+        lengths = [length_text(heads), stream.rows, stream.streamed]
         parts = blocks.parts
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
             "reduction": self.reduction and kernel_view(self.reduction),
-            "parts": self.plan.parts,
-            "is_split": f"{stream.parts[0][0]}_part_ptr is not None",
+            "partial": self.plan.partial,
+            "partial_length": partial_sums.length(stream),
             "n_parts": len(parts),
             "turn": self.turn(),
+            "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
-            "is_empty": " or ".join([*(["n_heads == 0"] if stream.batch else []), "n_rows == 0"]),
+            "is_empty": " or ".join([*(["n_heads == 0"] if heads else []), "n_rows == 0"]),
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
@@ -57,6 +60,7 @@ class StreamingModule(Common):
             "passed": self.args(self.without_parts(kernel)),
             "constants_text": self.constants_text(kernel),
             "split": self.reduction and self.split(self.reduction),
+            "in_group": stream.group,
             **self.known(self.without_parts(kernel)),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
@@ -70,8 +74,8 @@ class StreamingModule(Common):
 
     def without_parts(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
-        apart = {f"{name}_part" for name, _ in self.stream.parts} | {"n_splits"}
-        return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in apart))
+        own = tuple(one for one in kernel.arguments if one != partial_sums.ARGUMENT and one.value != "n_splits")
+        return replace(kernel, arguments=own)
 
     def split(self, reduction: Kernel) -> str:
         """How the streamed axis is split: what merges partial sums, how wide they are, and what that is passed."""
@@ -148,12 +152,14 @@ class StreamingModule(Common):
         lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
         return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
 
-    def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
-        """The tensors, integers and params of a launch."""
+    def args(self, kernel: Kernel, sizes: str = "") -> str:
+        """The tensors, integers and params of a launch, with `sizes` in place of those of all tensors."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes]
-            sizes = tuple_text([f"*{sizes}", *others]) if others else sizes
+            if sizes:  # Which may be None, as far as types tell.
+                return tuple_text([tuple_text(list(tensors)), sizes, tuple_text([*others, *params])])
+            sizes = tuple_text(["*sizes", *others]) if others else "sizes"
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
         texts: list[str] = []

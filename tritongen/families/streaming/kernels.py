@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -17,45 +17,26 @@ from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
+from . import partial_sums
+from .below import Below
 from .blocks import Blocks, blocks_of
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
 
-MINUS_INFINITY = 'float("-inf")'
-
 
 @dataclass(frozen=True, slots=True)
 class StreamingKernel:
-    """The kernel, the space that it is in, and the runs of blocks of its loop; `parts` where it stores partial sums."""
+    """The kernel, the stores of partial sums if it may leave such, the space that it is in, and the runs of blocks of
+    its loop.
+    """
 
     kernel: Kernel
-    parts: tuple[Line, ...]
+    partial: tuple[Line, ...]
     turn: tuple[Line, ...]  # before the loop of each turn
     space: Space
     compute: Compute
     blocks: Blocks
-
-
-@dataclass
-class Below(Lowering):
-    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far."""
-
-    largest: str = ""
-    in_loop: bool = True
-
-    def expression(self, node: Node) -> ast.expr:
-        if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
-            return ast.Name("shift")
-        return super().expression(node)
-
-    def call(self, node: Call) -> ast.expr:
-        match node:
-            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
-                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
-                function = "exp_of" if online else "exp_below"
-                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
-        return super().call(node)
 
 
 @dataclass
@@ -98,7 +79,7 @@ class Builder:
         self.in_row_sum = False
         self.score = self.score_of()
         # What stands past the end of the streamed axis, as long as no line has put it there.
-        self.past_the_end = {self.score: ast.unparse(parse(MINUS_INFINITY))} if self.score else {}
+        self.past_the_end = {self.score: ast.unparse(parse(partial_sums.LEAST))} if self.score else {}
         if not self.score:
             factors = (one.factor for one in self.stream.sums)
             self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
@@ -144,10 +125,10 @@ class Builder:
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
-        parts = [*self.parts()] if splits else []
-        kernel = self.kernel(parts)
+        stores = partial_sums.stores(self.stream) if splits else ()
+        kernel = self.kernel(stores)
         turn = tuple(nested(self.lines.turn))
-        return StreamingKernel(kernel, tuple(parts), turn, self.space, self.compute, self.blocks)
+        return StreamingKernel(kernel, stores, turn, self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -275,14 +256,8 @@ class Builder:
         for name, axis in self.stream.parts:
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
-            start = f"tl.full({shape}, {MINUS_INFINITY}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            start = f"tl.full({shape}, {partial_sums.LEAST}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
             self.lines.setup.append(Line(f"{name} = {start}"))
-
-    def parts(self) -> Iterator[Line]:
-        """The stores of the sums that a program has of a part of the streamed axis, and of what they are below."""
-        for name, width in self.stream.parts:
-            at = f"part_rows * PADDED_{width.upper()} + at_{width.lower()}" if width else "part_rows"
-            yield Line(f"tl.store({name}_part_ptr + {at}, {name}, mask=row_mask)")
 
     def behind(self) -> list[Value]:
         """The values that results need, up to the sums."""
@@ -317,28 +292,26 @@ class Builder:
 
     # The whole
 
-    def kernel(self, parts: list[Line]) -> Kernel:
+    def kernel(self, partial: tuple[Line, ...]) -> Kernel:
         streamed, rows = self.stream.streamed, self.stream.rows
         doc = f"A tile of {rows}, which goes along {streamed} block by block"
-        stored = [Argument(f"{name}_part_ptr", f"{name}_part") for name, _ in self.stream.parts if parts]
-        return self.assembled(
-            "kernel", f"{doc}; or, of a split, along a part of the blocks." if parts else f"{doc}.",
-            ("n_rows", "n_cols"), parts, behind=tuple(stored),
-        )  # fmt: skip
+        doc = f"{doc}; or, of a split, along a part of the blocks." if partial else f"{doc}."
+        behind = (partial_sums.ARGUMENT,) if partial else ()
+        return self.assembled("kernel", doc, ("n_rows", "n_cols"), partial, behind=behind)
 
     def assembled(
         self,
         suffix: str,
         doc: str,
         lengths: tuple[str, ...],
-        parts: Iterable[Line] = (),
+        partial: Iterable[Line] = (),
         before: tuple[Argument, ...] = (),
         behind: tuple[Argument, ...] = (),
     ) -> Kernel:
-        """The kernel of the lines. Partial sums are arguments before or behind the tensors of the math."""
+        """The kernel of the lines, with arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
         turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
-        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *parts, *end]), *setup]
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
         body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
         body = [*casts, *body]
@@ -387,7 +360,7 @@ class Builder:
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {"n_rows", "n_cols", *(one.name for one in found)}
         known |= {f"size_{axis.lower()}" for axis in self.stream.widths}
-        others = [Argument(f"size_{axis.lower()}", axis) for axis in self.stream.turns]
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
             if name not in {*known, *(one.name for one in others)} and mentions(lines, name):

@@ -30,7 +30,8 @@ def space_of(op: Op, stream: Stream) -> Space:
             dims.append(Dim((axis,), f"i_{axis.lower()}", size, suffix(axis), True))
     if len(dims) == 1:
         dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
-    cols = [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
+    cols = [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.heads]
+    cols += [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
     cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
     cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
     return Space(tuple(dims), tuple(cols))
@@ -52,6 +53,9 @@ class Places:
 
     def dim(self, axis: str) -> Dim:
         return next(dim for dim in self.space.dims if axis in dim.axes)
+
+    def dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
+        return tuple(map(self.dim, axes))
 
     def of_input(self, name: str) -> Tensor:
         tensor = self.op.input(name)
@@ -80,8 +84,7 @@ class Places:
     def base(self, load: Load) -> Line:
         """The line that points to a matrix, at the turn that it is of."""
         tensor = self.of_input(load.name)
-        turns = tuple(dim for dim in self.space.cols if dim.axes[0] in self.stream.turns)
-        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), turns)}")
+        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), self.dims(self.stream.turns))}")
 
     def matrix(self, load: Load, masked: str) -> Line:
         """The line that loads a tile of a matrix, or a block of one that is streamed."""
@@ -89,7 +92,8 @@ class Places:
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
-        pointer = f"{load.name}_head" if streams else self.head(tensor)
+        own = self.moved(tensor, self.head(tensor), self.dims(self.stream.heads))
+        pointer = f"{load.name}_head" if streams else own
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
         return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")

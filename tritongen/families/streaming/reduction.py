@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...lowering.lines import Line, mentions
-from ...lowering.views import Argument, Kernel
-from .kernels import MINUS_INFINITY, Builder
+from ...lowering.views import Kernel
+from . import partial_sums
+from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -27,24 +28,22 @@ class Reduction(Builder):
 
     def reduction(self) -> Kernel:
         self.begin()
-        for name, axis in self.stream.parts:
-            self.merge(name, axis)
+        for (name, _), address in zip(self.stream.parts, partial_sums.addresses(self.stream), strict=True):
+            self.merge(name, address)
         values = self.behind()
         for value in values:
             if is_row_sum(value, self.stream):
                 self.row_sum(value)
         self.after(value for value in values if not is_row_sum(value, self.stream))
-        read = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name, _ in self.stream.parts)
         lengths = ("n_cols",) if mentions([*self.lines.setup, *self.lines.end], "n_cols") else ()
         doc = "The sums of partial sums of a split, always in the same order, and the epilogue."
-        return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=read)
+        return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=(partial_sums.ARGUMENT,))
 
-    def merge(self, name: str, axis: str) -> None:
+    def merge(self, name: str, address: str) -> None:
         """Adds the next partial sums to a sum so far. What they are below comes first."""
         part, lines = f"{name}_part", self.lines.loop
-        at = f"part_rows * PADDED_{axis.upper()} + at_{axis.lower()}" if axis else "part_rows"
-        other = MINUS_INFINITY if name == self.stream.largest else "0.0"
-        lines.append(Line(f"{part} = tl.load({part}_ptr + {at}, mask=part_mask, other={other})"))
+        other = partial_sums.LEAST if name == self.stream.largest else "0.0"
+        lines.append(Line(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
         if name == self.stream.largest:
             lines.append(Line(f"{name}, shrink, rescale = merge_max({name}, {part})"))
             return

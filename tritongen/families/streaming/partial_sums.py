@@ -1,0 +1,36 @@
+"""Where programs leave their sums that split the streamed axis: those of a row side by side."""
+
+from __future__ import annotations
+
+from ...lowering.lines import Line
+from ...lowering.views import Argument
+from ..stream import Stream
+
+ARGUMENT = Argument("partial_ptr", "partial")
+LEAST = 'float("-inf")'  # what is below every score
+
+
+def stores(stream: Stream) -> tuple[Line, ...]:
+    """The stores of what a program has of each row."""
+    pairs = zip(stream.parts, addresses(stream), strict=True)
+    return tuple(Line(f"tl.store({address}, {name}, mask=row_mask)") for (name, _), address in pairs)
+
+
+def addresses(stream: Stream) -> list[str]:
+    """Where each of the parts is, those of whole widths first, so that they are aligned."""
+    axes = [axis for _, axis in stream.parts]
+    widths = [f"PADDED_{axis.upper()}" for axis in axes if axis]
+    found = []
+    for place, axis in enumerate(axes):
+        n_wide = sum(map(bool, axes[:place]))
+        own = [f"at_{axis.lower()}"] if axis else [str(place - n_wide)] if place > n_wide else []
+        found.append(" + ".join(["partial", *(widths[:n_wide] if axis else widths), *own]))
+    return found
+
+
+def length(stream: Stream) -> str:
+    """How many numbers there are of a row: as many as are 16 bytes, or several times that."""
+    axes = [axis for _, axis in stream.parts]
+    narrow = -(-axes.count("") // 4) * 4
+    terms = [*(f"PADDED_{axis.upper()}" for axis in axes if axis), *([str(narrow)] if narrow else [])]
+    return f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
