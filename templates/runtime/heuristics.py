@@ -519,6 +519,12 @@ class Streamed:
         return streamed_tile(rows, block, warps, stages if fits() else 1)
 
 
+def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:
+    """Whether a tile has the rows of several heads of a group, and not of one: where it has room for two."""
+    rows: int = config.kwargs["BLOCK_M"]
+    return in_group > 1 and 2 * n_rows <= rows
+
+
 def choose_stream_splits(
     tiles: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:

@@ -15,12 +15,13 @@ BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
 class Split(NamedTuple):
     """How programs split what streams past a tile: the kernel that merges the partial sums that they leave.
 
-    Those of a row lie side by side, each one number, or as many as an axis is long. The kernel takes them before its
-    tensors, and how many programs there are before its sizes.
+    Of what streams there are n_cols, and of the partial sums of a row so many numbers. The kernel takes these before
+    its tensors, and how many splits there are before its sizes.
     """
 
     kernel: Any
-    widths: tuple[str | None, ...]
+    n_cols: int
+    length: int
     args: tuple[tuple[Any, ...], tuple[int, ...] | None, tuple[Any, ...]]
     constants: dict[str, Any]
 
@@ -57,9 +58,9 @@ def run(
     key: launch.Key | None,
     table: heuristics.Streamed,
     kernel: Any,
-    lengths: tuple[int, int, int],
-    widths: dict[str, int],
-    reads: tuple[tuple[str, ...], tuple[str, ...]],
+    n_heads: int,
+    n_rows: int,
+    reads: tuple[tuple[int, ...], tuple[int, ...]],
     args: launch.Args,
     constants: dict[str, Any],
     split: Split | None = None,
@@ -71,86 +72,79 @@ def run(
         key: that of the call, by which calls like it launch the same.
         table: of configurations.
         kernel: what is launched.
-        lengths: how many heads there are, of how many rows and columns.
-        widths: the axes that tiles hold whole, and their lengths.
-        reads: the axes of the matrices that are read for a tile, and of those that are read for each block.
+        n_heads: how many heads there are.
+        n_rows: how many rows each has.
+        reads: the widths of the matrices that are read for a tile, and of those that are read for each block.
         args: the tensors of the kernel, its sizes and its params.
-        constants: what it is compiled for.
+        constants: what it is compiled for, but for its tiles.
         split: how programs split what streams, if they can.
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
     """
-    n_heads, n_rows, n_cols = lengths
-    padded = {axis: max(16, tensors.power_of_two(n)) for axis, n in widths.items()}
-    tile_widths, block_widths = (tuple(padded[axis] for axis in one) for one in reads)
-    given, sizes, params = args
-    matrix = given[0]
+    tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
+    matrix = args[0][0]
     read = tile_widths, block_widths, matrix.itemsize, matrix.device
     config = table.choose(n_rows, *read)
     n_tiled, n_lines = n_heads, n_rows
     if in_group is not None:
         packed = table.choose(in_group * n_rows, *read)
-        packs = in_group > 1 and 2 * n_rows <= packed.kwargs["BLOCK_M"]
+        packs = heuristics.use_packed_heads(n_rows, in_group, packed)
         if packs:
             config, n_tiled, n_lines = packed, n_heads // in_group, in_group * n_rows
         constants["PACK_HEADS"] = packs
     tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
-    constants |= _of_widths(widths, padded, [*widths])
     constants["num_stages"] = config.num_stages
-    n_splits = 1
+    given, sizes, params = args
     if split is not None:
-        n_splits = heuristics.choose_stream_splits(tiles, n_cols, config, matrix.device)
-    if split is None or n_splits == 1:
-        none: list[Any] = [None] if split is not None else []
-        args = given, (*none, *sizes), params
-        launch.run(key, kernel, (tiles,), config, *args, **constants)
-        return
-    partial_width = (
-        tensors.cdiv(
-            sum(1 if axis is None else padded[axis] for axis in split.widths), 4
+        n_splits = heuristics.choose_stream_splits(
+            tiles, split.n_cols, config, matrix.device
         )
-        * 4
-    )
-    partial = torch.empty(
-        (n_splits, n_heads * n_rows, partial_width),
-        dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
-        device=matrix.device,
-    )
-    options = {**config.kwargs, "num_warps": config.num_warps, **constants}
-    across = [axis for axis in split.widths if axis is not None]
-    reduced = {**split.constants, **_of_widths(widths, padded, across)}
+        if n_splits > 1:
+            constants |= {**config.kwargs, "num_warps": config.num_warps}
+            grid = tiles, n_splits
+            _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
+            return
+        sizes = (None, *sizes)
+    launch.run(key, kernel, (tiles,), config, given, sizes, params, **constants)
+
+
+def _run_split(
+    key: launch.Key | None,
+    kernel: Any,
+    grid: tuple[int, int],
+    n_lines: int,
+    args: launch.Args,
+    constants: dict[str, Any],
+    split: Split,
+) -> None:
+    """Launch several programs for each tile, and one for each row of each head, which are so many."""
+    (given, sizes, params), (_, n_splits) = args, grid
     merged, merged_sizes, merged_params = split.args
     assert merged_sizes is not None  # Of fewer tensors no more dimensions remain.
-    launches = (
-        (kernel, (tiles, n_splits), (*given, partial, *sizes, *params), options),
-        (
-            split.kernel,
-            (n_heads * n_rows,),
-            (partial, *merged, n_splits, *merged_sizes, *merged_params),
-            {**reduced, "BLOCK_SPLITS": BLOCK_SPLITS},
-        ),
+    partial = torch.empty(
+        (n_splits, n_lines, split.length),
+        dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
+        device=given[0].device,
     )
+    first = (*given, partial, *sizes, *params)
+    second = (partial, *merged, n_splits, *merged_sizes, *merged_params)
+    reduced = {**split.constants, "BLOCK_SPLITS": BLOCK_SPLITS}
     if key is None:
-        for kernel, grid, passed, options in launches:
-            launch.run(None, kernel, grid, None, passed, **options)
+        launch.run(None, kernel, grid, None, first, **constants)
+        launch.run(None, split.kernel, (n_lines,), None, second, **reduced)
         return
     names = [name.removesuffix("_ptr") for name in kernel.arg_names]
-    first_param = len(given) + 1 + len(sizes)
-    names = names[: len(given)] + names[first_param : first_param + len(params)]
+    behind = len(first) - len(params)
+    names = names[: len(given)] + names[behind : len(first)]
     by_name = dict(zip(names, (*given, *params), strict=True))
-    replays = [
-        launch.run_named(kernel, grid, by_name, passed, **options)
-        for kernel, grid, passed, options in launches
-    ]
-    launch.remember(key, *replays, names=names)
+    launch.remember(
+        key,
+        launch.run_named(kernel, grid, by_name, first, **constants),
+        launch.run_named(split.kernel, (n_lines,), by_name, second, **reduced),
+        names=names,
+    )
 
 
-def _of_widths(
-    widths: dict[str, int], padded: dict[str, int], axes: Sequence[str]
-) -> dict[str, int]:
-    """The lengths of some axes, for kernels that are compiled for them."""
-    found: dict[str, int] = {}
-    for axis in axes:
-        found[f"size_{axis.lower()}"] = widths[axis]
-        found[f"PADDED_{axis.upper()}"] = padded[axis]
-    return found
+def padded(width: int) -> int:
+    """The width of a tile that holds all of a matrix's."""
+    return max(16, tensors.power_of_two(width))

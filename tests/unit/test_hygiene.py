@@ -50,3 +50,9 @@ def test_arguments_of_kernels_are_no_options_of_a_launch() -> None:
         text = f"@triton.jit(do_not_specialize=['{in_string(f'ǂ{option}ǂ')}'])\ndef _k(ǂ{option}ǂ):\n    pass"
         (found,) = resolved(text)
         assert found == f"@triton.jit(do_not_specialize=['{option}_'])\ndef _k({option}_):\n    pass"
+
+
+def test_modules_spell_what_is_passed_by_name_alike() -> None:
+    kernels = "def _k(ǂsize_eǂ, size_ǂeǂ):\n    pass"
+    found = resolved(kernels, f"_k(1, **{{'{in_string('size_ǂeǂ')}': 2}})")
+    assert found == ("def _k(size_e, size_e_2):\n    pass", "_k(1, **{'size_e_2': 2})")

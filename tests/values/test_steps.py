@@ -19,6 +19,7 @@ import torch
 from importing import built
 from step_cases import APART, CASES, Case
 
+from tritongen.families.family import Step
 from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, walk
@@ -87,6 +88,27 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
     lora = forward_of(CASES["lora"].spec())
     assert len(lora.program.steps) == 3
+
+
+def _steps_of_gradient(name: str) -> list[Step]:
+    spec = CASES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    return [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
+
+
+def test_what_is_summed_over_everything_is_added_up_by_rows_on_the_way() -> None:
+    """The gradient of a temperature takes no pass of its own over the matrices."""
+    first, last = _steps_of_gradient("temperature")
+    assert [result.output.name for result in first.op.results] == ["dt_rows", "dx"]
+    assert [tensor.name for tensor in last.op.inputs] == ["dt_rows"]
+
+
+def test_rows_that_are_mapped_back_are_contiguous() -> None:
+    """Of sums over rows and over columns, both of long ones, that over columns is stored: forward and backward."""
+    name = "reductions_over_different_axes"
+    for step in (forward_of(CASES[name].spec()).program.steps[-1], _steps_of_gradient(name)[-1]):
+        assert _overs(step.op) == [("N",)]
 
 
 @pytest.mark.parametrize("name", ["norm_of_everything", "scale_of_everything"])

@@ -302,6 +302,12 @@ CASES = {
         by="q k v gate",
         steps=0,
     ),
+    "names of constants": Case(
+        QKV,
+        f"s = where(num_warps, sum(q * k, D) * size_e + PADDED_D, 0.0){MEAN}",
+        _full,
+        params='size_e = 0.25\nPADDED_D = 1.0\nnum_warps = { type = "bool", default = true }',
+    ),
 }
 
 

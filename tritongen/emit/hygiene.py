@@ -52,23 +52,26 @@ CONTEXT = frozenset(
 
 
 def resolved(*texts: str) -> tuple[str, ...]:
-    """The texts without marks of modules that pass one another arguments by name: all spell the spec's names alike."""
+    """The texts without marks of modules that pass one another arguments by name: all spell names alike, those of the
+    spec and what is made of them.
+    """
     if not set().union(*texts) & set(MARKS):
         return texts
     modules = [_blocks(text) for text in texts]
-    spec = _spelled([block for blocks in modules for block in blocks])
-    return tuple(_resolved(blocks, spec) for blocks in modules)
+    every = [block for blocks in modules for block in blocks]
+    spec = _spelled(every)
+    made = _made(every, spec)
+    return tuple(_resolved(blocks, spec, made) for blocks in modules)
 
 
-def _resolved(blocks: list[_Block], spec: Mapping[str, str]) -> str:
-    """The text of a module, in which names of the spec are spelled as they are to be."""
-    made = _made(blocks, spec)
+def _resolved(blocks: list[_Block], spec: Mapping[str, str], made: Mapping[str, str]) -> str:
+    """The text of a module, in which names of the spec, and those made of them, are spelled as they are to be."""
     mentioned = set().union(*(block.mentioned for block in blocks))
     attributes = _attributes(blocks)
     hidden = _hidden(blocks)
     texts = []
     for block in blocks:
-        spelling = _Spelling.of(block, spec, made | hidden, mentioned, attributes)
+        spelling = _Spelling.of(block, spec, {**made, **hidden}, mentioned, attributes)
         texts.append(_imported(block, hidden) if block.imported else _handed_on(block, spelling))
     if any(name.startswith("builtins.") for name in hidden.values()):
         first = next(n for n, block in enumerate(blocks) if block.imported)

@@ -133,6 +133,16 @@ class Common:
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params
 
+    def constants_of(self, kernel: Kernel, index: str) -> str:
+        """What a kernel is compiled for, but for its tiles, as a dictionary."""
+        names = [name for name in kernel.constexprs if name != "VECTOR"]
+        pairs = [f'"{in_string(name)}": {self.constant(name)}' for name in names]
+        return "{" + ", ".join([*pairs, f'"INDEX": {index}']) + "}"
+
+    def constant(self, name: str) -> str:
+        """What the function that launches a kernel calls a constant of it."""
+        return "compute" if name == "COMPUTE" else name
+
     def known(self, kernel: Kernel) -> dict[str, str]:
         """By what the launch of a call like this one is looked up, and what it is given to launch again."""
         if not self.knows:

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Common, starred
-from ...lang.names import in_string
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
 from ...lowering.views import Kernel
@@ -62,12 +61,6 @@ class RowSizes(Common):
         runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
         texts = [_slice(first, end, len(every)) for first, end in runs]
         return texts[0] if len(runs) == 1 else tuple_text([f"*{text}" for text in texts])
-
-    def constants_of(self, kernel: Kernel, index: str) -> str:
-        """What a kernel is compiled for, but for its tiles, as a dictionary."""
-        names = [name for name in kernel.constexprs if name != "VECTOR"]
-        values = {"COMPUTE": "compute"}
-        return "{" + ", ".join([*(f'"{in_string(n)}": {values.get(n, n)}' for n in names), f'"INDEX": {index}']) + "}"
 
     # The lines that set `sizes`
 

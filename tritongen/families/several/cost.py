@@ -22,6 +22,7 @@ RATE = 600_000.0  # floating-point operations of tensor cores in a ns
 PROLOGUE = 4
 SMS = 132
 LONGEST = 65_536  # elements of a row that one program still holds in registers
+APART = 1_024  # of a row along an axis that is not the last, of which a program holds several side by side
 
 
 def time_of(step: Step) -> float:
@@ -43,7 +44,9 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     rows = step.family.rows(step.program)
     if rows is None or not step.program.over or not _maps_back(op, rows):
         return reads + writes
-    again = _count(step.program.over, lengths) > LONGEST
+    over = step.program.over
+    apart = any(tensor.type.axes[-1] not in over for tensor in op.inputs if set(over) & set(tensor.type.axes))
+    again = _count(over, lengths) > (APART if apart else LONGEST)
     return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
 
 

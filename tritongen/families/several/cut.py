@@ -30,17 +30,17 @@ from ...lang.ir import (
     as_loads,
     children,
     numbered,
-    rebuild,
     walk,
 )
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
-from ...passes.contractions import is_product, product_of, sides_of
+from ...passes.contractions import is_product
 from ...passes.structure import SAVES, references
 from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
+from .naming import factors_named, rows_named, scattered_named, sums_parted, with_plain_axes
 
 MOST = 2  # values that are stored, tried in all combinations
 
@@ -67,10 +67,17 @@ class _Part:
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = _scattered_named(_rows_named(_plain(op)))
+    plain = scattered_named(rows_named(with_plain_axes(op)))
     if not op.fuse:
         return _lines_apart(plain, take)
-    plain = _factors_named(plain)
+    plain = factors_named(plain)
+    own = {value.name for value in op.values}
+    tried = [_least(one, own, take) for one in dict.fromkeys((plain, sums_parted(plain)))]
+    return min(filter(None, tried), key=lambda one: one.cost, default=None)
+
+
+def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
+    """The steps that cost least, of an operator some of whose values have names of its own."""
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
     always = always_stored(plain)
     if not set(always) <= set(names):
@@ -81,7 +88,7 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
     found = [one for chosen in few if (one := search.steps([*always, *chosen]))]
     if found:
         return search.improved(min(found, key=lambda one: one.cost), others)
-    made = {value.name for value in plain.values} - {value.name for value in op.values}
+    made = {value.name for value in plain.values} - own
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     all_of_them = search.steps([name for name in names if name in made | reduced | set(always)])
     return search.improved(all_of_them, others) if all_of_them else None
@@ -92,82 +99,6 @@ def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
     chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
-
-
-def _plain(op: Op) -> Op:
-    """The operator with the axes of each tensor apart, as its steps see them: the whole takes groups of axes apart."""
-    inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
-    results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
-    return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
-
-
-def _rows_named(op: Op) -> Op:
-    """The operator with a name for what reductions are made into before it meets values with more axes."""
-    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
-    taken = op.names
-    values: list[Value] = []
-
-    def named(node: Node, line: Value) -> Node:
-        refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
-        if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            name = numbered(f"{line.name}_{node.function}", taken)
-            taken.add(name)
-            values.append(Value(name, node, ""))
-            return Ref(name, node.axes, node.dtype)
-        return rebuild(node, tuple(named(part, line) for part in children(node)))
-
-    for value in op.values:
-        node = value.node if isinstance(value.node, Reduce) else named(value.node, value)
-        values.append(replace(value, node=node))
-    return replace(op, values=tuple(values))
-
-
-def _factors_named(op: Op) -> Op:
-    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
-    taken = op.names
-    values: list[Value] = []
-
-    def named(side: Node, line: str) -> Node:
-        if isinstance(side, Load | Ref):
-            return side
-        name = numbered(f"{line}_factor", taken)
-        taken.add(name)
-        values.append(Value(name, side, ""))
-        return Ref(name, side.axes, side.dtype)
-
-    for value in op.values:
-        node, sides = value.node, sides_of(op, value.node)
-        if isinstance(node, Reduce) and sides is not None:
-            left, right = (named(side, value.name) for side in sides[:2])
-            if (left, right) != sides[:2]:
-                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
-        values.append(value)
-    return replace(op, values=tuple(values))
-
-
-def _scattered_named(op: Op) -> Op:
-    """The operator with a name for what is scattered, and for the positions, where they are no tensors as they are."""
-    taken = op.names
-    values: list[Value] = []
-
-    def named(node: Node, name: str) -> Node:
-        while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
-            node = other
-        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
-            return node
-        name = numbered(name, taken)
-        taken.add(name)
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
-
-    for value in op.values:
-        node = value.node
-        if isinstance(node, ScatterSum):
-            node = replace(
-                node, arg=named(node.arg, f"{value.name}_terms"), at=named(node.at, f"{value.name}_positions")
-            )
-        values.append(replace(value, node=node))
-    return replace(op, values=tuple(values))
 
 
 def always_stored(op: Op) -> list[str]:

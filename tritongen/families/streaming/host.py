@@ -19,15 +19,13 @@ from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 from .reduction import plan_reduction
 
-WIDTHS = ("size_", "PADDED_")  # what the names of the lengths of widths begin with
-
 
 class StreamingModule(Common):
     """The module of one kernel, a program of which takes a tile of rows at one index of the batch."""
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
         self.stream: Stream = program.stream
-        self.reduction = None if around.is_gradient else self.reduction_of(program)
+        self.reduction = None if around.is_gradient else plan_reduction(program)
         self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
@@ -42,7 +40,7 @@ class StreamingModule(Common):
             "kernel": kernel_view(kernel),
             "reduction": self.reduction and kernel_view(self.reduction),
             "partial": self.plan.partial,
-            "partial_length": partial_sums.length(stream),
+            "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
             "n_parts": len(parts),
             "turn": self.turn(),
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
@@ -54,48 +52,37 @@ class StreamingModule(Common):
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
-            "widths": self.widths(),
             "index": self.index(),
             "reads": self.reads(),
-            "passed": self.args(self.without_parts(kernel)),
-            "constants_text": self.constants_text(kernel),
+            "passed": self.args(self.without_partial(kernel)),
+            "constants_text": self.constants_of(kernel, "index"),
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
-            **self.known(self.without_parts(kernel)),
+            **self.known(self.without_partial(kernel)),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
 
-    def reduction_of(self, program: StreamingProgram) -> Kernel | None:
-        """The kernel that merges partial sums, if what it stores is as wide as those are."""
-        kernel = plan_reduction(program)
-        axes = {axis for _, axis in self.stream.parts if axis}
-        told = {text for axis in axes for text in (f"size_{axis.lower()}", f"PADDED_{axis.upper()}")}
-        return kernel if {name for name in kernel.constexprs if name.startswith(WIDTHS)} == told else None
-
-    def without_parts(self, kernel: Kernel) -> Kernel:
+    def without_partial(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
         own = tuple(one for one in kernel.arguments if one != partial_sums.ARGUMENT and one.value != "n_splits")
         return replace(kernel, arguments=own)
 
     def split(self, reduction: Kernel) -> str:
-        """How the streamed axis is split: what merges partial sums, how wide they are, and what that is passed."""
-        widths = tuple_text([f'"{axis}"' if axis else "None" for _, axis in self.stream.parts])
-        kernel = self.without_parts(reduction)
+        """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
+        kernel = self.without_partial(reduction)
         launcher, args = self.around.launcher(reduction.name), self.args(kernel, self.sizes_of(kernel))
-        return f"streaming.Split({launcher}, {widths}, {args}, {self.constants_text(reduction)})"
+        length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
+        return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed))
-
-    def widths(self) -> str:
-        return "{" + ", ".join(f'"{axis}": {axis}' for axis in self.stream.widths) + "}"
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
         sides: list[list[str]] = [[], []]
         for load in self.stream.matrices:
             width = next(axis for axis in load.axes if axis in self.stream.widths)
-            sides[self.stream.streamed in load.axes].append(f'"{width}"')
+            sides[self.stream.streamed in load.axes].append(width)
         return tuple_text([tuple_text(side) for side in sides])
 
     def turn(self) -> tuple[str, str] | None:
@@ -171,8 +158,8 @@ class StreamingModule(Common):
                 texts.append(text)
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
 
-    def constants_text(self, kernel: Kernel) -> str:
-        own = [name for name in kernel.constexprs if not name.startswith(WIDTHS)]
-        values = {"COMPUTE": "compute"}
-        pairs = [f'"{name}": {values.get(name, name)}' for name in own]
-        return "{" + ", ".join([*pairs, '"INDEX": index']) + "}"
+    def constant(self, name: str) -> str:
+        """What the function calls a constant of its kernel, a width of matrices by its axis."""
+        widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
+        return widths.get(name) or super().constant(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...lowering.lines import Line
 from ...lowering.views import Argument
 from ..stream import Stream
@@ -19,7 +21,7 @@ def stores(stream: Stream) -> tuple[Line, ...]:
 def addresses(stream: Stream) -> list[str]:
     """Where each of the parts is, those of whole widths first, so that they are aligned."""
     axes = [axis for _, axis in stream.parts]
-    widths = [f"PADDED_{axis.upper()}" for axis in axes if axis]
+    widths = [in_kernel(axis) for axis in axes if axis]
     found = []
     for place, axis in enumerate(axes):
         n_wide = sum(map(bool, axes[:place]))
@@ -28,9 +30,13 @@ def addresses(stream: Stream) -> list[str]:
     return found
 
 
-def length(stream: Stream) -> str:
-    """How many numbers there are of a row: as many as are 16 bytes, or several times that."""
+def in_kernel(axis: str) -> str:
+    """What a kernel calls the width of a tile."""
+    return f"PADDED_{axis.upper()}"
+
+
+def length(stream: Stream, padded: Callable[[str], str]) -> str:
+    """How many numbers there are of a row: 16 bytes of those that are one for each, and the padded widths of others."""
     axes = [axis for _, axis in stream.parts]
     narrow = -(-axes.count("") // 4) * 4
-    terms = [*(f"PADDED_{axis.upper()}" for axis in axes if axis), *([str(narrow)] if narrow else [])]
-    return f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
+    return " + ".join([*(padded(axis) for axis in axes if axis), *([str(narrow)] if narrow else [])])

@@ -1,0 +1,107 @@
+"""Names for parts of an operator's math that may be stored between its steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Value, children, numbered, rebuild, walk
+from ...passes.contractions import is_product, product_of, sides_of
+from ...spec.types import plain_shape
+
+
+def with_plain_axes(op: Op) -> Op:
+    """The operator with the axes of each tensor apart, as its steps see them: the whole takes groups of axes apart."""
+    inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
+    results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
+    return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
+
+
+def rows_named(op: Op) -> Op:
+    """The operator with a name for what reductions are made into before it meets values with more axes."""
+    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+    taken = op.names
+    values: list[Value] = []
+
+    def named(node: Node, line: Value) -> Node:
+        refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
+        if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
+            name = numbered(f"{line.name}_{node.function}", taken)
+            taken.add(name)
+            values.append(Value(name, node, ""))
+            return Ref(name, node.axes, node.dtype)
+        return rebuild(node, tuple(named(part, line) for part in children(node)))
+
+    for value in op.values:
+        node = value.node if isinstance(value.node, Reduce) else named(value.node, value)
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(values))
+
+
+def factors_named(op: Op) -> Op:
+    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
+    taken = op.names
+    values: list[Value] = []
+
+    def named(side: Node, line: str) -> Node:
+        if isinstance(side, Load | Ref):
+            return side
+        name = numbered(f"{line}_factor", taken)
+        taken.add(name)
+        values.append(Value(name, side, ""))
+        return Ref(name, side.axes, side.dtype)
+
+    for value in op.values:
+        node, sides = value.node, sides_of(op, value.node)
+        if isinstance(node, Reduce) and sides is not None:
+            left, right = (named(side, value.name) for side in sides[:2])
+            if (left, right) != sides[:2]:
+                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
+        values.append(value)
+    return replace(op, values=tuple(values))
+
+
+def scattered_named(op: Op) -> Op:
+    """The operator with a name for what is scattered, and for the positions, where they are no tensors as they are."""
+    taken = op.names
+    values: list[Value] = []
+
+    def named(node: Node, name: str) -> Node:
+        while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
+            node = other
+        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
+            return node
+        name = numbered(name, taken)
+        taken.add(name)
+        values.append(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
+    for value in op.values:
+        node = value.node
+        if isinstance(node, ScatterSum):
+            node = replace(
+                node, arg=named(node.arg, f"{value.name}_terms"), at=named(node.at, f"{value.name}_positions")
+            )
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(values))
+
+
+def sums_parted(op: Op) -> Op:
+    """The operator whose sums and means over rows and elements are such over rows of those over elements.
+
+    Of a gradient of a temperature, say: what else reads the elements of a row may add them up on the way.
+    """
+    taken = op.names
+    rows = {value.node.over for value in op.values if isinstance(value.node, Reduce) and not is_product(op, value.node)}
+    values: list[Value] = []
+    for value in op.values:
+        node = value.node
+        inner = next((over for over in sorted(rows) if isinstance(node, Reduce) and set(over) < set(node.over)), None)
+        if inner and isinstance(node, Reduce) and node.kind in ("sum", "mean") and not is_product(op, node):
+            name = numbered(f"{value.name}_rows", taken)
+            taken.add(name)
+            axes = tuple(axis for axis in node.arg.axes if axis not in inner)
+            values.append(Value(name, replace(node, over=inner, axes=axes), ""))
+            others = tuple(axis for axis in node.over if axis not in inner)
+            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=others))
+        values.append(value)
+    return replace(op, values=tuple(values))
