@@ -531,5 +531,6 @@ def choose_stream_splits(
     """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, with
     eight blocks or more.
     """
-    blocks = cdiv(n_cols, config.kwargs["BLOCK_N"])
-    return max(1, min(round(sm_count(device) / tiles), blocks // 8))
+    blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
+    per_tile: int = round(sm_count(device) / tiles)
+    return max(1, min(per_tile, blocks // 8))

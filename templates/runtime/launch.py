@@ -11,7 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 Key = tuple[object, ...]
 # The arguments of a kernel, but for its constants: tensors, sizes and params.
-Args = tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]]
+Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
 
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +104,7 @@ def run(
     grid: Any,
     config: triton.Config | None,
     tensors: tuple[Any, ...],
-    sizes: tuple[int, ...] = (),
+    sizes: tuple[int | None, ...] = (),
     params: tuple[Any, ...] = (),
     /,
     **options: Any,

@@ -252,7 +252,7 @@ def split_blocks(bounds, BLOCK: tl.constexpr):
     n_blocks = tl.cdiv(bounds[len(bounds) - 1], BLOCK) - first_block
     blocks = tl.cdiv(n_blocks, tl.num_programs(1))
     start = first_block + tl.program_id(1).to(tl.int64) * blocks
-    found = ()
+    found = bounds[:0]
     for run in tl.static_range(len(bounds)):
         bound = tl.maximum(tl.cdiv(bounds[run], BLOCK), start)
         found += (tl.minimum(bound, start + blocks) * BLOCK,)

@@ -94,7 +94,6 @@ def run(
         constants["PACK_HEADS"] = packs
     tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
     constants["num_stages"] = config.num_stages
-    given, sizes, params = args
     if split is not None:
         n_splits = heuristics.choose_stream_splits(
             tiles, split.n_cols, config, matrix.device
@@ -104,8 +103,9 @@ def run(
             grid = tiles, n_splits
             _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
             return
-        sizes = (None, *sizes)
-    launch.run(key, kernel, (tiles,), config, given, sizes, params, **constants)
+        given, sizes, params = args
+        args = given, (None, *sizes), params  # No memory for partial sums.
+    launch.run(key, kernel, (tiles,), config, *args, **constants)
 
 
 def _run_split(
