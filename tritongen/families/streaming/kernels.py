@@ -223,6 +223,7 @@ class Builder:
 
     def sum(self, total: StreamSum) -> None:
         name = total.name
+        self.elements([Value(name, total.factor, "")])
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
