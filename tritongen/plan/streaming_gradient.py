@@ -39,7 +39,7 @@ from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner
-from .streaming_steps import COMPUTE, StreamPlanner
+from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
 
 
@@ -266,13 +266,11 @@ class _Planner:
         )
         less = next((results[name].node for name in lse), None)
         delta = self.delta_value({mean: results[mean.tensor.name].node for mean in means}, less)
-        told = Result(Output(delta.name, "auto", plain_shape(self.rows)), delta.node, self.rows, COMPUTE)
-        told = replace(told, node=Ref(delta.name, delta.node.axes, delta.node.dtype))
         op = replace(
             found.op,
             inputs=(*found.op.inputs, *(mean.tensor for mean in means if mean.tensor not in found.op.inputs)),
             values=(*found.op.values, delta),
-            results=(*(results[name] for name in tensors), told, *(results[name] for name in beside)),
+            results=(*(results[name] for name in tensors), told_result(delta), *(results[name] for name in beside)),
         )
         return replace(found, forward=self.op, op=op, wrt=(*tensors, delta.name, *beside), saved=()), means
 
