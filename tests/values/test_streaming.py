@@ -17,10 +17,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built, runtime_of
+from oracles import compare
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -98,6 +99,12 @@ def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 def _masked(s: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return s.masked_fill(~mask, -torch.inf)
+
+
+def _limited(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    m, n = torch.arange(SIZES["M"]), torch.arange(SIZES["N"])
+    mask = (n <= m[:, None] + 9) & (n <= 9 * limit[..., None])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25)
 
 
 def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -183,6 +190,11 @@ CASES = {
         lambda q, k, v, length: F.scaled_dot_product_attention(
             q, k, v, attn_mask=torch.arange(SIZES["N"]) <= 9 * length[:, None, None, None], scale=0.25
         ),
+    ),
+    "limits": Case(
+        f"{QKV}; limit:int32[B, M]",
+        f"s = where((index(N) <= index(M) + 9) & (index(N) <= 9 * limit), sum(q * k, D) * 0.25, -inf){MEAN}",
+        _limited,
     ),
     "scales": Case(
         f"{QKV}; scale:T[H]; common:T[]; weight:T[E]",
@@ -413,20 +425,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
     small(operator)
     places = [[entry.split(":")[0] for entry in case.inputs.split("; ")].index(one) for one in case.by.split()]
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
-        given = case.tensors(dtype)
-        wide = [one.double() if one.is_floating_point() else one for one in given]
-        gradients = []
-        for tensors, compute in ((given, operator.attend), (wide, case.torch)):
-            leaves = [one.detach().requires_grad_(place in places) for place, one in enumerate(tensors)]
-            found = compute(*leaves)
-            results = list(found) if isinstance(found, tuple) else [found]
-            seeds = [torch.cos(torch.arange(one.numel())).view(one.shape).to(one.dtype) for one in results]
-            inner = [leaves[place] for place in places]
-            gradients.append([*results, *(torch.autograd.grad(results, inner, seeds) if inner else ())])
-        for one, other in zip(*gradients, strict=True):
-            assert one.dtype == dtype
-            scale = max(1.0, float(other.abs().max()))
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+        compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -532,3 +531,9 @@ def test_whole_blocks_take_no_mask(tmp_path: Path) -> None:
     for line in text.splitlines():
         if "tl.where(" in line:
             assert line.startswith(" " * 16)  # under an `if`
+
+
+def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
+    """Beside what differs from row to row, which each block is masked by."""
+    text = generate(CASES["limits"].spec())["kernels.py"]
+    assert "bounds = blocks_from_start(tl.minimum(first_row + 10, n_cols), " in text

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
@@ -362,7 +362,7 @@ def _own(text: str) -> str:
 def like(op: Op, result: Result, name: str) -> Input:
     """An input of the shape of a result, and of its type if that is an input's."""
     types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
-    shape = grouping(op, result)
+    shape = op.grouping(result)
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 

@@ -177,12 +177,9 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     if len(conditions) != 1 or None in masks:
         return Blocks(stream.rows)
     (condition,) = conditions
-    tiles = tiles_of(op, condition, stream.rows, stream.streamed)
-    ends = (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last)
-    if any(isinstance(part, Extreme) for end in ends for part in parts_of(end)):
-        return Blocks(stream.rows)
-    if not _tells(op, tiles.empty, stream):
-        tiles = replace(tiles, empty=FALSE)
+    tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
+    empty = tiles_of(op, condition, stream.rows, stream.streamed).empty
+    tiles = replace(tiles, empty=empty if _tells(op, empty, stream) else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
     return Blocks(stream.rows, tiles, decided, stream.streamed)

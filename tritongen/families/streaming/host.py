@@ -108,11 +108,8 @@ class StreamingModule(Common):
         every += [(result.output.name, result.axes) for result in self.op.results]
         names = tuple_text([name for name, _ in every])
         own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
-        return [
-            f"sizes = streaming.sizes({len(dims)}, {self.host.sizes(batch)}, (n_rows, n_cols), {names}, {own})",
-            "if sizes is None:  # More dimensions than the kernel steps through.",
-            f"    return {self.host.retry()}",
-        ]
+        call = f"streaming.sizes({len(dims)}, {self.host.sizes(batch)}, (n_rows, n_cols), {names}, {own})"
+        return self.host.folded("sizes", call, batch, len(dims))
 
     def args(self, kernel: Kernel) -> str:
         """The tensors, integers and params of a launch."""
