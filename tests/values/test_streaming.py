@@ -166,6 +166,10 @@ def _of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch
     return F.scaled_dot_product_attention(q, _repeated(k), _repeated(v), attn_mask=mask, scale=0.25)
 
 
+def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return p @ v / (p.sum(-1, keepdim=True) + 1)
+
+
 def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     bias = table[:, torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
     return torch.softmax(_scores(q, k) + bias, -1) @ v
@@ -365,6 +369,19 @@ CASES = {
         QKV,
         "p = where(index(N) <= index(M), sum(q * k, D) * 0.25, 0.0)\no = sum(p * v, N)",
         lambda q, k, v: (_scores(q, k) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v,
+    ),
+    "linear_with_a_gate": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        "p = where(index(N) <= index(M), sum(q * k, D) * 0.25, 0.0)\no = sum(p * v, N) * gate",
+        lambda q, k, v, gate: (_scores(q, k) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v * gate,
+        by="q k v gate",
+        steps=3,
+    ),
+    "linear_with_a_divisor": Case(
+        QKV,
+        "p = where(index(N) <= index(M), square(sum(q * k, D)), 0.0)\no = sum(p * v, N) / (sum(p, N) + 1.0)",
+        lambda q, k, v: _divided((q @ k.mT).square() * torch.ones(SIZES["M"], SIZES["N"]).tril(), v),
+        steps=3,
     ),
     "sink": Case(
         f"{QKV}; sink:T[H]",

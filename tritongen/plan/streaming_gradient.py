@@ -39,18 +39,12 @@ from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner
-from .streaming_steps import COMPUTE, StreamPlanner
+from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
 
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
     """None where results are made of sums otherwise than by means and lse, or something else is to be saved."""
-    if not stream.largest and not grad.save:
-        gradient = _in_types_of_results(derive(op, grad, saves=False))
-        planner = StreamPlanner(gradient, stream, families)
-        forward = planner.forward()
-        steps, texts = planner.plan()
-        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, planner.parts)))
     means = means_of(op, stream)
     if means is None or grad.save:
         return None
@@ -62,10 +56,13 @@ def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Famili
 
 @dataclass(frozen=True, slots=True)
 class _Mean:
-    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient."""
+    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient.
+
+    Where it is a sum of rows, it has no matrix and no axis of its own.
+    """
 
     name: str
-    matrix: Load
+    matrix: Load | None
     own: str
     axes: tuple[str, ...]
     tensor: Input
@@ -88,7 +85,8 @@ class _Planner:
         self.op, self.lse = means.op, means.lse
         self.stream, self.grad, self.families = stream, grad, families
         self.taken = self.op.names
-        self.rows = tuple(axis for axis in self.op.axes if axis in self.op.value(self.lse).node.axes)
+        axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
+        self.rows = tuple(axis for axis in self.op.axes if axis in axes)
         self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
         is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
@@ -103,27 +101,28 @@ class _Planner:
         results = self.plain_results()
         if results:
             means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
-            return self.planned(means, self.delta_of(means, results.get(self.lse)))
+            return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
         return self.planned_behind(tuple(map(self.mean_saved, self.matrices)))
 
     def plain_results(self) -> dict[str, Result]:
         """The results by the means and lse that they are; none where any of them is made of these otherwise."""
-        ends = {*self.matrices, self.lse}
+        ends = {*self.matrices, *([self.lse] if self.lse else [])}
         found: dict[str, Result] = {}
         for result in self.op.results:
             name = _end(self.op, result.node, ends)
             if name not in ends or name in found:
                 return {}
-            if name in self.matrices and not _are_alike(like(self.op, result, "").type, self.type_of(name)):
+            matrix = self.matrices.get(name)
+            if matrix is not None and not _are_alike(like(self.op, result, "").type, self.type_of(matrix)):
                 return {}
             found[name] = result
         return found
 
-    def type_of(self, mean: str) -> TensorType:
-        return self.op.input(self.matrices[mean].name).type
+    def type_of(self, matrix: Load) -> TensorType:
+        return self.op.input(matrix.name).type
 
     def own_axis(self, mean: str) -> str:
-        return next(axis for axis in self.op.value(mean).node.axes if axis not in self.rows)
+        return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
 
     def mean_of_result(self, name: str, result: Result) -> _Mean:
         tensor = result.output.name
@@ -134,13 +133,15 @@ class _Planner:
         own, axes = self.own_axis(name), self.op.value(name).node.axes
         is_result = any(result.output.name == name for result in self.op.results)
         tensor = self.fresh("mean") if is_result else name
-        own_type = replace(self.type_of(name), shape=plain_shape((*self.rows, own)))
+        matrix = self.matrices[name]
+        dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
+        own_type = replace(dtypes, shape=plain_shape((*self.rows, own) if own else self.rows))
         inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
-        return _Mean(name, self.matrices[name], own, axes, *inputs)
+        return _Mean(name, matrix, own, axes, *inputs)
 
     # What means and lse are made of
 
-    def planned(self, means: tuple[_Mean, ...], delta: tuple[tuple[Input, ...], Value]) -> Backward:
+    def planned(self, means: tuple[_Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = self.through_scores(means)
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
@@ -149,17 +150,30 @@ class _Planner:
 
     def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
-        scores, given = self.scores(means)
+        scores, given = self.scores(means) if self.score is not None else self.sums(means)
         read = _read(scores)
         wrt = tuple(name for name in self.grad.wrt if name in read)
         found = derive(scores, Grad(wrt), given, saves=False)
         seeds = tuple(self.seeds.items())
         outputs = tuple(mean.tensor.name for mean in means)
-        return Gradient(self.op, _plain(found.op), wrt, seeds, ((self.saved, self.lse),), outputs)
+        saved = ((self.saved, self.lse),) if self.lse else ()
+        return Gradient(self.op, _plain(found.op), wrt, seeds, saved, outputs)
+
+    def sums(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
+        """The sums, and their gradients."""
+        names = [mean.name for mean in means]
+        results = []
+        for name in names:
+            node = self.op.value(name).node
+            results.append(Result(Output(name), Ref(name, node.axes, node.dtype), node.axes, node.dtype))
+        inputs = (*(mean.gradient for mean in means), *self.op.inputs)
+        op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=tuple(results))
+        return op, {mean.name: mean.seed for mean in means}
 
     def scores(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
+        assert score is not None
         values = needed(self.op.values, set().union({score.name}, *map(references, self.sinks)))
         taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
         results: list[Result] = []
@@ -179,6 +193,7 @@ class _Planner:
         p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
         dp: Node | None = None
         for mean in means:
+            assert mean.matrix is not None
             product = applied("mul", mean.seed, mean.matrix)
             axes = tuple(axis for axis in score.axes if axis != mean.own)
             term = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
@@ -188,6 +203,7 @@ class _Planner:
         result(score, Ref(ds.name, score.axes, score.dtype))
         constant = Call("detach", (p,), p.axes, p.dtype)
         for mean in means:
+            assert mean.matrix is not None
             product = applied("mul", constant, mean.matrix)
             axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
             node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
@@ -225,7 +241,7 @@ class _Planner:
         gradient = self.through_scores(means)
         if set(gradient.wrt) & set(behind.wrt):
             return None
-        stored = {mean.tensor.name: Dtype("float", (mean.matrix.name,)) for mean in means}
+        stored = {m.tensor.name: COMPUTE if m.matrix is None else Dtype("float", (m.matrix.name,)) for m in means}
         first, texts = self.steps_behind(behind, {**stored, self.delta: COMPUTE} if gradient.wrt else {})
         inputs = dict.fromkeys((*(tensor for step in first for tensor in step.op.inputs), *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}
@@ -256,7 +272,7 @@ class _Planner:
         after = self.after(means)
         read = _read(after)
         tensors = tuple(mean.tensor.name for mean in means)
-        lse = (self.saved,) if self.saved in read else ()
+        lse = (self.saved,) if self.lse and self.saved in read else ()
         beside = tuple(name for name in self.grad.wrt if name in read)
         found = derive(after, Grad((*tensors, *lse, *beside)), saves=False)
         results = dict(zip(found.wrt, found.op.results, strict=True))
@@ -264,21 +280,24 @@ class _Planner:
         means = tuple(
             replace(mean, gradient=replace(mean.gradient, name=name)) for mean, name in zip(means, names, strict=True)
         )
-        less = next((results[name].node for name in lse), None)
-        delta = self.delta_value({mean: results[mean.tensor.name].node for mean in means}, less)
-        told = Result(Output(delta.name, "auto", plain_shape(self.rows)), delta.node, self.rows, COMPUTE)
-        told = replace(told, node=Ref(delta.name, delta.node.axes, delta.node.dtype))
+        told: tuple[Value, ...] = ()
+        if self.lse:
+            less = next((results[name].node for name in lse), None)
+            told = (self.delta_value({mean: results[mean.tensor.name].node for mean in means}, less),)
         op = replace(
             found.op,
             inputs=(*found.op.inputs, *(mean.tensor for mean in means if mean.tensor not in found.op.inputs)),
-            values=(*found.op.values, delta),
-            results=(*(results[name] for name in tensors), told, *(results[name] for name in beside)),
-        )
-        return replace(found, forward=self.op, op=op, wrt=(*tensors, delta.name, *beside), saved=()), means
+            values=(*found.op.values, *told),
+            results=(
+                *(results[name] for name in tensors), *map(told_result, told), *(results[name] for name in beside)
+            ),
+        )  # fmt: skip
+        wrt = (*tensors, *(value.name for value in told), *beside)
+        return replace(found, forward=self.op, op=op, wrt=wrt, saved=()), means
 
     def after(self, means: tuple[_Mean, ...]) -> Op:
         """The operator that goes on from means and lse."""
-        tensors = {mean.name: mean.tensor.name for mean in means} | {self.lse: self.saved}
+        tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
         values: list[Value] = []
         for value in self.op.values:
             node = value.node
@@ -289,8 +308,8 @@ class _Planner:
                 values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
         results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in self.op.results)
         values = needed(tuple(values), [result.output.name for result in results])
-        lse = Input(self.saved, TensorType(COMPUTED, plain_shape(self.rows)))
-        inputs = (*self.op.inputs, *(mean.tensor for mean in means), lse)
+        lse = (Input(self.saved, TensorType(COMPUTED, plain_shape(self.rows))),) if self.lse else ()
+        inputs = (*self.op.inputs, *(mean.tensor for mean in means), *lse)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
 
 
@@ -338,19 +357,6 @@ def _uses(steps: tuple[Step, ...], texts: Mapping[str, str], told: Iterable[str]
 
 def _own(text: str) -> str:
     return text.partition(".")[0].partition("[")[0]
-
-
-def _in_types_of_results(gradient: Gradient) -> Gradient:
-    """The gradient, of which gradients of results have the types of inputs that results have."""
-    results = {seed: result for result, seed in gradient.seeds}
-
-    def typed(tensor: Input) -> Input:
-        if tensor.name not in results:
-            return tensor
-        result = next(r for r in gradient.forward.results if r.output.name == results[tensor.name])
-        return like(gradient.forward, result, tensor.name)
-
-    return replace(gradient, op=replace(gradient.op, inputs=tuple(map(typed, gradient.op.inputs))))
 
 
 def like(op: Op, result: Result, name: str) -> Input:

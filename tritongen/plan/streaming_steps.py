@@ -59,11 +59,11 @@ class StreamPlanner(Planner):
         along = (self.stream.rows, self.stream.streamed)
         op, parts = _sums_in_parts(self.op, self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
-        every = (*(result for result in results if not behind[result.output.name]), *map(_told, parts))
+        every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
         steps: list[Step] = []
         for axis in along:
             gradients = tuple(r for r in results if set(r.axes) & set(along) == {axis} and not behind[r.output.name])
-            sums = tuple(_told(value) for value in parts if axis in value.node.axes)
+            sums = tuple(told_result(value) for value in parts if axis in value.node.axes)
             both = self.step(op, (*gradients, *sums), every)
             found = [both] if both is not None else [self.step(op, group, every) for group in (gradients, sums)]
             steps += [step for step in found if step is not None]
@@ -86,7 +86,7 @@ class StreamPlanner(Planner):
         suffix = "_".join(("", *_names(results)))
         if self.delta is not None and not self.is_told and self.is_of_rows(results) and self.reads_delta(op, results):
             others = tuple(result for result in every if result not in results)
-            told = (_told(self.delta[1]),) if self.reads_delta(op, others) else ()
+            told = (told_result(self.delta[1]),) if self.reads_delta(op, others) else ()
             op = _with_delta(op, *self.delta)
         step = self.found(single_step_of, restricted(op, (*results, *told), suffix))
         self.is_told |= bool(told) and step is not None
@@ -102,7 +102,7 @@ class StreamPlanner(Planner):
     def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
         """The step that computes delta alone."""
         inputs, value = delta
-        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(_told(value),))
+        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(told_result(value),))
         return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
 
     def told(self, step: Step, users: dict[str, list[str]]) -> Step:
@@ -118,7 +118,7 @@ def _names(results: tuple[Result, ...]) -> list[str]:
     return [result.output.name for result in results]
 
 
-def _told(value: Value) -> Result:
+def told_result(value: Value) -> Result:
     """A value as a result of a step, for others."""
     node = Ref(value.name, value.node.axes, value.node.dtype)
     return Result(Output(value.name, "auto", plain_shape(node.axes)), node, node.axes, COMPUTE)

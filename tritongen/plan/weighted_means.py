@@ -24,19 +24,22 @@ from ..passes.structure import references
 class Means:
     """The operator, in which means and lse are values, each mean with its matrix; `sinks` are what lse is of besides.
 
-    All results are made of these values and of what does not stream.
+    All results are made of these values and of what does not stream. Without a softmax the sums stand for the means, of
+    which those of rows have no matrix, and there is no lse.
     """
 
     op: Op
-    score: Ref
-    means: tuple[tuple[str, Load], ...]
-    lse: str
-    sinks: tuple[Node, ...]
+    means: tuple[tuple[str, Load | None], ...]
+    score: Ref | None = None
+    lse: str = ""
+    sinks: tuple[Node, ...] = ()
 
 
 def means_of(op: Op, stream: Stream) -> Means | None:
     """None where what follows the sums of a softmax is made of more than its means and its lse."""
-    largest = op.value(stream.largest).node if stream.largest else None
+    if not stream.largest:
+        return Means(op, tuple((one.name, one.matrix) for one in stream.sums))
+    largest = op.value(stream.largest).node
     if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
         return None
     score = largest.arg
@@ -107,7 +110,7 @@ class _Finder:
         called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in dict(means)}
         op = _renamed(replace(self.op, values=tuple(self.values)), called)
         means = [(called.get(name, name), matrix) for name, matrix in means]
-        return Means(op, score, tuple(means), lse, divisor.sinks)
+        return Means(op, tuple(means), score, lse, divisor.sinks)
 
     def reached(self, roots: Iterable[str]) -> set[str]:
         """The values that some are made of, down to means and lse."""
