@@ -10,11 +10,8 @@ faster of torch and torch.compile. Calls are CUDA graphs, which take turns; medi
 from __future__ import annotations
 
 import argparse
-import importlib
-import random
-import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +19,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import triton
+from products import matrices, medians, operator, rates
 
 OPS = Path(__file__).resolve().parent / "matmuls" / "ops"
+ours = partial(operator, package="ops")
 Call = Callable[[], Any]
 PRECISIONS = ("ieee", "bf16x6", "bf16x3", "tf32x3")
 SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (3072, 3072, 3072), (4096, 4096, 4096), (8192, 8192, 8192))
 ODD = ((4095, 4097, 4093), (3001, 2999, 3003), (2047, 2049, 2045), (1023, 1025, 1021))
-
-
-def operator(name: str) -> Callable[..., torch.Tensor]:
-    found: Callable[..., torch.Tensor] = getattr(importlib.import_module(f"ops.{name}"), name)
-    return found
 
 
 def graph(call: Call) -> Call:
@@ -49,21 +43,8 @@ def graph(call: Call) -> Call:
     return captured.replay
 
 
-def times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Microseconds of calls that take turns, in an order drawn for each round."""
-    graphs = {name: graph(call) for name, call in calls.items()}
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name in random.sample(sorted(graphs), len(graphs)):
-            found[name].append(triton.testing.do_bench(graphs[name], warmup=5, rep=15, return_mode="median") * 1000)
-    return {name: statistics.median(each) for name, each in found.items()}
-
-
-def matrix(rows: int, cols: int, turned: bool, dtype: torch.dtype, draw: Any = torch.randn) -> torch.Tensor:
-    """[rows, cols]; where it is turned, its rows are contiguous and not its columns."""
-    shape = (cols, rows) if turned else (rows, cols)
-    found: torch.Tensor = draw(shape, device="cuda", dtype=dtype)
-    return found.T if turned else found
+def graphs(calls: Mapping[str, Call]) -> dict[str, Call]:
+    return {name: graph(call) for name, call in calls.items()}
 
 
 def single(only: str, rounds: int) -> None:
@@ -74,21 +55,20 @@ def single(only: str, rounds: int) -> None:
     for (m, n, k), layout in cases:
         if only not in f"float32 {layout} {m}x{n}x{k}":
             continue
-        a, b = matrix(m, k, layout[0] == "t", torch.float32), matrix(k, n, layout[1] == "t", torch.float32)
+        a, b = matrices(m, n, k, layout, torch.float32)
         calls: dict[str, Call] = {"cuBLAS": partial(torch.matmul, a, b)}
-        calls |= {name: partial(operator(f"matmul_{name}"), a, b) for name in PRECISIONS}
-        found = times(calls, rounds)
-        rates = {name: 2 * m * n * k / time * 1e-6 for name, time in found.items()}
-        cells = (f"{rates[name]:.1f} ({rates[name] / rates['cuBLAS']:.2f})" for name in PRECISIONS)
-        print(f"| {layout} {m}x{n}x{k} | {rates['cuBLAS']:.1f} | {' | '.join(cells)} |", flush=True)
+        calls |= {name: partial(ours(f"matmul_{name}"), a, b) for name in PRECISIONS}
+        rate = rates(graphs(calls), 2 * m * n * k, rounds)
+        cells = (f"{rate[name]:.1f} ({rate[name] / rate['cuBLAS']:.2f})" for name in PRECISIONS)
+        print(f"| {layout} {m}x{n}x{k} | {rate['cuBLAS']:.1f} | {' | '.join(cells)} |", flush=True)
     if only not in "float32":
         return
     print("\n| errors at 4096^3, largest and root of the mean square | cuBLAS | " + " | ".join(PRECISIONS) + " |")
     print("|---|" + "--:|" * (len(PRECISIONS) + 1))
     for what, draw in (("normal", torch.randn), ("uniform from 0 to 1", torch.rand)):
-        a, b = (matrix(4096, 4096, False, torch.float32, draw) for _ in range(2))
+        a, b = (draw(4096, 4096, device="cuda") for _ in range(2))
         exact = a.double() @ b.double()
-        operators = [torch.matmul, *(operator(f"matmul_{name}") for name in PRECISIONS)]
+        operators = [torch.matmul, *(ours(f"matmul_{name}") for name in PRECISIONS)]
         errors = [(one(a, b).double() - exact) for one in operators]
         cells = (f"{float(one.abs().max()):.1e}, {float(one.square().mean().sqrt()):.1e}" for one in errors)
         print(f"| {what} | {' | '.join(cells)} |", flush=True)
@@ -101,10 +81,10 @@ def conv(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def cases() -> list[tuple[str, str, tuple[torch.Tensor, ...], Any]]:
     """Names, operators, inputs in bfloat16 and what torch has for each."""
     found: list[tuple[str, str, tuple[torch.Tensor, ...], Any]] = []
+    half = torch.bfloat16
     for m, n, k in ODD:
         for layout in ("nn", "nt"):
-            made = matrix(m, k, False, torch.bfloat16), matrix(k, n, layout[1] == "t", torch.bfloat16)
-            found.append((f"{layout} {m}x{n}x{k}", "matmul_ieee", made, torch.matmul))
+            found.append((f"{layout} {m}x{n}x{k}", "matmul_ieee", matrices(m, n, k, layout, half), torch.matmul))
     for batch, c, side, o in ((32, 256, 56, 256), (32, 512, 28, 512), (64, 1024, 14, 1024), (32, 2048, 7, 512)):
         made = torch.randn(batch, c, side, side, device="cuda").bfloat16(), torch.randn(o, c, device="cuda").bfloat16()
         found.append((f"conv1x1 {batch}x{c}x{side}x{side} to {o}", "conv1x1", made, conv))
@@ -113,12 +93,8 @@ def cases() -> list[tuple[str, str, tuple[torch.Tensor, ...], Any]]:
         found.append((f"akb,kn {a},{k},{b},{n}", "around", made, partial(torch.einsum, "akb,kn->abn")))
     made = torch.randn(32, 8, 64, 1024, device="cuda").bfloat16(), torch.randn(2048, 32, 64, device="cuda").bfloat16()
     found.append(("kbjm,nkj 32,8,64,1024,2048", "between", made, partial(torch.einsum, "kbjm,nkj->bmn")))
-    for n in (1536, 5000):
-        made = (
-            matrix(n, 8192 if n == 1536 else n, n == 1536, torch.bfloat16),
-            matrix(8192 if n == 1536 else n, n, False, torch.bfloat16),
-        )
-        found.append((f"{n}x{n}x{made[0].shape[1]}", "matmul_ieee", made, torch.matmul))
+    for n, k, layout in ((1536, 8192, "tn"), (5000, 5000, "nn")):
+        found.append((f"{n}x{n}x{k}", "matmul_ieee", matrices(n, n, k, layout, half), torch.matmul))
     return found
 
 
@@ -135,14 +111,14 @@ def others(only: str, eager: bool, rounds: int) -> None:
     for name, op, inputs, peer in cases():
         if only not in f"bfloat16 {name}":
             continue
-        calls = {"ours": operator(op), "torch": peer}
+        calls = {"ours": ours(op), "torch": peer}
         if not eager:
             calls["compile"] = torch.compile(peer, dynamic=False)
         cells = []
         for made in (lambda call: partial(call, *inputs), lambda call: with_gradients(call, inputs)):  # noqa: B023
-            found = times({each: made(call) for each, call in calls.items()}, rounds)
+            found = medians(graphs({each: made(call) for each, call in calls.items()}), rounds)
             ratio = min(time for each, time in found.items() if each != "ours") / found["ours"]
-            cells += [", ".join(f"{found[each]:,.0f}" for each in calls), f"{ratio:.2f}"]
+            cells += [", ".join(f"{1000 * found[each]:,.0f}" for each in calls), f"{ratio:.2f}"]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

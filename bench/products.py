@@ -138,13 +138,18 @@ def cases(only: str) -> Iterator[Case]:
         yield from (case for case in part() if only in case.name)
 
 
-def rates(runs: dict[str, Callable[[], Any]], operations: float, rounds: int = ROUNDS) -> dict[str, float]:
-    """TFLOP/s of calls that take turns in an order drawn for each round: the medians of the rounds."""
+def medians(runs: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Milliseconds of calls that take turns in an order drawn for each round: the medians of the rounds."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name in random.sample(sorted(runs), len(runs)):
             times[name].append(milliseconds(runs[name]))
-    return {name: operations / statistics.median(found) * 1e-9 for name, found in times.items()}
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def rates(runs: Mapping[str, Callable[[], Any]], operations: float, rounds: int = ROUNDS) -> dict[str, float]:
+    """TFLOP/s of such calls."""
+    return {name: operations / found * 1e-9 for name, found in medians(runs, rounds).items()}
 
 
 def main() -> None:

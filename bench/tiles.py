@@ -46,18 +46,18 @@ def choice(text: str) -> Choice:
 
 def rules(one: Choice, by: str) -> Iterator[tuple[Any, str, Any]]:
     """What the runtime is to say for one choice: the owner of a rule, its name, and the rule."""
-    from generated._runtime import heuristics
+    from generated._runtime import matmul_heuristics
 
     if by == "pointers":
-        yield heuristics, "use_tma", lambda *_: False
+        yield matmul_heuristics, "use_tma", lambda *_: False
     if one.config is not None:
-        for table in (heuristics.Tma, heuristics.Strided):
+        for table in (matmul_heuristics.Tma, matmul_heuristics.Strided):
             yield table, "choose", lambda *_: one.config
-        yield heuristics, "choose_stages", lambda config, *_: config.num_stages
+        yield matmul_heuristics, "choose_stages", lambda config, *_: config.num_stages
     if one.programs is not None:
-        yield heuristics, "persistent_programs", lambda _: one.programs
+        yield matmul_heuristics, "persistent_programs", lambda _: one.programs
     if not one.shares:
-        yield heuristics, "choose_stream_k", lambda *_: (0, 0, 0, 0)
+        yield matmul_heuristics, "choose_stream_k", lambda *_: (0, 0, 0, 0)
 
 
 def as_chosen(run: Callable[[], Any], one: Choice, by: str) -> Callable[[], Any]:

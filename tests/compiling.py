@@ -54,7 +54,6 @@ NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-WIDTHS = {4: "single", 8: "double"}  # of dtypes by their bytes, as tables of tiles name them
 HEAD = 128  # the width of heads whose tiles take the most shared memory
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 # What --target chooses from.
@@ -300,7 +299,7 @@ def ways(
 ) -> list[list[tuple[Any, str, Any]]]:
     """What to put in place of choices of tables and heuristics, so that each kernel runs in one of its tiles."""
     target = launches.driver.target
-    heuristics = operator.runtime("heuristics")
+    heuristics, matmul_heuristics = operator.runtime("heuristics"), operator.runtime("matmul_heuristics")
 
     def always(result: Any) -> Any:
         return lambda *_: result
@@ -315,7 +314,7 @@ def ways(
         return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     def strided(table: Any) -> Any:
-        return lambda n_rows, n_cols, dtype, *_: launches.tile(getattr(table, WIDTHS.get(dtype.itemsize, "half")))
+        return lambda n_rows, n_cols, dtype, *_: launches.tile(table.of(dtype))
 
     def of(kind: str) -> list[Any]:
         return [table for name, table in tables.items() if _kind(name) == kind]
@@ -328,15 +327,15 @@ def ways(
         ]
     if of("STRIDED"):
         # Descriptors copy nothing that is wider than half precision.
-        described = [(heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]
+        described = [(matmul_heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]
         described += [(table, "choose", always(launches.tile(table.configs))) for table in of("TMA")]
-        described.append((heuristics, "warps_specialize", always(target == "sm_90")))
-        pointed = [(heuristics, "use_tma", always(False))]
+        described.append((matmul_heuristics, "warps_specialize", always(target == "sm_90")))
+        pointed = [(matmul_heuristics, "use_tma", always(False))]
         pointed += [(table, "choose", strided(table)) for table in of("STRIDED")]
-        products = [[*pointed, (heuristics, "choose_split_k", always(count))] for count in (1, 3)]
+        products = [[*pointed, (matmul_heuristics, "choose_split_k", always(count))] for count in (1, 3)]
         if of("TMA") and half and target in ("sm_90", "sm_100"):
-            split = (heuristics, "choose_stream_k", lambda tiles, *_: (1, 2, tiles - 1, 3))
-            products += [[*described, (heuristics, "choose_stream_k", always((0, 0, 0, 0)))], [*described, split]]
+            for split in (always((0, 0, 0, 0)), lambda tiles, *_: (1, 2, tiles - 1, 3)):
+                products.append([*described, (matmul_heuristics, "choose_stream_k", split)])
     fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
     fixed += [(heuristics, "choose_shared", shared), (heuristics, "choose_groups", always(2))]

@@ -6,18 +6,14 @@ many kernels it took.
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 import triton.language as tl
 from compiling import TARGETS, Launches
-from importing import module_at
-
-from tritongen.resources import templates_dir
+from importing import runtime_module
 
 MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcgen05\.mma")}
 
@@ -25,7 +21,7 @@ MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcg
 def main(target: str) -> None:
     launches = Launches()
     launches.driver.target = target
-    gemm = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
+    gemm = runtime_module("gemm")
     has_tma = target in ("sm_90", "sm_100")
     # Tensor cores multiply tf32 from the second on, and bfloat16 from the third.
     for precision, kind in (("ieee", "tf32"), ("tf32", "tf32"), ("bf16x6", "bf16"), ("bf16x3", "bf16")):
@@ -39,7 +35,7 @@ def main(target: str) -> None:
     call(gemm, torch.float16, 3, "ieee", has_tma)
     gemm.contraction.tensors.index_dtype = index_dtype
     # Blocks of each configuration have to fit into shared memory.
-    gemm.heuristics.choose_split_k = lambda *_: 1
+    gemm.matmul_heuristics.choose_split_k = lambda *_: 1
     for config in gemm.SPLIT_TMA.configs if has_tma else ():
         gemm.splits = lambda *_: True
         gemm.SPLIT_TMA.choose = lambda *_, config=config: config
@@ -55,7 +51,7 @@ def main(target: str) -> None:
         ("STRIDED", torch.float32, gemm.STRIDED.single),
         ("STRIDED", torch.float64, gemm.STRIDED.double),
     ):
-        gemm.heuristics.use_tma = lambda *_, way=way: way == "TMA"
+        gemm.matmul_heuristics.use_tma = lambda *_, way=way: way == "TMA"
         for config in table:
             getattr(gemm, way).choose = lambda *_, config=config: config
             gemm.gemm(torch.empty(256, 128, dtype=dtype), torch.empty(256, 128, dtype=dtype))
@@ -70,7 +66,7 @@ def main(target: str) -> None:
 def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool) -> None:
     """Launch each of the kernels."""
     left, right = (torch.empty([2, rows, 128][-ndim:], dtype=dtype) for rows in (192, 256))
-    heuristics = gemm.heuristics
+    heuristics = gemm.matmul_heuristics
     for n_parts in (1, 3):
         heuristics.use_tma, heuristics.choose_split_k = (lambda *_: False), (lambda *_, n=n_parts: n)
         gemm.gemm(left, right[..., ::2, :], precision)

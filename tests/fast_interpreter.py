@@ -1,8 +1,9 @@
 """Triton's interpreter without what it does again and again: tests alone use it, and compute the same.
 
 A pytest plugin, which conftest.py loads where there is no GPU. The interpreter patches the language anew for every call
-of a device function, though the launch around it has done so, describes every dtype and shape anew, finds out whether
-integers overflow and tells nobody, and reduces one element after another: most of the time of interpreted kernels.
+of a device function, though the launch around it has done so, describes every dtype and shape anew, and how two are
+promoted and broadcast, finds out whether integers overflow and tells nobody, and reduces one element after another:
+most of the time of interpreted kernels.
 Nothing here knows of numbers: what is computed is the interpreter's.
 """
 
@@ -13,9 +14,12 @@ import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
+
+MOST_NUMBERS = 1000  # that are kept as tensors
 
 
 class Patched:
@@ -73,7 +77,10 @@ def patch_once() -> None:
 
 
 def describe_once() -> None:
-    """Keep what a dtype is to numpy, and the shapes of tensors and of their types."""
+    """Keep what a dtype is to numpy, and the shapes of tensors and of their types.
+
+    A shape that is kept stays one object, by whose identity others here know it.
+    """
     np_dtype = interpreter._get_np_dtype
     by_name = functools.cache(lambda name, kind: [])
 
@@ -86,37 +93,81 @@ def describe_once() -> None:
 
     interpreter._get_np_dtype = known_np_dtype
 
-    block, shapes = tl.block_type.__init__, {}
+    block, shapes, known_shapes = tl.block_type.__init__, {}, {}
 
     def init_block(self: Any, element_ty: Any, shape: Any) -> None:
-        key = (*shape,) if all(type(size) is int for size in shape) else None
-        known = shapes.get(key)
+        known = known_shapes.get(id(shape))
+        if known is None:
+            key = (*shape,) if all(type(size) is int for size in shape) else None
+            known = shapes.get(key)
         if known is None:
             block(self, element_ty, shape)
             if key is not None:
-                shapes[key] = self.shape, self.numel
+                known = self.shape, self.numel, f"<{self.shape}, "
+                known_shapes[id(self.shape)] = shapes[key] = known
             return
         self.element_ty = element_ty
-        self.shape, self.numel = known
-        self.name = f"<{self.shape}, {element_ty}>"
+        self.shape, self.numel, start = known
+        self.name = f"{start}{element_ty}>"
 
     tl.block_type.__init__ = init_block
 
     tensor, described = tl.tensor.__init__, {}
 
     def init_tensor(self: Any, handle: Any, type: Any) -> None:
-        key = tuple(type.shape) if type.is_block() else ()
-        known = described.get(key)
+        shape = type.shape if type.is_block() else None
+        known = described.get(id(shape))
         if known is None:
             tensor(self, handle, type)
-            described[key] = self.shape, self.numel
+            described[id(shape)] = self.shape, self.numel, shape
             return
         self.handle = handle
         self.type = type
         self.dtype = type.scalar
-        self.shape, self.numel = known
+        self.shape, self.numel, _ = known
 
     tl.tensor.__init__ = init_tensor
+
+    check = interpreter.TensorHandle.__post_init__
+
+    def init_handle(self: Any, data: Any, dtype: Any, attr: Any = None) -> None:
+        self.data = data
+        self.dtype = dtype
+        self.attr = {} if attr is None else attr
+        if type(dtype) is not tl.dtype or data.itemsize > dtype.itemsize:
+            check(self)
+
+    interpreter.TensorHandle.__init__ = init_handle
+
+
+def compare_once() -> None:
+    """Compare a dtype with itself, and look for a constant in a tensor, at once."""
+    equal, unwrap = tl.dtype.__eq__, tl.core._unwrap_if_constexpr
+
+    def is_equal(self: Any, other: Any) -> bool:
+        return self is other or equal(self, other)
+
+    def unwrap_if_constexpr(value: Any) -> Any:
+        return value if type(value) is tl.tensor else unwrap(value)
+
+    tl.dtype.__eq__ = is_equal
+    tl.core._unwrap_if_constexpr = unwrap_if_constexpr
+
+
+def convert_halves() -> None:
+    """Take bfloat16 for the upper half of float32, as it is: bits are taken apart only of numbers below the normal."""
+    convert = interpreter._convert_float
+
+    def convert_float(given: Any, dtype: Any, result: Any, rounding_mode: Any) -> Any:
+        names = dtype.name, result.name
+        if rounding_mode is None and names in (("bf16", "fp32"), ("fp32", "bf16")):
+            bits, least = (given.view(np.uint16), 0x80) if names[0] == "bf16" else (given.view(np.uint32), 0x800000)
+            magnitude = bits & (least * 0x100 - 1)
+            if not np.any((magnitude > 0) & (magnitude < least)):
+                return bits.astype(np.uint32) << 16 if names[0] == "bf16" else (bits >> 16).astype(np.uint16)
+        return convert(given, dtype, result, rounding_mode)
+
+    interpreter._convert_float = convert_float
 
 
 def leave_out_unread() -> None:
@@ -152,21 +203,106 @@ def reduce_by_halves() -> None:
 
 
 def broadcast_once() -> None:
-    """Leave alone what has one shape: `init_block` gives equal shapes as one object."""
-    broadcast = TritonSemantic.broadcast_impl_value
+    """Leave alone what has one shape, and keep what other shapes are broadcast to."""
+    broadcast, found = TritonSemantic.broadcast_impl_value, {}
 
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
-        if getattr(lhs.type, "shape", None) is getattr(rhs.type, "shape", None):
+        shapes = left, right = getattr(lhs.type, "shape", None), getattr(rhs.type, "shape", None)
+        if left is right:
             return lhs, rhs
-        return broadcast(self, lhs, rhs)
+        if left is None:
+            return spread(self, lhs, rhs.type), rhs
+        if right is None:
+            return lhs, spread(self, rhs, lhs.type)
+        known = found.get((id(left), id(right)))
+        if known is None:
+            pair = broadcast(self, lhs, rhs)
+            if len(left) == len(right):
+                wide = pair[0].type.shape
+                found[id(left), id(right)] = wide, left is not wide, right is not wide, shapes
+            return pair
+        wide, first, second, _ = known
+        return broadcast_to(self, lhs, wide) if first else lhs, broadcast_to(self, rhs, wide) if second else rhs
+
+    def spread(self: Any, scalar: Any, block: Any) -> Any:
+        return tl.tensor(self.builder.create_splat(block, scalar.handle), tl.block_type(scalar.dtype, block.shape))
+
+    def broadcast_to(self: Any, value: Any, shape: Any) -> Any:
+        return tl.tensor(self.builder.create_broadcast(value.handle, shape.values), tl.block_type(value.dtype, shape))
 
     TritonSemantic.broadcast_impl_value = broadcast_impl_value
+
+
+def promote_once() -> None:
+    """Keep which dtypes two tensors are cast to before an operation, and what a number beside a tensor becomes."""
+    check, found = TritonSemantic.binary_op_type_checking_impl, {}
+    tensors: dict[Any, Any] = {}
+
+    def binary_op_type_checking_impl(self: Any, lhs: Any, rhs: Any, *options: bool, **named: bool) -> Any:
+        if named or type(lhs) is not tl.tensor:
+            return check(self, lhs, rhs, *options, **named)
+        if type(rhs) is not tl.tensor:
+            return beside(self, lhs, rhs, options)
+        key = lhs.dtype.name, rhs.dtype.name, options
+        known = found.get(key)
+        if known is None:
+            pair = check(self, lhs, rhs, *options)
+            found[key] = [None if one.dtype.name == name else one.dtype for one, name in zip(pair, key, strict=False)]
+            return pair
+        first, second = known
+        return self.broadcast_impl_value(
+            lhs if first is None else self.cast(lhs, first), rhs if second is None else self.cast(rhs, second)
+        )
+
+    def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
+        # A shape as it is kept stays one object. 0.0 and -0.0 are equal, and are not the same.
+        key = tensor.dtype.name, id(getattr(tensor.type, "shape", None)), type(number), repr(number), options
+        known = tensors.get(key)
+        if known is None:
+            pair = check(self, tensor, number, *options)
+            if len(tensors) == MOST_NUMBERS:
+                tensors.clear()
+            tensors[key] = *pair, getattr(tensor.type, "shape", None)
+            return pair
+        like, number, _ = known
+        return tensor if like.dtype.name == tensor.dtype.name else self.cast(tensor, like.dtype), number
+
+    TritonSemantic.binary_op_type_checking_impl = binary_op_type_checking_impl
+    promote, types = TritonSemantic.computation_type_impl, {}
+
+    def computation_type_impl(self: Any, a: Any, a_is_scalar: bool, b: Any, b_is_scalar: bool, division: bool) -> Any:
+        key = a.name, a_is_scalar, b.name, b_is_scalar, division
+        if key not in types:
+            types[key] = promote(self, a, a_is_scalar, b, b_is_scalar, division)
+        return types[key]
+
+    TritonSemantic.computation_type_impl = computation_type_impl
+
+
+def call_directly() -> None:
+    """Call what is built in without a wrapper that asks whether it was given what it is given here."""
+    asks, semantic = tl.core.builtin(lambda: None).__code__, TritonSemantic(interpreter.interpreter_builder)
+
+    def patch_attr(owner: Any, name: str, member: Any, _: Any, scope: Any) -> None:
+        function = member.__wrapped__ if getattr(member, "__code__", None) is asks else member
+
+        def builtin(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return function(*args, **kwargs)
+
+        scope.set_attr(owner, name, builtin)
+
+    interpreter._patch_attr = patch_attr
 
 
 # Releases differ in what they patch by: where this is not known it stays as it is.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
     describe_once()
+    compare_once()
+    convert_halves()
     leave_out_unread()
     reduce_by_halves()
     broadcast_once()
+    promote_once()
+    call_directly()

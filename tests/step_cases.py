@@ -230,6 +230,52 @@ CASES = {
         "y = take(x, at, M) * w",
         lambda x, w, at: x[at, torch.arange(len(at))] * w,
     ),
+    "matmul_of_rows_of_a_table": Case(
+        "table:V, K; ids:int64[N]; w:M, K",
+        "y = sum(take(table, ids, V) * w, K)",
+        lambda table, ids, w: table[ids] @ w.T,
+    ),
+    "matmul_of_scaled_rows_of_a_table": Case(
+        "table:V, K; ids:int64[N]; scale:V; w:M, K",
+        "y = silu(sum(take(table * scale, ids, V) * w, K))",
+        lambda table, ids, scale, w: F.silu((table * scale[:, None])[ids] @ w.T),
+        wrt="table w",
+    ),
+    "matmul_of_two_tables": Case(
+        "table:V, K; ids:int64[N]; others:int64[M]",
+        "y = sum(take(table, ids, V) * take(table, others, V), K)",
+        lambda table, ids, others: table[ids] @ table[others].T,
+    ),
+    "matmul_of_taken_channels": Case(
+        "x:N, V; w:M, K; channel:int64[K]",
+        "y = sum(take(x, channel, V) * w, K)",
+        lambda x, w, channel: x[:, channel] @ w.T,
+    ),
+    "matmul_of_rows_turned": Case(
+        "x:N, K; w:M, K",
+        "y = sum(take(x, size(N) - 1 - index(N), N) * w, K)",
+        lambda x, w: x.flip(0) @ w.T,
+    ),
+    "weights_of_an_expert": Case(
+        "x:B, N, K; w:V, M, K; expert:int64[B]",
+        "y = relu(sum(x * take(w, expert, V), K))",
+        lambda x, w, expert: F.relu(x @ w[expert].mT),
+    ),
+    "weights_of_one_expert": Case(
+        "x:N, K; w:V, M, K; expert:int64[]",
+        "y = gelu(sum(x * take(w, expert, V), K))",
+        lambda x, w, expert: F.gelu(x @ w[expert].T).T,
+    ),
+    "weights_of_an_expert_for_each_row": Case(
+        "x:N, K; w:V, M, K; expert:int64[N]",
+        "y = sum(x * take(w, expert, V), K)",
+        lambda x, w, expert: (w[expert] @ x[:, :, None])[..., 0].T,
+    ),
+    "attention_by_pages": Case(
+        "q:S, D; k:V, T, D; v:V, T, D; pages:int64[P]",
+        "s = sum(q * take(k, pages, V), D) * 0.125\np = softmax(s, P, T)\ny = sum(p * take(v, pages, V), P, T)",
+        lambda q, k, v, pages: ((q @ k[pages].flatten(0, 1).T * 0.125).softmax(-1) @ v[pages].flatten(0, 1)).T,
+    ),
     "matmul_of_matmuls": Case(
         "a:M, K; b:K, N; c:N, D; d:D, P",
         "y = sum(sum(a * b, K) * sum(c * d, D), N)",

@@ -3,10 +3,13 @@
 import argparse
 import functools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from importlib.util import find_spec
+from inspect import isfunction
 from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 import torch._functorch.config
@@ -150,6 +153,44 @@ class Benchmark:
             return quantiles(Graph.of(function, tensors, self.wrt).backward, work)
         return quantiles(lambda: function(*tensors), work)
 
+    def steps(
+        self, backward: bool = False, **made: Any
+    ) -> list[functools.partial[Any]]:
+        """The functions of op.py that launch kernels for a call, with what it passes them."""
+        module = sys.modules[self.op.__module__]
+        found: list[functools.partial[Any]] = []
+
+        def recorded(step: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **options: Any) -> Any:
+                count = len(found)
+                results = step(*args, **options)
+                if len(found) == count:  # It calls no other.
+                    found.append(functools.partial(step, *args, **options))
+                return results
+
+            return call
+
+        own = [f for f in vars(module).values() if isfunction(f) and f is not self.op]
+        mine = {f.__name__: recorded(f) for f in own if f.__module__ == module.__name__}
+        function, tensors = self.function(self.op.__name__), self.inputs(**made)
+        run: Callable[[], Any] = functools.partial(function, *tensors)
+        if backward:
+            run = Graph.of(function, tensors, self.wrt).backward
+        with mock.patch.dict(vars(module), mine):
+            run()
+        return found
+
+    def print_steps(self, **made: Any) -> None:
+        """What each step takes of the time of all, each measured by itself, where there are several."""
+        steps = self.steps(**made)
+        if len(steps) < 2:
+            return
+        times = [triton.testing.do_bench(step, return_mode="median") for step in steps]
+        print(f"Steps at {self.argument} = {made[self.argument]:,}, each by itself:")
+        for step, time in zip(steps, times, strict=True):
+            share = time / sum(times)
+            print(f"{share:6.1%} {time * 1e3:10,.1f} us  {step.func.__name__}")
+
     def report(
         self, argument: str, sizes: Sequence[int], **others: int
     ) -> triton.testing.Benchmark:
@@ -222,6 +263,7 @@ class Benchmark:
             shares = table.set_index(table.columns[0]) / ceiling
             print(f"Shares of {self.ceiling_name}, {ceiling:,.0f} {self.unit}:")
             print(shares.to_string(header=self.providers, float_format="{:.1%}".format))
+        self.print_steps(**{self.argument: max(sizes)}, **options)
 
 
 @dataclass(frozen=True)

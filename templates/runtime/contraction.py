@@ -5,7 +5,7 @@ groups it has:
 
 - strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices
 - TMA: descriptors, a descriptor and the memory of each result, lengths, the number of tiles
-- stream-K: descriptors, partial sums, lengths, the first tile, its split as `heuristics.choose_stream_k` tells it
+- stream-K: descriptors, partial sums, lengths, the first tile, its split as `choose_stream_k` tells it
 - reduction: results, partial sums, rows and columns, the first tile, its split
 
 Then come what the loop over the inner axis takes beside matrices, what both that and the epilogue take, and what the
@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from . import copies, heuristics, launch, tensors, tma
+from . import copies, launch, matmul_heuristics, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
 
 REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
@@ -42,9 +42,9 @@ def run(
     right: Matrices,
     results: Results,
     *,
-    strided: tuple[heuristics.Strided, Any],
+    strided: tuple[matmul_heuristics.Strided, Any],
     reduction: Any,
-    described: tuple[heuristics.Tma, Any, Any] | None = None,
+    described: tuple[matmul_heuristics.Tma, Any, Any] | None = None,
     n_sums: int = 1,
     n_batch: int = 1,
     group_size: int = 0,
@@ -65,7 +65,7 @@ def run(
         lengths: of rows, columns and the inner axis.
         left: matrices of [rows, inner], some with the batch in front.
         right: matrices of [columns, inner], likewise.
-        results: of [rows, columns], likewise, contiguous.
+        results: of as many elements, contiguous.
         strided: a table, and the kernel that reads by pointers.
         reduction: the kernel that adds up partial sums.
         described: a table, the kernel that reads by TMA, and that of stream-K or None.
@@ -88,22 +88,23 @@ def run(
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
     n_rows, n_cols, n_inner = lengths
     n_terms = n_batch * n_rows * n_cols * n_inner
-    if axis := heuristics.contiguous_axis(device, dtype, precision):
+    if axis := matmul_heuristics.contiguous_axis(device, dtype, precision):
         left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
         right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
     index = tensors.index_dtype(*left, *right, *results, *others)
+    is_readable = _is_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
         and group_size % SHORTEST == 0
-        and heuristics.use_tma(
-            device, dtype, *lengths, n_batch, _is_readable(_given(matrices))
-        )
+        and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
         launches = _by_tma(described, reduction, *given, device, **layout)
     else:
-        launches = _by_pointers(strided, reduction, *given, device, dtype, n_strides)
+        launches = _by_pointers(
+            strided, reduction, *given, device, dtype, n_strides, is_readable
+        )
     constants = {"ACC": accumulator, "INDEX": index}
     if key is None:
         for kernel, grid, args, options in launches:
@@ -117,7 +118,7 @@ def run(
 
 
 def _by_tma(
-    described: tuple[heuristics.Tma, Any, Any],
+    described: tuple[matmul_heuristics.Tma, Any, Any],
     reduction: Any,
     left: Matrices,
     right: Matrices,
@@ -163,17 +164,20 @@ def _by_tma(
         else:
             pairs += [_descriptor(matrix, *rights) for matrix in right]
         descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
+    is_batched = any(matrix.ndim > 2 for matrix in _given((*left, *right)))
+    shape = (*(n_batch,) * is_batched, n_rows, n_cols)
+    slices = block_m, block_n // n_slices
     written = [
         one
         for result in results
-        for one in (_result_descriptor(result, block_m, block_n // n_slices), result)
+        for one in (_result_descriptor(result, shape, *slices), result)
     ]
     tiles = _tiles(config, n_rows, n_cols, n_batch)
-    programs = heuristics.persistent_programs(device)
+    programs = matmul_heuristics.persistent_programs(device)
     tile_steps = n_turns * _steps(n_inner, group_size, block_k)
     split = (0, 0, 0, 0)
     if stream_k is not None:
-        split = heuristics.choose_stream_k(tiles, tile_steps, programs)
+        split = matmul_heuristics.choose_stream_k(tiles, tile_steps, programs)
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short
     options = _options(config, block_k, config.num_stages)
@@ -182,7 +186,7 @@ def _by_tma(
         args = (*descs, *written, *terms, first_tile, *loop, *both, *epilogue, *flags)
         ways = {}
         if may_specialize:
-            ways["WARP_SPECIALIZE"] = heuristics.warps_specialize(device)
+            ways["WARP_SPECIALIZE"] = matmul_heuristics.warps_specialize(device)
         launches.append((kernel, (min(tiles, programs),), args, options | ways))
     if n_long:
         n_parts = n_long * long_parts + n_short * short_parts
@@ -195,7 +199,7 @@ def _by_tma(
 
 
 def _by_pointers(
-    strided: tuple[heuristics.Strided, Any],
+    strided: tuple[matmul_heuristics.Strided, Any],
     reduction: Any,
     left: Matrices,
     right: Matrices,
@@ -208,6 +212,7 @@ def _by_pointers(
     device: torch.device,
     dtype: torch.dtype,
     n_strides: tuple[int, ...],
+    is_readable: bool,
 ) -> list[Launch]:
     """A program for each tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
@@ -221,15 +226,17 @@ def _by_pointers(
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
-    if not _is_readable(lefts + rights):
-        block_k = heuristics.short_block(config, block_k)
+    if not is_readable:
+        block_k = matmul_heuristics.short_block(config, block_k)
     tiles = _tiles(config, n_rows, n_cols, n_batch)
-    n_parts = heuristics.choose_split_k(tiles, n_inner, device)
+    n_parts = matmul_heuristics.choose_split_k(tiles, n_inner, device)
     itemsize = max(
         one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
     )
     stage_bytes = (len(lefts) * block_m + len(rights) * block_n) * block_k * itemsize
-    stages = heuristics.choose_stages(config, tiles * n_parts, stage_bytes, device)
+    stages = matmul_heuristics.choose_stages(
+        config, tiles * n_parts, stage_bytes, device
+    )
     options = _options(config, block_k, stages)
     own = [() if one is None else one.stride() for one in matrices]
     counts = n_strides or [len(steps) for steps in own]
@@ -272,7 +279,7 @@ def _arranged(
     lies = matrix.mT if axis == "rows" else matrix
     is_traced = torch.compiler.is_compiling()
     lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
-    if lies_so or not heuristics.use_copies(n_others, n_terms):
+    if lies_so or not matmul_heuristics.use_copies(n_others, n_terms):
         return matrix
     if is_traced:
         copy = lies.contiguous()
@@ -338,8 +345,8 @@ def _descriptor(
 
 
 def _result_descriptor(
-    result: torch.Tensor | None, block_m: int, block_n: int
+    result: torch.Tensor | None, shape: tuple[int, ...], block_m: int, block_n: int
 ) -> TensorDescriptor | None:
     if result is None:
         return None
-    return tma.result_descriptor(result, block_m, block_n)
+    return tma.result_descriptor(result.view(shape), block_m, block_n)

@@ -8,9 +8,8 @@ import torch
 import triton
 
 from . import launch, tensors
-from .copy_kernels import copy_kernel
+from .copy_kernels import copy_kernel, split_kernel
 from .dtypes import part_dtype
-from .split_kernels import split_kernel
 
 ROWS = 128  # bytes that rows of copies begin at a multiple of, which is what caches and TMA read at once
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -58,7 +57,7 @@ def marked(
     """The copy of a tensor, with what tells a launch how calls alike make theirs."""
     if not torch.compiler.is_compiling():
         seen = functools.partial(_again, again, tensor.size(), tensor.stride())
-        launch.tell(copy, launch.Copied(tensor.data_ptr(), seen))
+        vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), seen)
     return copy
 
 

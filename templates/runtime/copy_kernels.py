@@ -1,8 +1,31 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The kernel that copies a matrix to where matmuls read it faster."""
+"""The kernels that copy a matrix, or its parts, to where matmuls read it faster."""
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def load_tile(
+    tensor_ptr,
+    n_rows,
+    n_cols,
+    stride_batch,
+    stride_row,
+    stride_col,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The tile of a program, of a matrix with any strides: the matrix's number, rows, columns, a mask and elements."""
+    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
+    batch = (row_tile // row_tiles).to(INDEX)
+    rows = (row_tile % row_tiles).to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = col_tile.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    mask = (rows < n_rows) & (cols < n_cols)
+    offsets = batch * stride_batch + rows * stride_row + cols * stride_col
+    return batch, rows, cols, mask, tl.load(tensor_ptr + offsets, mask=mask)
 
 
 @triton.jit
@@ -19,13 +42,56 @@ def copy_kernel(
     BLOCK_N: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """A tile of a matrix with any strides, to rows that are contiguous and n_apart elements apart."""
-    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
-    row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
-    batch = (row_tile // row_tiles).to(INDEX)
-    rows = (row_tile % row_tiles).to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = col_tile.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    mask = (rows < n_rows) & (cols < n_cols)
-    offsets = batch * stride_batch + rows * stride_row + cols * stride_col
-    tile = tl.load(tensor_ptr + offsets, mask=mask)
+    """A tile of a matrix, to rows that are contiguous and n_apart elements apart."""
+    batch, rows, cols, mask, tile = load_tile(
+        tensor_ptr,
+        n_rows,
+        n_cols,
+        stride_batch,
+        stride_row,
+        stride_col,
+        BLOCK_M,
+        BLOCK_N,
+        INDEX,
+    )
     tl.store(copy_ptr + (batch * n_rows + rows) * n_apart + cols, tile, mask=mask)
+
+
+@triton.jit
+def split_kernel(
+    tensor_ptr,
+    parts_ptr,
+    n_rows,
+    n_cols,
+    n_apart,
+    stride_batch,
+    stride_row,
+    stride_col,
+    N_PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The bfloat16s that add up to the elements of a tile, likewise: the parts of a matrix follow one another."""
+    batch, rows, cols, mask, rest = load_tile(
+        tensor_ptr,
+        n_rows,
+        n_cols,
+        stride_batch,
+        stride_row,
+        stride_col,
+        BLOCK_M,
+        BLOCK_N,
+        INDEX,
+    )
+    for part in tl.static_range(N_PARTS):
+        rounded = rest.to(tl.bfloat16).to(tl.float32)
+        if part == 0:
+            # What is rounded up to infinity is cut off instead.
+            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(
+                tl.float32, bitcast=True
+            )
+            rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
+        at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
+        tl.store(parts_ptr + at, rounded, mask=mask)
+        rest -= rounded

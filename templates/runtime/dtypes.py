@@ -12,6 +12,7 @@ INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 BOOLS = (torch.bool,)
 NUMBERS = (*FLOATS, *INTS)
 ANY = (*NUMBERS, *BOOLS)
+N_PARTS = {"bf16x3": 2, "bf16x6": 3}  # by precisions of products of float32
 
 
 def promote(*dtypes: torch.dtype) -> torch.dtype:
@@ -69,8 +70,7 @@ def dot_precision(precision: str) -> str:
 
 def n_parts(dtype: torch.dtype, precision: str) -> int:
     """Into how many bfloat16s matrices are split; 0 where they are not."""
-    parts = {"bf16x3": 2, "bf16x6": 3}
-    return parts.get(precision, 0) if dtype == torch.float32 else 0
+    return N_PARTS.get(precision, 0) if dtype == torch.float32 else 0
 
 
 def part_dtype() -> torch.dtype:

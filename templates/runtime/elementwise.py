@@ -2,8 +2,8 @@
 
 `axes` says how tensors and kernel step, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, () where it
 has none, then those that the kernel goes through, the columns last. Axes in parentheses fold into one another as far as
-strides allow, and are as many dimensions to the kernel as `n_dims` says. The kernel knows the length of H=2, and has
-one column where the last axis is 1.
+strides allow, and are as many dimensions to the kernel as `n_dims` says. The kernel knows the length of H=2. W*S=2
+are columns of two axes, and 1 is a single column.
 
 Kernels take pointers; n, or n_rows, n_cols and the lengths of all dimensions of the rows but the first; the strides of
 each tensor along what it moves along; further sizes, and params. Without a table they search their configurations.
@@ -21,6 +21,7 @@ from . import heuristics, launch, tensors
 Axes = tuple[str, ...]
 Operands = tuple[torch.Tensor | None, ...]
 Layout = tuple[Sequence[int], Sequence[int]]  # shape and strides
+CLOSE = 8  # the stride of columns that share sectors, as if they were contiguous
 
 
 @launch.memoized
@@ -75,8 +76,8 @@ def strides(
 def fold_all(
     axes: str, n_dims: int, given: tuple[Layout | None, ...]
 ) -> tuple[bool, bool, tuple[int, ...]] | None:
-    """Whether all tensors are one run of elements after folding; else for tiles whether columns are contiguous, and the
-    kernel's sizes and strides. None where more dimensions are left than it steps through.
+    """Whether all tensors are one run of elements after folding; else for tiles whether columns are close to one
+    another, and the kernel's sizes and strides. None where more dimensions are left than it steps through.
     """
     every, over, _ = parse(axes)
     moving = [one for one in zip(given, every, strict=True) if one[1]]
@@ -92,23 +93,24 @@ def fold_all(
     (*row_sizes, n_cols), (*steps, _) = folded
     n_rows = math.prod(row_sizes)
     flat = n_rows == 1 and all(steps[n][-1] == 1 for n in present)
-    contiguous = all(step[-1] in (0, 1) for step in steps)
+    close = all(step[-1] <= CLOSE for step in steps)
     stepped = (stride for step in steps for stride in step)
-    return flat, contiguous, (n_rows, n_cols, *row_sizes[1:], *stepped)
+    return flat, close, (n_rows, n_cols, *row_sizes[1:], *stepped)
 
 
 @launch.memoized
 def fold_rows(
     axes: str, n_dims: int, given: tuple[Layout | None, ...]
 ) -> tuple[bool, tuple[int, ...]] | None:
-    """Whether columns are contiguous, and the sizes and strides of a kernel of rows by columns.
+    """Whether columns are close to one another, and the sizes and strides of a kernel of rows by columns.
 
     None where more dimensions of the rows are left than it steps through.
     """
     every, folded, others = parse(axes)
     moving = list(zip(given, every, strict=True))
     rows = tuple(axis.partition("=")[0] for axis in others[:-1])
-    cols = () if others[-1] == "1" else others[-1:]
+    last = () if others[-1] == "1" else others[-1].split("*")
+    cols = tuple(axis.partition("=")[0] for axis in last)
     free, pinned = lengths(moving, folded), lengths(moving, rows)
     row_sizes: Sequence[int] = ()
     steps: Sequence[tuple[int, ...]] = [()] * len(every)
@@ -126,10 +128,10 @@ def fold_rows(
         stepped += step if any(axis in own for axis in folded) else ()
         rest = tuple(axis for axis in (*rows, *cols) if axis in own)
         stepped += strides(layout, own, rest)
-    contiguous = all(strides(*one, cols) in ((), (0,), (1,)) for one in moving)
+    close = all(s <= CLOSE for one in moving for s in strides(*one, cols[-1:]))
     n_rows = math.prod(free) * math.prod(pinned)
     n_cols = math.prod(lengths(moving, cols))
-    return contiguous, (n_rows, n_cols, *stepped)
+    return close, (n_rows, n_cols, *stepped)
 
 
 def run(
@@ -167,7 +169,7 @@ def run(
         folded = fold_all(axes, n_dims, layouts(operands))
         if folded is None:
             return False
-        flat, contiguous, stepped = folded
+        flat, close, stepped = folded
     if is_fake:
         return True
     if flat:
@@ -179,7 +181,7 @@ def run(
             key,
             kernels[1],
             tables[1],
-            contiguous,
+            close,
             operands,
             (*stepped, *sizes),
             params,
@@ -208,14 +210,14 @@ def run_tiles(
     folded = fold_rows(axes, n_dims, layouts(operands))
     if folded is None:
         return False
-    contiguous, stepped = folded
+    close, stepped = folded
     if is_fake or stepped[0] * stepped[1] == 0:
         return True
     _launch_tiles(
         key,
         kernel,
         table,
-        contiguous,
+        close,
         operands,
         (*stepped, *sizes),
         params,
@@ -270,7 +272,7 @@ def _launch_tiles(
     key: launch.Key | None,
     kernel: Any,
     table: heuristics.Tile | None,
-    contiguous: bool,
+    close: bool,
     operands: Operands,
     sizes: tuple[int, ...],
     params: tuple[Any, ...],
@@ -283,7 +285,7 @@ def _launch_tiles(
         n_tiles = tensors.cdiv(n_rows, meta["BLOCK_M"])
         return (n_tiles * tensors.cdiv(n_cols, meta["BLOCK_N"]),)
 
-    config = None if table is None else table.choose(n_rows, n_cols, contiguous)
+    config = None if table is None else table.choose(n_rows, n_cols, close)
     _launch(key, kernel, grid, config, operands, sizes, params, constants)
 
 

@@ -5,16 +5,24 @@ from typing import Any
 
 import torch
 
-from . import contraction, dtypes, heuristics, launch, split_kernels, tensors, tma
+from . import (
+    contraction,
+    dtypes,
+    launch,
+    matmul_heuristics,
+    split_kernels,
+    tensors,
+    tma,
+)
 from . import gemm_kernels as kernels
-from .heuristics import tile
+from .matmul_heuristics import tile
 
-TMA = heuristics.Tma(
+TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
     tile(128, 128, 64, num_warps=8, num_stages=4),
     tile(64, 128, 64, num_warps=4, num_stages=4),
 )
-STRIDED = heuristics.Strided(
+STRIDED = matmul_heuristics.Strided(
     half=(
         tile(128, 128, 64, num_warps=8, num_stages=3),
         tile(64, 128, 128, num_warps=4, num_stages=3),
@@ -40,7 +48,7 @@ STRIDED = heuristics.Strided(
     ),
 )
 # Of float32 that tensor cores multiply, rounded or in parts.
-SPLIT = heuristics.Strided(
+SPLIT = matmul_heuristics.Strided(
     half=STRIDED.half,
     single=(
         tile(128, 128, 32, num_warps=8, num_stages=3),
@@ -51,10 +59,7 @@ SPLIT = heuristics.Strided(
     ),
     double=STRIDED.double,
 )
-SPLIT_TMA = heuristics.Tma(
-    tile(128, 256, 64, num_warps=8, num_stages=3),
-    tile(128, 128, 64, num_warps=8, num_stages=4),
-)
+SPLIT_TMA = matmul_heuristics.Tma(*TMA.configs[:2])
 
 
 def gemm(
@@ -125,7 +130,9 @@ def splits(
     return (
         dtypes.n_parts(left.dtype, precision) > 0
         and n_batch * n_rows * n_cols >= 2**21
-        and heuristics.use_tma(left.device, torch.bfloat16, *lengths, n_batch, False)
+        and matmul_heuristics.use_tma(
+            left.device, torch.bfloat16, *lengths, n_batch, False
+        )
     )
 
 
@@ -151,7 +158,7 @@ def _split(
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
     launched = launch.run_named(
         split_kernels.gemm_split_kernel,
-        (min(tiles, heuristics.persistent_programs(left.device)),),
+        (min(tiles, matmul_heuristics.persistent_programs(left.device)),),
         by_name,
         (left_desc, right_desc, result_desc, result, *lengths, tiles, *flags),
         N_PARTS=n_parts,

@@ -12,7 +12,7 @@ from .launch import memoized
 from .tensors import cdiv, power_of_two
 
 Tiling = tuple[int, int, int, int, int]
-Configs = tuple[triton.Config, ...]
+SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
 
 
 @memoized
@@ -31,11 +31,6 @@ def shared_memory(device: torch.device) -> int:
     return (
         torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
     )
-
-
-def persistent_programs(device: torch.device) -> int:
-    """How many programs of a persistent kernel run, one to an SM; the interpreter has two."""
-    return sm_count(device) if device.type == "cuda" else 2
 
 
 class Table:
@@ -84,9 +79,9 @@ class Tile(Table):
         )
 
     @memoized
-    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
-        """A square tile where some tensor steps along its rows, else the widest that the columns fill."""
-        if not contiguous:
+    def choose(self, n_rows: int, n_cols: int, close: bool) -> triton.Config:
+        """The widest that the columns fill where those are close to one another, else a square tile."""
+        if not close:
             return _narrowed(self.configs[0], n_rows, n_cols)
         found = next(
             (c for c in self.configs[1:] if c.kwargs["BLOCK_N"] < 2 * n_cols),
@@ -156,6 +151,23 @@ def _filling(n_rows: int, most: int) -> int:
     while rows > 1 and cdiv(n_rows, rows) < 256:
         rows //= 2
     return rows
+
+
+def reads_once(n_cols: int, length: int) -> bool:
+    """Whether long rows are looped over, in blocks that read an element once for so many columns."""
+    return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
+
+
+def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
+    """The tile, with blocks of columns that divide a length if such are long enough; and whether they do."""
+    divides = block_n = config.kwargs["BLOCK_N"]
+    while length % divides:
+        divides //= 2
+    if divides < min(block_n, SHORTEST_BLOCK):
+        return config, False
+    num_warps = max(4, config.num_warps * divides // block_n)
+    tile = {**config.kwargs, "BLOCK_N": divides}
+    return triton.Config(tile, num_warps=num_warps), True
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
@@ -257,220 +269,6 @@ def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> i
     return min(n_rows, groups)
 
 
-def use_tma(
-    device: torch.device,
-    dtype: torch.dtype,
-    n_rows: int,
-    n_cols: int,
-    n_inner: int,
-    n_batch: int = 1,
-    is_readable: bool = True,
-) -> bool:
-    """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
-    in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
-    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time.
-    """
-    return (
-        n_batch * n_rows * n_cols * (n_inner + 128) >= (2**34 if is_readable else 2**32)
-        and min(n_rows, n_cols) > 128
-        and n_inner > 0
-        and dtype.itemsize <= 2
-        and device.type == "cuda"
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (9, 0)
-        and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
-    )
-
-
-def contiguous_axis(
-    device: torch.device, dtype: torch.dtype, precision: str
-) -> str | None:
-    """Which axis of matrices has to be contiguous where kernels read them through pointers, on NVIDIA's GPUs: the
-    "rows" where float32 is multiplied as it is, as threads then load 16 bytes from shared memory at once; the "inner"
-    axis where tensor cores multiply tf32, as they take no other; None for either.
-    """
-    if dtype != torch.float32 or device.type != "cuda" or torch.version.hip is not None:
-        return None
-    return {"ieee": "rows", "tf32": "inner", "tf32x3": "inner"}.get(precision)
-
-
-def short_block(config: triton.Config, block_k: int) -> int:
-    """The inner elements of a block that is read an element at a time: threads hold 64 without spilling."""
-    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    most: int = 64 * 32 * config.num_warps // (block_m + block_n)
-    return min(block_k, max(32, 1 << (most.bit_length() - 1)))
-
-
-def use_copies(n_others: int, n_terms: int) -> bool:
-    """Whether a copy of a matrix costs less than a matmul gains by it: of many terms, and read for many rows or columns
-    of the other matrix.
-    """
-    return n_others >= 256 and n_terms >= 2**28
-
-
-@memoized
-def _tail_wave(
-    tiles: int, tile_steps: int, programs: int
-) -> tuple[float, tuple[int, int, int, int]]:
-    """How many waves of programs some tiles take, and how the tiles of the tail wave are split.
-
-    Measured: two more kernels take as long as 12 steps, and a wave of split tiles as 12. A wave in which some SMs have
-    nothing to do leaves power to the others, and is as fast as 0.88 of one.
-    """
-    waves, left = tiles // programs, tiles % programs
-    least, split = 0.88 * tile_steps, (0, 0, 0, 0)
-    most = min(32, tile_steps // 8) if left else 0
-    for long_parts in range(2, most + 1):
-        n_long = min(left, programs // long_parts)
-        n_short = left - n_long
-        short_parts = min(most, programs // n_short) if n_short else 0
-        steps = cdiv(tile_steps, long_parts)
-        steps += cdiv(tile_steps, short_parts) if n_short else 0
-        n_parts = n_long * long_parts + n_short * short_parts
-        taken = 12 + steps + 12 * n_parts / programs
-        if taken < least:
-            least, split = taken, (n_long, long_parts, n_short, short_parts)
-    if split[0] == 0:
-        return cdiv(tiles, programs), split
-    return waves + least / tile_steps, split
-
-
-def choose_stream_k(
-    tiles: int, tile_steps: int, programs: int
-) -> tuple[int, int, int, int]:
-    """How the tiles of the tail wave are split, where that saves time: how many tiles into how many long parts, a wave
-    of them, and how many into how many short ones, another wave.
-
-    All programs of a wave are at the same steps of their tiles, so that they read the same from the cache: in one line,
-    where each goes on where another ends, long sums took twice as long.
-    """
-    split: tuple[int, int, int, int]
-    _, split = _tail_wave(tiles, tile_steps, programs)
-    return split
-
-
-def _least(
-    configs: Configs,
-    n_rows: int,
-    n_cols: int,
-    reading: int,
-    programs: int,
-    n_terms: int = 0,
-) -> triton.Config:
-    """The tiles that take the least time: what each computes, and what it reads at so much a row and column, in as many
-    waves as the programs need for all, the last of which may be split over so many terms.
-    """
-    best, least = configs[0], 0.0
-    for config in configs:
-        block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
-        tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
-        waves, _ = _tail_wave(tiles, cdiv(n_terms, block_k), programs)
-        work = waves * (block_m * block_n + reading * (block_m + block_n))
-        if least == 0 or work < least:
-            best, least = config, work
-    return best
-
-
-class Tma(Table):
-    """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 94, 58 and 42 us for 8,192 terms; 66,
-    42 and 29 of float8.
-    """
-
-    @memoized  # It takes longer than a small kernel does.
-    def choose(
-        self, n_rows: int, n_cols: int, n_terms: int, device: torch.device
-    ) -> triton.Config:
-        """For a result of rows by columns, whose tail wave may be split over so many terms."""
-        return _least(self.configs, n_rows, n_cols, 400, sm_count(device), n_terms)
-
-
-def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Configs:
-    """The tiles of half precision that read the right matrix few times, all rows at once or 64, and in long pieces: 64
-    columns that lie next to one another, if that leaves enough tiles.
-    """
-    rows = min(n_rows, 64)
-    cols = 64 if cols_last and n_cols >= 4096 else 0
-    suited = (
-        config
-        for config in configs
-        if config.kwargs["BLOCK_M"] >= rows and config.kwargs["BLOCK_N"] >= cols
-    )
-    return tuple(suited) or configs
-
-
-def tile(
-    block_m: int,
-    block_n: int,
-    block_k: int,
-    num_warps: int,
-    num_stages: int,
-    group: int = 8,
-) -> triton.Config:
-    """Rows by columns of a tile, how much of the inner axis is read at once, and how many rows of tiles L2 swizzles."""
-    blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
-    return triton.Config(
-        {**blocks, "GROUP": group}, num_warps=num_warps, num_stages=num_stages
-    )
-
-
-class Strided:
-    """For tiles that are read by pointers: of half precision and bytes, of float32, and of float64."""
-
-    def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
-        self.half, self.single, self.double = half, single, double
-
-    @memoized
-    def choose(
-        self,
-        n_rows: int,
-        n_cols: int,
-        dtype: torch.dtype,
-        cols_last: bool,
-        device: torch.device,
-    ) -> triton.Config:
-        """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
-        configs, reading = self.double, 64
-        if (
-            dtype.itemsize == 4
-        ):  # Its math takes so long that what is read hardly shows.
-            configs, reading = self.single, 4
-        elif dtype.itemsize <= 2:
-            configs = _suited(self.half, n_rows, n_cols, cols_last)
-        return _least(configs, n_rows, n_cols, reading, sm_count(device))
-
-
-def choose_stages(
-    config: triton.Config, programs: int, stage_bytes: int, device: torch.device
-) -> int:
-    """How many pipeline stages blocks of the inner axes have.
-
-    As many as shared memory has room for, where each program has an SM to itself; what is best for more than half of
-    them leaves some of it free, as measured.
-    """
-    stages: int = config.num_stages
-    sms = sm_count(device)
-    if programs > sms:
-        return stages
-    most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
-    room: int = min(shared_memory(device) - 16384, most) // stage_bytes
-    return max(stages, min(8, room))
-
-
-def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:
-    """How many programs share a sum: enough for all SMs, with 256 terms or more each.
-
-    Two would not make up for the kernel that adds their parts up.
-    """
-    n_parts = min(sm_count(device) // max(1, tiles), n_inner // 256)
-    return n_parts if n_parts > 2 else 1
-
-
-@memoized
-def warps_specialize(device: torch.device) -> bool:
-    """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
-
-
 def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
     """Rows of a tile, and the length of the blocks that stream past them."""
     tile = {"BLOCK_M": rows, "BLOCK_N": block}
@@ -486,6 +284,10 @@ class Streamed:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
 
+    def of(self, itemsize: int) -> dict[int, triton.Config]:
+        """Those of a dtype of so many bytes."""
+        return self.half if itemsize <= 2 else self.wide
+
     @memoized
     def choose(
         self,
@@ -496,7 +298,7 @@ class Streamed:
         device: torch.device,
     ) -> triton.Config:
         """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
-        tiles = self.half if itemsize <= 2 else self.wide
+        tiles = self.of(itemsize)
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]

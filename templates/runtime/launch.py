@@ -223,11 +223,6 @@ class Copied(NamedTuple):
     again: Callable[[torch.Tensor], torch.Tensor]
 
 
-def tell(copy: torch.Tensor, what: Copied) -> None:
-    """Tell launches of what a tensor is a copy."""
-    vars(copy)["copied_from"] = what
-
-
 def copied_from(arg: Any) -> Copied | None:
     """What an argument, or what a descriptor describes, is a copy of."""
     tensor = arg.base if isinstance(arg, TensorDescriptor) else arg

@@ -91,6 +91,7 @@ def run(
     registers: tuple[heuristics.Registers, Any] | None = None,
     split: Split | None = None,
     vector: torch.Tensor | None = None,
+    uniform: int | None = None,
     search: bool = False,
 ) -> None:
     """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
@@ -104,10 +105,12 @@ def run(
         loop, registers: tables of configurations, each with its kernel.
         split: the two stages, if the rows can be split.
         vector: the tensor of whose columns a thread reduces several at once, if the loop does so.
+        uniform: how many columns in a row share an element of what blocks read once, if there is such.
         search: whether @triton.autotune picks the configuration.
     """
     n_rows, n_cols = shape
-    if registers is not None and registers[0].fits(n_cols, contiguous):
+    loops = uniform is not None and heuristics.reads_once(n_cols, uniform)
+    if not loops and registers and registers[0].fits(n_cols, contiguous):
         config = registers[0].choose(n_rows, n_cols, contiguous)
         grid: Any = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
         if search:
@@ -117,6 +120,8 @@ def run(
         return
     config = loop[0].choose(n_rows, n_cols, contiguous)
     vectors: dict[str, Any] = {}
+    if uniform is not None:
+        config, vectors["UNIFORM"] = heuristics.within(config, 1 if search else uniform)
     if vector is not None:
         size = vector.element_size()
         vectors["VECTOR"] = heuristics.choose_vector(n_cols, contiguous, size)

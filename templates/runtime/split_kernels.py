@@ -14,43 +14,6 @@ from .matmul import load_block_in_batch
 
 
 @triton.jit
-def split_kernel(
-    tensor_ptr,
-    parts_ptr,
-    n_rows,
-    n_cols,
-    n_apart,
-    stride_batch,
-    stride_row,
-    stride_col,
-    N_PARTS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    INDEX: tl.constexpr,
-):
-    """The parts of a tile, in rows that are contiguous and n_apart elements apart."""
-    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
-    row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
-    batch = (row_tile // row_tiles).to(INDEX)
-    rows = (row_tile % row_tiles).to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = col_tile.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    mask = (rows < n_rows) & (cols < n_cols)
-    offsets = batch * stride_batch + rows * stride_row + cols * stride_col
-    rest = tl.load(tensor_ptr + offsets, mask=mask)
-    for part in tl.static_range(N_PARTS):
-        rounded = rest.to(tl.bfloat16).to(tl.float32)
-        if part == 0:
-            # What is rounded up to infinity is cut off instead.
-            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(
-                tl.float32, bitcast=True
-            )
-            rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
-        at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
-        tl.store(parts_ptr + at, rounded, mask=mask)
-        rest -= rounded
-
-
-@triton.jit
 def pair_of(pair, N_PARTS: tl.constexpr):
     """The left and the right part of a product, of all but the largest, the smallest first."""
     if N_PARTS == 3:

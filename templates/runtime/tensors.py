@@ -1,13 +1,16 @@
 """What a public function does with its tensors before it launches: checks, folded dimensions, index width."""
 
 import itertools
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import triton.language as tl
 
 from .launch import memoized
+
+Found = TypeVar("Found")
 
 
 def check_tensor(name: str, tensor: object) -> None:
@@ -104,6 +107,12 @@ def fold(
     return tuple(sizes), list(zip(*steps, strict=True))
 
 
+def folded(found: Found | None) -> Found:
+    """What is folded, of no more dimensions than kernels step through."""
+    assert found is not None
+    return found
+
+
 @memoized
 def fold_by_stride(
     most: int, shape: Sequence[int], strides: Sequence[Sequence[int]]
@@ -117,6 +126,12 @@ def fold_by_stride(
         True,
     )
     return folded
+
+
+def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
+    """How many neighbours share an element of every tensor: the length of the last dimensions, where none moves."""
+    moves = [any(steps) for steps in zip(*strides, strict=True)]
+    return math.prod(size for n, size in enumerate(sizes) if not any(moves[n:]))
 
 
 def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:

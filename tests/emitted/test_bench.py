@@ -43,7 +43,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @cache
 def written(home: Path, name: str) -> Path:
-    path = ROOT / "specs" / f"{name}.toml"
+    folders = ROOT / "specs", Path(__file__).parent / "specs"
+    path = next(folder / f"{name}.toml" for folder in folders if (folder / f"{name}.toml").exists())
     folder = home / name
     folder.mkdir(parents=True)
     for file, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
@@ -99,10 +100,11 @@ def test_products(name: str, load: Any) -> None:
     bench = load(name)
     tensors = bench.inputs(size=128)
     (operations,) = bench.measure("torch", size=128)
-    results = bench.op(*tensors, **bench.params)
+    batch = len(tensors[0]) if name in STREAMED else 1  # The first of a batch is enough to see a result's shape.
+    results = bench.op(*(tensors if batch == 1 else (one[:1] for one in tensors)), **bench.params)
     first = results[0] if isinstance(results, tuple) else results
     count = 2 if name in [*STREAMED, "linear_silu_mul"] else 1
-    assert operations == pytest.approx(2 * count * first.numel() * 128 * 1e-12)
+    assert operations == pytest.approx(2 * count * batch * first.numel() * 128 * 1e-12)
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
 
@@ -258,6 +260,40 @@ def test_report(
     printed = capsys.readouterr().out
     assert "Shares of torch's copy, 1,000 GB/s" in printed
     assert "90.0%" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "backward", "steps"),
+    [
+        ("steps", False, ["_steps_y_mean", "_steps_y"]),
+        ("linear", True, ["_linear_backward", "_linear_backward_dx", "_linear_backward_dweight"]),
+        ("softmax", True, ["_softmax_backward"]),
+    ],
+)
+def test_steps(
+    name: str,
+    backward: bool,
+    steps: list[str],
+    load: Any,
+    harness: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each can be called again by itself, and takes its share of the time of all."""
+    bench = load(name)
+    made = {bench.argument: 64 if name == "linear" else 8192, "backward": backward}
+    found = bench.steps(**made)
+    assert [step.func.__name__ for step in found] == steps
+    for step in found:
+        step()
+    assert bench.steps(**made)[0].func is found[0].func  # Nothing stays patched.
+    times = {step.func: 1.0 + n for n, step in enumerate(found)}
+    monkeypatch.setattr(harness.triton.testing, "do_bench", lambda step, return_mode: times[step.func])
+    bench.print_steps(**made)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (len(steps) + 1 if len(steps) > 1 else 0)
+    for n, (line, step) in enumerate(zip(lines[1:], steps, strict=False)):
+        assert line.split() == [f"{(n + 1) / sum(times.values()):.1%}", f"{n + 1},000.0", "us", step]
 
 
 def test_run_as_a_script_without_a_gpu(home: Path, tmp_path: Path) -> None:

@@ -95,3 +95,94 @@ def test_shapes_are_broadcast() -> None:
     y = x.new_empty(4, 4)
     outer_kernel[(1,)](x, y, 4)
     torch.testing.assert_close(y, x[:, None] * x + 2 * x[:, None])
+
+
+@triton.jit
+def promote_kernel(x_ptr, y_ptr, total_ptr, quotient_ptr, is_less_ptr, TOTAL: tl.constexpr, QUOTIENT: tl.constexpr):
+    at = tl.arange(0, 4)
+    x, y = tl.load(x_ptr + at)[:, None], tl.load(y_ptr + at)[None, :]
+    total, quotient, is_less = x + y, x / y, x < y
+    tl.static_assert(total.dtype == TOTAL and quotient.dtype == QUOTIENT and is_less.dtype == tl.int1)
+    at = 4 * at[:, None] + at[None, :]
+    tl.store(total_ptr + at, total)
+    tl.store(quotient_ptr + at, quotient)
+    tl.store(is_less_ptr + at, is_less)
+
+
+DTYPES = (torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("other", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dtypes_are_promoted(dtype: torch.dtype, other: torch.dtype) -> None:
+    """As torch promotes, but that halves are divided in float32: the first time, and by what is kept of it."""
+    x, y = torch.tensor([-5, 3, 7, 100]).to(dtype), torch.tensor([2, -3, 90, 120]).to(other)
+    total = torch.result_type(x, y)
+    quotient = torch.float64 if total == torch.float64 else torch.float32
+    kinds = {torch.float64: tl.float64, torch.float32: tl.float32, torch.float16: tl.float16}
+    kinds |= {torch.int8: tl.int8, torch.int32: tl.int32, torch.int64: tl.int64}
+    for _ in range(2):
+        found = torch.empty(4, 4, dtype=total), torch.empty(4, 4, dtype=quotient), torch.empty(4, 4, dtype=torch.bool)
+        promote_kernel[(1,)](x, y, *found, kinds[total], kinds[quotient])
+        x_wide, y_wide = x[:, None].to(total), y[None, :].to(total)
+        assert torch.equal(found[0], x_wide + y_wide)
+        torch.testing.assert_close(found[1], x_wide.to(quotient) / y_wide.to(quotient))
+        assert torch.equal(found[2], x[:, None] < y)
+
+
+@triton.jit
+def scalars_kernel(x_ptr, y_ptr, scale, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    whole = tl.full([], 3, tl.int32)
+    tl.store(y_ptr + at, (scale * x - 0.5) * whole + (1 if N > 2 else 0))
+    tl.store(y_ptr + N + N * at[:, None] + at[None, :], tl.zeros([N, N], tl.float32) + x)
+
+
+def test_scalars_and_ranks_are_broadcast() -> None:
+    """Numbers, arguments, tensors of no axes, and those of fewer axes."""
+    x = torch.randn(4)
+    y = x.new_empty(5, 4)
+    scalars_kernel[(1,)](x, y, 1.25, 4)
+    torch.testing.assert_close(y[0], (1.25 * x - 0.5) * 3 + 1)
+    assert torch.equal(y[1:], x.expand(4, 4))
+
+
+@triton.jit
+def convert_kernel(x_ptr, half_ptr, wide_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    half = tl.load(x_ptr + at).to(tl.bfloat16)
+    tl.store(half_ptr + at, half)
+    tl.store(wide_ptr + at, half.to(tl.float32))
+
+
+def test_bfloat16_is_the_upper_half_of_float32() -> None:
+    """As the interpreter converts it: what does not fit is cut off."""
+    inf = float("inf")
+    numbers = [1.0, -1.5, 0.0, -0.0, inf, -inf, float("nan"), 3.140625, 1e38, 2.0**-126, -7.0, 65535.0]
+    x = torch.tensor([*numbers, *range(4)])
+    half, wide = x.new_empty(16, dtype=torch.bfloat16), torch.empty_like(x)
+    convert_kernel[(1,)](x, half, wide, 16)
+    cut = (x.view(torch.int32) & -0x10000).view(torch.float32)
+    torch.testing.assert_close(wide, cut, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(wide.signbit(), x.signbit())
+    torch.testing.assert_close(half.float(), wide, rtol=0, atol=0, equal_nan=True)
+
+
+@triton.jit
+def numbers_kernel(x_ptr, y_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x / 0.0)
+    tl.store(y_ptr + N + at, x / -0.0)
+    tl.store(y_ptr + 2 * N + at, x + 2)
+    tl.store(y_ptr + 3 * N + at, x // 2 / 2.0)
+
+
+def test_numbers_beside_tensors_are_themselves() -> None:
+    """Zeros have signs, which Triton 3.6 does not know of, and integers and floats are apart."""
+    x, y = torch.tensor([3, 5]), torch.empty(4, 2)
+    numbers_kernel[(1,)](x, y, 2)
+    negative = -1 if tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6) else 1
+    inf = float("inf")
+    assert y.tolist() == [[inf, inf], [negative * inf] * 2, [5, 7], [0.5, 1]]

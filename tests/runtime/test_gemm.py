@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at, runtime_of
+from importing import runtime_module
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -19,11 +17,7 @@ if not torch.cuda.is_available():
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen.operator.compile import generate
-from tritongen.resources import templates_dir
-from tritongen.spec.read import read_spec
-
-GEMM = importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.gemm")
+GEMM = runtime_module("gemm")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET: Any = InterpretedFunction.__getitem__
 # Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.
@@ -65,7 +59,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def choose(config: triton.Config | None = None, **answers: Any) -> None:
         for rule, answer in answers.items():
-            monkeypatch.setattr(GEMM.heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
+            monkeypatch.setattr(GEMM.matmul_heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
         for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
             monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
 
@@ -236,7 +230,7 @@ def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choos
 def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
     """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
     for config in GEMM.STRIDED.half:
-        block = GEMM.heuristics.short_block(config, config.kwargs["BLOCK_K"])
+        block = GEMM.matmul_heuristics.short_block(config, config.kwargs["BLOCK_K"])
         held = block * (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) / (32 * config.num_warps)
         assert 16 < held <= 64
         assert 32 <= block <= config.kwargs["BLOCK_K"]
@@ -382,101 +376,3 @@ def test_launched_again(
 def test_matrices_that_do_not_fit(left: torch.Tensor, right: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=re.escape(f"left is {left.dtype} {list(left.shape)}, right {right.dtype}")):
         GEMM.gemm(left, right)
-
-
-SPEC = """
-[op]
-name = "product"
-summary = "A product."
-{op}
-
-[types]
-T = "float"
-
-[inputs]
-a = "T[M, K]"
-b = "{b}[K, N]"
-
-[compute]
-c = "{c}"
-
-[outputs]
-c = "a"
-
-[grad]
-wrt = [{wrt}]
-
-[reference]
-torch = "a @ b"
-{more}
-"""
-PLAIN = {"op": "", "b": "T", "c": "sum(a * b, K)", "wrt": '"a", "b"', "more": ""}
-
-
-@pytest.mark.parametrize(
-    ("differs", "calls"),
-    [
-        ({}, ["gemm.gemm(dc, b)", "gemm.gemm(a.mT, dc.mT)"]),
-        ({"op": 'precision = "tf32"'}, ['gemm.gemm(dc, b, "tf32")', 'gemm.gemm(a.mT, dc.mT, "tf32")']),
-        ({"wrt": '"b"'}, ["gemm.gemm(a.mT, dc.mT)"]),
-        ({"c": "sum(relu(a) * b, K)"}, []),
-        ({"c": "2 * sum(a * b, K)"}, []),
-        ({"b": "float"}, []),
-        ({"more": '[torch]\nregister = "triton_op"\nnamespace = "of_tests"'}, []),
-    ],
-    ids=["plain", "precision", "one", "prologue", "scaled", "dtypes", "registered"],
-)
-def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None:
-    """Gradients that are matmuls of two matrices of one dtype and nothing else, which have no kernels of their own."""
-    files = generate(read_spec("product.toml", SPEC.format(**PLAIN | differs)))
-    assert re.findall(r"gemm\.gemm\(.*\)", files["op.py"]) == calls
-    own = set(re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|reduce_)?kernel\(", files["kernels.py"]))
-    assert len(own) == (0 if calls else 2)
-    assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
-
-
-@pytest.mark.parametrize(
-    ("differs", "splits"),
-    [
-        ({}, True),
-        ({"op": 'precision = "tf32x3"'}, False),
-        ({"c": "2 * sum(a * b, K)"}, False),
-        ({"more": '[torch]\nregister = "triton_op"\nnamespace = "of_tests"'}, False),
-    ],
-    ids=["plain", "precision", "scaled", "registered"],
-)
-def test_what_is_split_beforehand(
-    differs: dict[str, str], splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Operators that are a matmul and nothing else, in a precision of bfloat16s, forward and backward."""
-    spec = read_spec("product.toml", SPEC.format(**PLAIN | {"op": 'precision = "bf16x6"'} | differs))
-    assert ("gemm.splits(" in generate(spec)["op.py"]) == splits
-    if not splits:
-        return
-    module = built(spec, tmp_path)
-    launched = []
-    run = runtime_of(module, "launch").run_named
-    monkeypatch.setattr(
-        runtime_of(module, "launch"),
-        "run_named",
-        lambda kernel, *a, **k: launched.append(kernel) or run(kernel, *a, **k),
-    )
-    monkeypatch.setattr(runtime_of(module, "gemm"), "splits", lambda *_: True)
-    monkeypatch.setattr(runtime_of(module, "gemm").SPLIT_TMA, "choose", lambda *_: SMALL)
-    a, b = make((), dtype=torch.float32)
-    b = b.mT.contiguous()
-    c = module.product(a.requires_grad_(), b.requires_grad_())
-    want = a.double() @ b.double()
-    torch.testing.assert_close(c.double(), want, rtol=0, atol=1e-6)
-    seed = torch.ones_like(c)
-    got = torch.autograd.grad(c, (a, b), seed)
-    for one, other in zip(got, torch.autograd.grad(want, (a, b), seed.double()), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-    assert [kernel.__name__ for kernel in launched] == ["gemm_split_kernel"] * 3
-
-
-def test_gradients_with_kernels_of_their_own_have_the_precision_of_the_forward() -> None:
-    text = SPEC.format(**PLAIN | {"op": 'precision = "tf32"', "c": "2 * sum(a * b, K)"})
-    kernels = generate(read_spec("product.toml", text))["kernels.py"]
-    assert set(re.findall(r"input_precision=(.+?)[,)]", kernels)) == {'"tf32"'}
-    assert "product_backward_da_kernel" in kernels

@@ -240,10 +240,10 @@ def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
 def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles have twice as many rows of it; with the left one copied too, the product is no faster."""
     module = module_at(GENERATED / "matmul")
-    runtime = {name: runtime_of(module, name) for name in ("launch", "heuristics")}
+    runtime = {name: runtime_of(module, name) for name in ("launch", "matmul_heuristics")}
     launched: list[tuple[Any, ...]] = []
     monkeypatch.setattr(runtime["launch"], "run_named", lambda *given, **_: launched.append(given[-1]))
-    monkeypatch.setattr(runtime["heuristics"], "use_tma", lambda *_: True)
+    monkeypatch.setattr(runtime["matmul_heuristics"], "use_tma", lambda *_: True)
     a, b = torch.randn(4096, 72).half(), torch.randn(72, 4104).half()
     module.matmul(a, b)
     left, right, *_ = launched[0]
@@ -309,7 +309,7 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
     config = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_warps=4)
     replay_on_the_cpu(runtime_of(module, "launch"), monkeypatch)
     for choice, answer in WAYS[way].items():
-        monkeypatch.setattr(runtime_of(module, "heuristics"), choice, answer)
+        monkeypatch.setattr(runtime_of(module, "matmul_heuristics"), choice, answer)
     configs = importlib.import_module(f"{module.__name__}.configs")
     for table in (configs.TMA, configs.STRIDED):
         monkeypatch.setattr(table, "choose", lambda *_: config)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at
+from importing import built, module_at
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -18,10 +18,11 @@ import triton
 import triton.language as tl
 
 from tritongen.resources import templates_dir
+from tritongen.spec.read import read_spec
 
 RUNTIME = module_at(Path(templates_dir(), "runtime")).__name__
-ROWWISE, COLUMNS, HEURISTICS, LAUNCH = (
-    importlib.import_module(f"{RUNTIME}.{name}") for name in ("rowwise", "columns", "heuristics", "launch")
+ROWWISE, COLUMNS, HEURISTICS, LAUNCH, TENSORS = (
+    importlib.import_module(f"{RUNTIME}.{name}") for name in ("rowwise", "columns", "heuristics", "launch", "tensors")
 )
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -144,3 +145,40 @@ def test_no_kernel_is_a_default() -> None:
         tuples = [one for one in vars(module).values() if isinstance(one, type) and hasattr(one, "_field_defaults")]
         defaults = [value for one in tuples for value in one._field_defaults.values()]
         assert not [value for value in defaults if hasattr(value, "fn") or hasattr(value, "arg_names")]
+
+
+@pytest.mark.parametrize(("shape", "tries"), [("A, B, N", False), ("..., A, B, C, D, N", True), ("..., N", True)])
+def test_what_always_folds_is_not_tried_again(shape: str, tries: bool, tmp_path: Path) -> None:
+    """Two axes are no more than a kernel steps through; leading axes may be any number."""
+    toml = f'[op]\nname = "total"\n[inputs]\nx = "float[{shape}]"\n[compute]\ny = "sum(x, N)"\n[outputs]\ny = "x"'
+    function = built(read_spec("total.toml", toml), tmp_path).total
+    assert ("is None:  # More dimensions" in (tmp_path / "total" / "op.py").read_text()) == tries
+    x = torch.randn(2, 3, 4, 5, 2, 7, dtype=torch.float64).permute(3, 2, 1, 0, 4, 5)
+    x = x if tries else x[0, :, 0, :, 0]
+    torch.testing.assert_close(function(x.to(DEVICE)).cpu(), x.sum(-1))
+
+
+def test_columns_that_share_elements() -> None:
+    """Those of the last dimensions along which no tensor moves."""
+    assert TENSORS.steady((10, 4096), (1, 0), (3, 0)) == 4096
+    assert TENSORS.steady((10, 49, 64), (1, 0, 0)) == 49 * 64
+    assert TENSORS.steady((10, 49, 64), (64, 1, 0)) == 64
+    assert TENSORS.steady((10, 4096), (1, 0), (0, 1)) == 1
+    assert TENSORS.steady((0, 0), (0, 0)) == 0
+
+
+def test_blocks_divide_columns_that_share_elements() -> None:
+    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 16384}, num_warps=32)
+    found, is_uniform = HEURISTICS.within(config, 3 * 4096)
+    assert (found.kwargs, found.num_warps, is_uniform) == ({"BLOCK_M": 1, "BLOCK_N": 4096}, 8, True)
+    assert HEURISTICS.within(config, 49 * 64) == (config, False)
+    narrow = triton.Config({"BLOCK_M": 16, "BLOCK_N": 256}, num_warps=4)
+    assert HEURISTICS.within(narrow, 768)[1]
+    assert not HEURISTICS.within(narrow, 128)[1]
+
+
+def test_long_rows_of_such_columns_are_looped_over() -> None:
+    assert HEURISTICS.reads_once(20 * 1024, 1024)
+    assert not HEURISTICS.reads_once(20 * 784, 784)
+    assert not HEURISTICS.reads_once(4 * 1024, 1024)
+    assert not HEURISTICS.reads_once(16384, 16384)  # A single element, which rows in registers read at once, too.

@@ -81,10 +81,14 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
 
 
-def test_importing_an_operator_loads_no_pytest(tmp_path: Path) -> None:
-    path = Path(__file__).parents[2] / "specs" / "softmax.toml"
+@pytest.mark.parametrize("name", ["softmax", "fp8_matmul_scaled"])
+def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path) -> None:
+    """No pytest, and no kernels of the runtime's matmul where there is no gradient that they compute."""
+    path = Path(__file__).parents[2] / "specs" / f"{name}.toml"
     written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
-    program = "import sys, softmax; softmax.softmax; print({'pytest', 'softmax._runtime.testing'} & set(sys.modules))"
+    program = f"import sys, {name}; {name}.{name}; print(*sys.modules, sep='\\n')"
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-    assert done.stdout == "set()\n", done.stderr
+    runtime = {f"{name}._runtime.{module}" for module in ("testing", "gemm_kernels", "split_kernels")}
+    assert not {"pytest", *runtime} & set(done.stdout.split()), done.stderr
+    assert f"{name}._runtime.launch" in done.stdout, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from importing import runtime_module
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-ROOT = Path(__file__).parents[2]
 SCATTER = runtime_module("scatter_sums")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative to the largest sum: one rounding of half precision, which the interpreter cuts off for bfloat16.

@@ -52,6 +52,8 @@ def integers(expression: str) -> Integers:
         "where(slope > 3000000000, 1, 0)",
         "at * 1000000000",
         "where(diagonal > 3, 1, 0)",
+        "minimum(index(N), 7) * 1000",
+        "(index(N) // 1000) * 1000",
     ],
 )
 def test_int32_will_do(expression: str) -> None:
@@ -77,6 +79,8 @@ def test_int32_will_do(expression: str) -> None:
         ("diagonal * diagonal", {"diagonal"}),
         ("where(index(N) <= index(M) + diagonal, 1, 0)", {"diagonal"}),
         ("near * 100000000", {"near"}),
+        ("maximum(index(N), 7) * 1000", set()),
+        ("(index(N) // 1000) * 1001", set()),
         ("take(x, (index(N) + diagonal) % size(N), N)", {"diagonal"}),
     ],
 )

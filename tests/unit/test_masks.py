@@ -69,9 +69,12 @@ def check_claims(op: Op, number: int, text: str, rng: random.Random, cases: int,
     op = replace(op, values=values)
     found = []
     for side in SIDES:
-        tiles = tiles_of(op, values[1].node, *side)
-        found.append(tiles)
-        for _ in range(cases):
+        exact = tiles_of(op, values[1].node, *side)
+        found.append(exact)
+        loose = tiles_of(op, values[1].node, *side, extremes=False)
+        ends = (loose.some.first, loose.some.last, loose.every.first, loose.every.last)
+        assert not any(isinstance(part, Extreme) for end in ends for part in parts_of(end))
+        for tiles in [exact] * cases + [loose] * (loose != exact):
             case = Case.drawn(rng, huge)
             length = case.sizes[side[0]]
             try:

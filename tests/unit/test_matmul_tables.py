@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from importing import module_at, runtime_of
+import triton
+from importing import module_at, runtime_module, runtime_of
 
 from tritongen.emit.matmul_configs import (
     DESCRIPTORS,
@@ -19,6 +21,7 @@ from tritongen.emit.matmul_configs import (
     POINTERS_SINGLE,
     Summing,
     Tables,
+    Tiles,
     fitting,
 )
 from tritongen.families.contraction.copies import take_turns
@@ -42,6 +45,20 @@ def matmuls_of(spec: Spec) -> tuple[Op, Contraction]:
 def test_one_product_has_what_was_measured() -> None:
     assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_FMA, POINTERS_DOUBLE)
     assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
+
+
+def test_plain_matmuls_have_what_was_measured() -> None:
+    """Those that the runtime computes, whose tables are written out there."""
+    gemm = runtime_module("gemm")
+
+    def read(configs: Sequence[triton.Config]) -> tuple[Tiles, ...]:
+        sides = [[one.kwargs[f"BLOCK_{side}"] for side in "MNK"] for one in configs]
+        return tuple(Tiles(one.num_warps, *side, one.num_stages) for one, side in zip(configs, sides, strict=True))
+
+    assert read(gemm.TMA.configs) == DESCRIPTORS
+    for table, single in ((gemm.STRIDED, POINTERS_FMA), (gemm.SPLIT, POINTERS_SINGLE)):
+        found = tuple(map(read, (table.half, table.single, table.double)))
+        assert found == (POINTERS, single, POINTERS_DOUBLE)
 
 
 def test_sums_fit_in_registers() -> None:
@@ -98,8 +115,8 @@ def matmul() -> ModuleType:
 
 
 @pytest.fixture
-def heuristics(matmul: ModuleType) -> ModuleType:
-    return runtime_of(matmul, "heuristics")
+def matmul_heuristics(matmul: ModuleType) -> ModuleType:
+    return runtime_of(matmul, "matmul_heuristics")
 
 
 @pytest.fixture
@@ -109,34 +126,34 @@ def configs(matmul: ModuleType) -> ModuleType:
 
 @pytest.mark.parametrize("memory", [99 * 1024, 163 * 1024, 227 * 1024])
 def test_further_stages_fit_into_shared_memory(
-    configs: ModuleType, heuristics: ModuleType, memory: int, monkeypatch: pytest.MonkeyPatch
+    configs: ModuleType, matmul_heuristics: ModuleType, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heuristics, "shared_memory", lambda _: memory)
+    monkeypatch.setattr(matmul_heuristics.heuristics, "shared_memory", lambda _: memory)
     for config in configs.STRIDED.half:
         block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
         stage = (block_m + block_n) * block_k * 2
-        alone = [heuristics.choose_stages(config, programs, stage, CPU) for programs in (1, 66, 132)]
+        alone = [matmul_heuristics.choose_stages(config, programs, stage, CPU) for programs in (1, 66, 132)]
         assert all(stages == config.num_stages or stages * stage < memory for stages in alone)
         assert alone == sorted(alone, reverse=True)
-        assert heuristics.choose_stages(config, 133, stage, CPU) == config.num_stages
+        assert matmul_heuristics.choose_stages(config, 133, stage, CPU) == config.num_stages
 
 
-def test_sums_are_split_among_three_programs_or_more(heuristics: ModuleType) -> None:
+def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleType) -> None:
     counts = {1: 32, 16: 8, 44: 3, 45: 1, 66: 1, 132: 1, 0: 32}
-    assert {tiles: heuristics.choose_split_k(tiles, 8192, CPU) for tiles in counts} == counts
-    assert heuristics.choose_split_k(1, 512, CPU) == 1
+    assert {tiles: matmul_heuristics.choose_split_k(tiles, 8192, CPU) for tiles in counts} == counts
+    assert matmul_heuristics.choose_split_k(1, 512, CPU) == 1
 
 
-def test_the_tail_wave_is_split_where_that_saves_enough(heuristics: ModuleType) -> None:
+def test_the_tail_wave_is_split_where_that_saves_enough(matmul_heuristics: ModuleType) -> None:
     """What is left of whole rounds, in parts that are one round or two, of 8 steps or more."""
-    assert heuristics.choose_stream_k(18, 1024, 132) == (18, 7, 0, 0)
-    assert heuristics.choose_stream_k(72, 512, 132) == (66, 2, 6, 22)
-    assert heuristics.choose_stream_k(2048, 128, 132) == (66, 2, 2, 16)
-    assert heuristics.choose_stream_k(4096, 64, 132) == (4, 8, 0, 0)
-    assert heuristics.choose_stream_k(2048, 64, 132) == (0, 0, 0, 0)  # As long as the round that it would save.
+    assert matmul_heuristics.choose_stream_k(18, 1024, 132) == (18, 7, 0, 0)
+    assert matmul_heuristics.choose_stream_k(72, 512, 132) == (66, 2, 6, 22)
+    assert matmul_heuristics.choose_stream_k(2048, 128, 132) == (66, 2, 2, 16)
+    assert matmul_heuristics.choose_stream_k(4096, 64, 132) == (4, 8, 0, 0)
+    assert matmul_heuristics.choose_stream_k(2048, 64, 132) == (0, 0, 0, 0)  # As long as the round that it would save.
     split = {0: 0, 110: 0, 132: 0, 264: 0, 300: 36, 390: 0}
-    assert {tiles: heuristics.choose_stream_k(tiles, 128, 132)[0] for tiles in split} == split
-    assert heuristics.choose_stream_k(72, 0, 132) == (0, 0, 0, 0)
+    assert {tiles: matmul_heuristics.choose_stream_k(tiles, 128, 132)[0] for tiles in split} == split
+    assert matmul_heuristics.choose_stream_k(72, 0, 132) == (0, 0, 0, 0)
 
 
 def test_tiles_are_chosen_by_the_waves_that_they_take(configs: ModuleType) -> None:

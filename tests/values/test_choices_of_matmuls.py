@@ -141,14 +141,14 @@ def test_values_of_other_kernels(
     kind: str, kernel: str, modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = modules["choice_of_matmul"]
-    heuristics = runtime_of(module, "heuristics")
+    matmul_heuristics = runtime_of(module, "matmul_heuristics")
     if kernel == "split_k":
-        monkeypatch.setattr(heuristics, "choose_split_k", lambda *_: 2)
+        monkeypatch.setattr(matmul_heuristics, "choose_split_k", lambda *_: 2)
     else:
-        monkeypatch.setattr(heuristics, "use_tma", lambda *_: True)
+        monkeypatch.setattr(matmul_heuristics, "use_tma", lambda *_: True)
         split = kernel == "stream_k"
         monkeypatch.setattr(
-            heuristics, "choose_stream_k", lambda tiles, *_: (1, 2, tiles - 1, 3) if split else (0, 0, 0, 0)
+            matmul_heuristics, "choose_stream_k", lambda tiles, *_: (1, 2, tiles - 1, 3) if split else (0, 0, 0, 0)
         )
     compare("choice_of_matmul", kind, module.choice_of_matmul)
 
@@ -240,7 +240,7 @@ def test_what_a_matmul_that_is_not_chosen_reads_may_not_be_there(
 ) -> None:
     """Neither of its matrices, of which kernels are told no strides, nor what the backward would read of them."""
     module = modules["matmul_of_steps"]
-    monkeypatch.setattr(runtime_of(module, "heuristics"), "use_tma", lambda *_: by_tma)
+    monkeypatch.setattr(runtime_of(module, "matmul_heuristics"), "use_tma", lambda *_: by_tma)
     generator = torch.Generator().manual_seed(0)
     shapes = (18, 33), (20, 33), (20, 24), (18, 24)
     given = [torch.randn(*batch, *shape, generator=generator, dtype=torch.float64).to(DEVICE) for shape in shapes]

@@ -120,7 +120,7 @@ Way = list[tuple[Any, str, Any]]  # what to put in place of which choice of a ta
 def ways(module: ModuleType) -> list[Way]:
     """What to put in place of a module's choices, so that each of its kernels runs in small blocks."""
     configs = importlib.import_module(f"{module.__name__}.configs")
-    heuristics = runtime_of(module, "heuristics")
+    heuristics, matmul_heuristics = (runtime_of(module, name) for name in ("heuristics", "matmul_heuristics"))
 
     def always(**blocks: int) -> Any:
         return lambda *_: triton.Config(blocks, num_warps=4)
@@ -128,15 +128,15 @@ def ways(module: ModuleType) -> list[Way]:
     if hasattr(configs, "STRIDED"):
         block_n = min(config.kwargs["BLOCK_N"] for config in configs.STRIDED.half)
         tiles = always(BLOCK_M=16, BLOCK_N=block_n, BLOCK_K=32, GROUP=2)  # Of bytes, the fewest that tl.dot takes.
-        by_pointers = [(heuristics, "use_tma", lambda *_: False), (configs.STRIDED, "choose", tiles)]
+        by_pointers = [(matmul_heuristics, "use_tma", lambda *_: False), (configs.STRIDED, "choose", tiles)]
         found: list[Way] = [
-            [*by_pointers, (heuristics, "choose_split_k", lambda *_, parts=parts: parts)] for parts in (1, 3)
+            [*by_pointers, (matmul_heuristics, "choose_split_k", lambda *_, parts=parts: parts)] for parts in (1, 3)
         ]
         if not hasattr(configs, "TMA"):
             return found
-        described = [(heuristics, "use_tma", lambda *_: True), (configs.TMA, "choose", tiles)]
+        described = [(matmul_heuristics, "use_tma", lambda *_: True), (configs.TMA, "choose", tiles)]
         split = lambda tiles, *_: (tiles - tiles // 2 - tiles // 4, 2, tiles // 4, 3)  # noqa: E731
-        return [*found, described, [*described, (heuristics, "choose_stream_k", split)]]
+        return [*found, described, [*described, (matmul_heuristics, "choose_stream_k", split)]]
     small = {"FLAT": always(BLOCK=32), "TILE": always(BLOCK_M=8, BLOCK_N=16)}
     if any(hasattr(configs, name) for name in small):
         return [[(getattr(configs, name), "choose", tile) for name, tile in small.items() if hasattr(configs, name)]]

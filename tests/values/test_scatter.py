@@ -17,6 +17,7 @@ if "TRITON_INTERPRET" not in os.environ:
 
 import torch
 from importing import built, runtime_of
+from oracles import compare, differentiated
 
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
@@ -294,19 +295,10 @@ def test_values(name: str, tmp_path: Path) -> None:
 
 def check(case: Case, function: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
     tensors = case.tensors(dtype)
-
-    def gradients(function: Callable[..., torch.Tensor], of: torch.dtype) -> tuple[torch.Tensor, ...]:
-        given = [one.to(of).requires_grad_() if one.is_floating_point() else one for one in tensors]
-        y = function(*given)
-        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
-        return y.detach(), *torch.autograd.grad(y, [one for one in given if one.requires_grad], dy.to(of))
-
-    got, again, want = gradients(function, dtype), gradients(function, dtype), gradients(case.torch, torch.float64)
-    tolerance = TOLERANCES[dtype]
-    for one, other, wanted in zip(got, again, want, strict=True):
-        assert torch.equal(one.nan_to_num(), other.nan_to_num())
-        scale = max(1.0, wanted.nan_to_num().abs().max().item())
-        torch.testing.assert_close(one.double(), wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    places = [place for place, one in enumerate(tensors) if one.is_floating_point()]
+    found = compare(function, case.torch, tensors, places, TOLERANCES[dtype])
+    for one, again in zip(found, differentiated(function, tensors, places, dtype), strict=True):
+        assert torch.equal(one.nan_to_num(), again.nan_to_num())
 
 
 def test_what_is_not_chosen_has_no_gradient(tmp_path: Path) -> None:

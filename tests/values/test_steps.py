@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
-from step_cases import APART, CASES, Case
+from oracles import compare
+from step_cases import APART, CASES
 
 from tritongen.families.family import Step
 from tritongen.families.several.family import Several
@@ -34,15 +34,13 @@ def test_values(name: str, tmp_path: Path) -> None:
     forward = forward_of(spec)
     backward = backward_of(spec, forward)
     function = built(spec, tmp_path).steps
+    names = [entry.split(":")[0] for entry in case.inputs.split("; ")]
+    places = [names.index(name) for name in case.by()] if backward is not None else []
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
         given = case.tensors(dtype)
-        wide = [one.double() if one.is_floating_point() else one for one in given]
-        found, wanted = _results(function(*given)), _results(case.torch(*wide))
-        for one, other in zip(found, wanted, strict=True):
-            assert one.dtype == dtype
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
-        if backward is not None:
-            _compare_gradients(case, function, given, wide, tolerance * 10)
+        compare(function, case.torch, given, (), tolerance)
+        for chosen in (places, *([place] for place in places[:-1])):
+            compare(function, case.torch, given, chosen, tolerance * 10)
 
 
 def _lines_of_steps(name: str) -> list[list[str]]:
@@ -181,29 +179,3 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert all(len(one.op.inputs) == 1 for one in sums)
     reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
     assert reduced == {"K"}
-
-
-def _compare_gradients(
-    case: Case,
-    function: Callable[..., object],
-    given: list[torch.Tensor],
-    wide: list[torch.Tensor],
-    tolerance: float,
-) -> None:
-    names = [entry.split(":")[0] for entry in case.inputs.split("; ")]
-    places = [names.index(name) for name in case.by()]
-    for chosen in (places, *([place] for place in places[:-1])):
-        gradients = []
-        for tensors, compute in ((given, function), (wide, case.torch)):
-            leaves = [one.detach().requires_grad_(place in chosen) for place, one in enumerate(tensors)]
-            results = [one for one in _results(compute(*leaves)) if one.requires_grad]
-            random = torch.Generator().manual_seed(1)
-            seeds = [torch.randn(one.shape, generator=random, dtype=torch.float64).to(one.dtype) for one in results]
-            gradients.append(torch.autograd.grad(results, [leaves[place] for place in chosen], seeds))
-        for one, other in zip(*gradients, strict=True):
-            scale = max(1.0, float(other.abs().max()))
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
-
-
-def _results(found: object) -> list[torch.Tensor]:
-    return list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]

@@ -17,10 +17,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built, runtime_of
+from oracles import compare
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -37,7 +38,10 @@ Tensors = Callable[..., object]
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, none where it is not streamed."""
+    """Inputs, lines of [compute], and what torch computes; `steps` of the backward, of which `passes` stream.
+
+    Gradients that are `stored` have the axes of scores, or are made of stored ones.
+    """
 
     inputs: str
     compute: str
@@ -46,6 +50,8 @@ class Case:
     by: str = "q k v"
     params: str = ""
     steps: int = 2
+    passes: int = 2
+    stored: str = ""
 
     def spec(self) -> Spec:
         pairs = [entry.split(":", 1) for entry in self.inputs.split("; ")]
@@ -64,7 +70,7 @@ class Case:
         made = []
         for entry in self.inputs.split("; "):
             kind, _, axes = entry.split(":", 1)[1].rstrip("]").partition("[")
-            lengths = [_length(term) for term in axes.split(", ")]
+            lengths = [_length(term) for term in axes.split(", ") if term]
             if kind.startswith("int"):
                 made.append(torch.randint(0, 4, lengths, generator=random).sort(-1).values.to(getattr(torch, kind)))
             elif kind == "bool":
@@ -93,6 +99,12 @@ def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 def _masked(s: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return s.masked_fill(~mask, -torch.inf)
+
+
+def _limited(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    m, n = torch.arange(SIZES["M"]), torch.arange(SIZES["N"])
+    mask = (n <= m[:, None] + 9) & (n <= 9 * limit[..., None])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25)
 
 
 def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -205,6 +217,76 @@ CASES = {
             q, k, v, attn_mask=torch.arange(SIZES["N"]) <= 9 * length[:, None, None, None], scale=0.25
         ),
     ),
+    "limits": Case(
+        f"{QKV}; limit:int32[B, M]",
+        f"s = where((index(N) <= index(M) + 9) & (index(N) <= 9 * limit), sum(q * k, D) * 0.25, -inf){MEAN}",
+        _limited,
+    ),
+    "scales": Case(
+        f"{QKV}; scale:T[H]; common:T[]; weight:T[E]",
+        "s = sum(q * k, D) * scale * common\no = sum(softmax(s, N) * v, N) * weight",
+        lambda q, k, v, scale, common, weight: torch.softmax(q @ k.mT * scale[:, None, None] * common, -1) @ v * weight,
+        by="q k v scale common weight",
+        steps=6,
+    ),
+    "gradient_by_a_scale_alone": Case(
+        f"{QKV}; scale:T[H]",
+        f"s = sum(q * k, D) * scale{MEAN}",
+        lambda q, k, v, scale: torch.softmax(q @ k.mT * scale[:, None, None], -1) @ v,
+        by="scale",
+        passes=1,
+    ),
+    "gradient_by_slopes": Case(
+        f"{QKV}; slope:T[H]",
+        f"{BEHIND}s = where(behind >= 0, sum(q * k, D) * 0.25 - slope * behind, -inf){MEAN}",
+        lambda q, k, v, slope: (
+            torch.softmax(_masked(_scores(q, k) - slope[:, None, None] * _behind(q, k), _behind(q, k) >= 0), -1) @ v
+        ),
+        by="q k v slope",
+        steps=3,
+    ),
+    "gradient_by_a_cap": Case(
+        f"{QKV}; cap:T[]",
+        f"s = cap * tanh(sum(q * k, D) * 0.25 / cap){MEAN}",
+        lambda q, k, v, cap: torch.softmax(cap * torch.tanh(_scores(q, k) / cap), -1) @ v,
+        by="q k v cap",
+        steps=3,
+    ),
+    "gradient_by_a_decay": Case(
+        f"{QKV}; decay:T[H]",
+        f"{BEHIND}p = where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, decay: (
+            q @ k.mT * torch.exp(-(decay[:, None, None] ** 2) * _behind(q, k)).masked_fill(_behind(q, k) < 0, 0.0) @ v
+        ),
+        by="q k v decay",
+        steps=3,
+    ),
+    "gradient_by_a_bias_of_keys": Case(
+        f"{QKV}; bias:T[H, N]; all:T[B, N]",
+        f"s = sum(q * k, D) * 0.25 + bias + all{MEAN}",
+        lambda q, k, v, bias, every: torch.softmax(_scores(q, k) + bias[:, None] + every[:, None, None], -1) @ v,
+        by="q k v bias all",
+        steps=4,
+    ),
+    "gradient_by_scales_of_groups": Case(
+        f"{GROUPED}; scale:T[G]; bias:T[G, N]",
+        f"{CAUSAL.replace('0.25', 'scale + bias')}{MEAN}",
+        lambda q, k, v, scale, bias: (
+            torch.softmax(
+                _masked(
+                    q @ k.repeat_interleave(3, 1).mT * scale.repeat_interleave(3)[:, None, None]
+                    + bias.repeat_interleave(3, 0)[:, None],
+                    _behind(q, k) >= 0,
+                ),
+                -1,
+            )
+            @ v.repeat_interleave(3, 1)
+        ),
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v scale bias",
+        steps=5,
+        passes=3,
+    ),
     "boolean_mask": Case(
         f"{QKV}; mask:bool[B, M, N]",
         f"s = where(mask, sum(q * k, D) * 0.25, -inf){MEAN}",
@@ -221,6 +303,7 @@ CASES = {
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=0.25),
         by="q k v bias",
         steps=3,
+        stored="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, _grouped, outputs="o:q[B, (G R), M, E]"),
     "few_rows": Case(
@@ -284,10 +367,11 @@ CASES = {
         lambda q, k, v: (_scores(q, k) * torch.ones(SIZES["M"], SIZES["N"]).tril()) @ v,
     ),
     "sink": Case(
-        f"{QKV}; sink:float32[H]",
+        f"{QKV}; sink:T[H]",
         f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
         _sink,
-        by="",
+        by="q k v sink",
+        steps=3,
     ),
     "relative_positions": Case(
         f"{QKV}; table:float32[H, P]",
@@ -300,13 +384,66 @@ CASES = {
         "s = sum(q * k, D) * 0.25\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
         lambda q, k, v, gate: torch.sigmoid(gate) * _full(q, k, v),
         by="q k v gate",
-        steps=0,
+        steps=3,
     ),
-    "names of constants": Case(
-        QKV,
-        f"s = where(num_warps, sum(q * k, D) * size_e + PADDED_D, 0.0){MEAN}",
-        _full,
-        params='size_e = 0.25\nPADDED_D = 1.0\nnum_warps = { type = "bool", default = true }',
+    "gradient_by_a_gate_alone": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        f"{CAUSAL}\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
+        lambda q, k, v, gate: torch.sigmoid(gate) * _causal(q, k, v),
+        by="gate",
+        steps=1,
+        passes=0,
+    ),
+    "gate_and_sink": Case(
+        f"{QKV}; gate:T[B, H, M, E]; sink:T[H]",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"
+        "o = sigmoid(gate) * sum(e * v, N) / (sum(e, N) + exp(sink - m))",
+        lambda q, k, v, gate, sink: torch.sigmoid(gate) * _sink(q, k, v, sink),
+        by="q k v gate sink",
+        steps=4,
+    ),
+    "sink_in_lse": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\nlse = logaddexp(logsumexp(s, N), sink)\no = sum(exp(s - lse) * v, N)",
+        _sink,
+        by="q k v sink",
+        steps=3,
+    ),
+    "sink_as_gate": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = a * sigmoid(logsumexp(s, N) - sink)",
+        _sink,
+        by="q k v sink",
+        steps=3,
+    ),
+    "weight_and_residual": Case(
+        f"{QKV}; x:T[B, H, M, E]; weight:T[E]",
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = a * weight + x",
+        lambda q, k, v, x, weight: _causal(q, k, v) * weight + x,
+        by="q k v x weight",
+        steps=4,
+    ),
+    "mean_and_lse_beside": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)\no = a * gate\nlse = logsumexp(s, N)",
+        lambda q, k, v, gate: (_full(q, k, v) * gate, _full(q, k, v), torch.logsumexp(_scores(q, k), -1)),
+        outputs="o:q; a:q; lse:q",
+        by="q k v gate",
+        steps=3,
+    ),
+    "two_means": Case(
+        f"{QKV}; w:T[B, H, N, K]; gate:T[B, H, M, K]",
+        "s = sum(q * k, D) * 0.25\np = softmax(s, N)\no = sum(p * v, N)\nu = sum(p * w, N) * gate",
+        lambda q, k, v, w, gate: (_full(q, k, v), _full(q, k, w) * gate),
+        outputs="o:q; u:q",
+        by="q k v w gate",
+        steps=3,
+    ),
+    "names_of_gradients": Case(
+        "q:T[B, H, M, D]; delta:T[B, H, N, D]; dp:T[B, H, N, E]; p:T[H]",
+        "ds = sum(q * delta, D) * 0.25 + p\no = sum(softmax(ds, N) * dp, N)",
+        lambda q, k, v, p: _full(q, k, v),
+        by="q delta dp",
     ),
 }
 
@@ -331,20 +468,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
     small(operator)
     places = [[entry.split(":")[0] for entry in case.inputs.split("; ")].index(one) for one in case.by.split()]
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
-        given = case.tensors(dtype)
-        wide = [one.double() if one.is_floating_point() else one for one in given]
-        gradients = []
-        for tensors, compute in ((given, operator.attend), (wide, case.torch)):
-            leaves = [one.detach().requires_grad_(place in places) for place, one in enumerate(tensors)]
-            found = compute(*leaves)
-            results = list(found) if isinstance(found, tuple) else [found]
-            seeds = [torch.cos(torch.arange(one.numel())).view(one.shape).to(one.dtype) for one in results]
-            inner = [leaves[place] for place in places]
-            gradients.append([*results, *(torch.autograd.grad(results, inner, seeds) if inner else ())])
-        for one, other in zip(*gradients, strict=True):
-            assert one.dtype == dtype
-            scale = max(1.0, float(other.abs().max()))
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+        compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
 
 
 @pytest.mark.parametrize("n_splits", [3, 7])
@@ -374,13 +498,38 @@ def test_no_scores_are_stored(name: str) -> None:
     forward = forward_of(spec)
     assert isinstance(forward.program, StreamingProgram)
     backward = backward_of(spec, forward)
-    if backward is None or not case.steps:
+    if backward is None:
         return
     assert isinstance(backward.forward.program, StreamingProgram)
-    assert len(backward.plan.steps) == case.steps
-    for step in (backward.forward, *backward.plan.steps[:2]):
-        assert isinstance(step.program, StreamingProgram)
-        assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
+    steps = backward.plan.steps
+    assert len(steps) == case.steps
+    assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
+    for step in (backward.forward, *(step for step in steps if step.op.results[0].output.name not in case.stored)):
+        for one in step.family.steps(step.program) or (step,):
+            assert not any({"M", "N"} <= set(result.axes) for result in one.op.results)
+
+
+def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
+    """Its gradient reads and writes whole rows, though it sums them up: no columns are summed."""
+    spec = CASES["gate"].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    before, *_ = backward.plan.steps
+    assert [result.output.name for result in before.op.results] == ["dmean", "delta", "dgate"]
+    assert before.family.rows(before.program) == ("B", "H", "M")
+
+
+def test_a_sink_of_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
+    """Such rows are 0 and have no gradient: all that they have is the sink's."""
+    operator = built(CASES["sink"].spec(), tmp_path)
+    q, k, v, sink = (one.requires_grad_() for one in CASES["sink"].tensors(torch.float64))
+    results = []
+    for compute in (operator.attend, _sink):
+        o = compute(q, k[:, :, :20], v[:, :, :20], sink)
+        results.append((o, *torch.autograd.grad(o, (q, k, v, sink), torch.ones_like(o))))
+    assert not results[0][0][:, :, : SIZES["M"] - 20].any()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
@@ -394,6 +543,31 @@ def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
     assert torch.equal(lse == -torch.inf, masked.expand(2, 2, -1))
     wanted = _causal(q[:, :, -20:].double(), k.double(), v.double())
     torch.testing.assert_close(o[:, :, -20:].double(), wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+    """Forward and backward, by numbers in any order: what streams beyond the document's blocks is never multiplied."""
+    case = Case(
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        f"s = where((of_q == of_k) & (index(N) <= index(M)), sum(q * k, D) * 0.25, -inf){MEAN}",
+        _documents,
+    )
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v = (torch.randn(2, 2, 48, 24, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    documents = torch.tensor([[7, 3, 5], [1, 9, 0]], dtype=torch.int32).repeat_interleave(16, 1)
+    seed = torch.randn(2, 2, 48, 24, dtype=torch.float64)
+    mask = (documents[:, None, :, None] == documents[:, None, None]) & (_behind(q, k) >= 0)
+    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
+    gradients = torch.autograd.grad(wanted, (q, k, v), seed)
+    for document in range(3):
+        others = torch.arange(48) // 16 != document
+        spoiled = (one.detach().masked_fill(others[:, None], torch.nan).requires_grad_() for one in (q, k, v))
+        leaves = tuple(spoiled)
+        o = operator.attend(*leaves, documents, documents)
+        found = torch.autograd.grad(o, leaves, seed.masked_fill(others[:, None], torch.nan))
+        for one, other in zip((o, *found), (wanted, *gradients), strict=True):
+            torch.testing.assert_close(one[:, :, ~others], other[:, :, ~others])
 
 
 def test_layers_of_a_perceptron_are_no_attention() -> None:
@@ -419,3 +593,9 @@ def test_whole_blocks_take_no_mask(tmp_path: Path) -> None:
     for line in text.splitlines():
         if "tl.where(" in line:
             assert line.startswith(" " * 16)  # under an `if`
+
+
+def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
+    """Beside what differs from row to row, which each block is masked by."""
+    text = generate(CASES["limits"].spec())["kernels.py"]
+    assert "bounds = blocks_from_start(tl.minimum(first_row + 10, n_cols), " in text

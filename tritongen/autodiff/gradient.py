@@ -22,7 +22,7 @@ from ..lang.ir import (
 from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, Output, TensorType
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .reverse import Reverse
 from .save_policy import Kept
 from .sharing import named_parts
@@ -130,25 +130,16 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     found = []
     for result in reverse.op.results:
         if result.output.name in reverse.seeds:
-            found.append(Input(reverse.seeds[result.output.name], TensorType(FLOATS, grouping(reverse.op, result))))
+            found.append(Input(reverse.seeds[result.output.name], TensorType(FLOATS, reverse.op.grouping(result))))
     found += list(reverse.op.inputs)
     found += [
-        Input(r.output.name, TensorType(FLOATS, grouping(reverse.op, r)))
+        Input(r.output.name, TensorType(FLOATS, reverse.op.grouping(r)))
         for r in reverse.op.results
         if r.output.name in outputs
     ]
     for name, own in saved.items():
-        axes = reverse.values[name].node.axes
-        found.append(Input(own, TensorType(COMPUTED, tuple(AxisTerm((a,), (None,)) for a in axes))))
+        found.append(Input(own, TensorType(COMPUTED, plain_shape(reverse.values[name].node.axes))))
     return found
-
-
-def grouping(op: Op, result: Result) -> tuple[AxisTerm, ...]:
-    """The dimensions of a result, as it spells them or as an input of the same axes has them."""
-    if result.output.shape:
-        return result.output.shape
-    same = (tensor.type.shape for tensor in op.inputs if tensor.type.axes == result.axes)
-    return next(same, tuple(AxisTerm((axis,), (None,)) for axis in result.axes))
 
 
 def _mentions(node: Node, param: str) -> bool:

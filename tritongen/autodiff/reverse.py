@@ -340,6 +340,9 @@ class Reverse:
             case Call() | Cast() | Choose():
                 parts = tuple(self.at(part, axis, index) for part in children(node))
                 return replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
+            case Reduce(over=over):
+                arg = self.at(node.arg, axis, index)
+                return replace(node, arg=arg, axes=tuple(a for a in arg.axes if a not in over))
         self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
         return node
 

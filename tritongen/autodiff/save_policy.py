@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
 from ..lang.names import shown
-from ..passes.structure import references
+from ..passes.structure import reached, references
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Kept:
     @functools.cached_property
     def values(self) -> dict[str, Value]:
         return {value.name: value for value in self.op.values}
+
+    @functools.cached_property
+    def refs(self) -> dict[str, set[str]]:
+        return {value.name: references(value.node) for value in self.op.values}
 
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
@@ -65,17 +69,8 @@ class Kept:
 
     def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
         """The values that some names need if others are known; with `leaves`, those of them too."""
-        found: set[str] = set()
-        left = [name for name in roots if name in self.values]
-        reached = set()
-        while left:
-            name = left.pop()
-            if name in known:
-                reached.add(name)
-            elif name not in found:
-                found.add(name)
-                left += references(self.values[name].node)
-        return found | reached if leaves else found
+        found = reached(self.refs, roots, known)
+        return found if leaves else found - known
 
     def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:
         """How many large tensors are read, and how much is computed."""

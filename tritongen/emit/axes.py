@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.types import BATCH
+from ..spec.types import BATCH, AxisTerm
 
 
 def sizes(axes: list[str]) -> str:
@@ -15,6 +15,13 @@ def places(axes: tuple[str, ...], wanted: list[str]) -> str:
     found = [axes.index(axis) if axes.index(axis) < many else axes.index(axis) - len(axes) for axis in wanted]
     every = f"{many}, {many} + len(batch)" if many else "len(batch)"
     return ", ".join(f"*range({every})" if axis == BATCH else str(at) for axis, at in zip(wanted, found, strict=True))
+
+
+def regrouped(shape: tuple[AxisTerm, ...]) -> str:
+    """The calls that put axes that are apart together again, as the dimensions of a tensor group them."""
+    ends = range(-1, -len(shape) - 1, -1)
+    groups = [(end, len(term.names)) for end, term in zip(ends, reversed(shape), strict=True)]
+    return "".join(f".flatten({end - count + 1}, {end})" for end, count in groups if count > 1)
 
 
 def spread(name: str, axes: tuple[str, ...], wanted: list[str]) -> str:

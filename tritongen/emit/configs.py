@@ -201,7 +201,14 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)
-    return {"name": name, "tables": told, "search": schedule.autotune, "names_configs": names_configs}
+    modules = sorted({"matmul_heuristics" if table.kind in ("tma", "strided") else "heuristics" for table in told})
+    return {
+        "name": name,
+        "tables": told,
+        "search": schedule.autotune,
+        "names_configs": names_configs,
+        "modules": modules,
+    }
 
 
 def registers(traffic: Traffic) -> tuple[Config, ...]:

@@ -11,7 +11,8 @@ from ..lowering.choices import condition
 from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
-from ..spec.types import BATCH, AxisTerm, Input
+from ..spec.types import BATCH, Input
+from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 
 
@@ -87,9 +88,13 @@ class Host(Checks):
             return (
                 f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
             )
+        return self.new(result, self.shape_of(result))
+
+    def new(self, result: Result, shape: str) -> str:
+        """Memory of some shape for a result."""
         first = self.first()
         assert first is not None
-        return f"torch.empty({self.shape_of(result)}, dtype={dtype}, device={first.name}.device)"
+        return f"torch.empty({shape}, dtype={self.dtype(result.dtype)}, device={first.name}.device)"
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""
@@ -107,20 +112,9 @@ class Host(Checks):
 
     def regrouped(self, result: Result) -> str:
         """The result with its grouped axes put together again."""
-        shape = result.output.shape or self.grouped(result)
-        text = name = result.output.name
-        position = -1
-        for term in reversed(shape):
-            if len(term.names) > 1:
-                text += f".flatten({position - len(term.names) + 1}, {position})"
-            position -= 1
+        name = result.output.name
+        text = name + regrouped(self.op.grouping(result))
         return f"{text} if {name} is not None else None" if result.when and text != name else text
-
-    def grouped(self, result: Result) -> tuple[AxisTerm, ...]:
-        for tensor in self.op.inputs:
-            if tensor.type.axes == result.axes:
-                return tensor.type.shape
-        return tuple(AxisTerm((axis,), (None,)) for axis in result.axes)
 
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
         """The tensors that move along some dimensions: name, axes, whether optional."""
@@ -165,11 +159,7 @@ class Host(Checks):
             return f"{self.function}({', '.join([f'*tensors.contiguous({given})', *(named if is_public else [])])})"
         tensors = []
         for tensor in self.op.inputs:
-            text = f"{tensor.name}.contiguous()"
-            for position, term in reversed(list(enumerate(tensor.type.shape))):
-                if len(term.names) > 1:
-                    end = position - len(tensor.type.shape)
-                    text += f".flatten({end - len(term.names) + 1}, {end})"
+            text = f"{tensor.name}.contiguous(){regrouped(tensor.type.shape)}"
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
         return f"{self.function}({', '.join(tensors + named)})"
 
@@ -188,12 +178,8 @@ class Host(Checks):
             named = self.moving(free)
             strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
             targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
-            lines += [
-                f"folded = tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})",
-                "if folded is None:  # More dimensions than the kernel steps through.",
-                f"    return {self.retry()}",
-                f"{singular}_sizes, {targets} = folded",
-            ]
+            call = f"tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})"
+            lines += self.folded(f"{singular}_sizes, {targets}", call, free_axes, len(free))
             if pinned:
                 lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
         else:
@@ -212,6 +198,18 @@ class Host(Checks):
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")
         return lines
+
+    def folded(self, target: str, call: str, axes: tuple[str, ...], n_dims: int) -> list[str]:
+        """Lines that set what a call tells of axes that it folds into `n_dims` dimensions, which may not be enough."""
+        if BATCH not in axes and len(axes) <= n_dims:
+            return [f"{target} = tensors.folded({call})"]
+        name = target if target.isidentifier() else "folded"
+        lines = [
+            f"{name} = {call}",
+            f"if {name} is None:  # More dimensions than a kernel steps through.",
+            f"    return {self.retry()}",
+        ]
+        return lines if name == target else [*lines, f"{target} = {name}"]
 
     def column_strides(self) -> dict[str, str]:
         """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""
@@ -272,7 +270,7 @@ class Host(Checks):
     def result_fields(self) -> list[Field]:
         fields = []
         for result in self.op.results:
-            shape = shape_text(result.output.shape or self.grouped(result))
+            shape = shape_text(self.op.grouping(result))
             fields.append(Field(result.output.name, "torch.Tensor", "", f"{shape}, {self.dtype_words(result)}."))
         return fields
 

@@ -14,7 +14,7 @@ from ..resources import add_templates
 from .columns.family import COLUMNS
 from .contraction.family import CONTRACTION
 from .contraction.gemm import GEMM
-from .elementwise.family import ELEMENTWISE
+from .elementwise.family import ELEMENTWISE, WINDOWS
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
@@ -25,7 +25,7 @@ from .several.family import Several
 from .streaming.family import STREAMING
 
 # Of several that would take an operator, the first does.
-_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, ROWWISE, ELEMENTWISE]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
 
 
 def register(family: Family[Any], templates: str) -> None:

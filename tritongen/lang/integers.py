@@ -7,6 +7,7 @@ tensors. Here is told where more is done with them than int32 may hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..spec.types import DTYPE_CLASSES
@@ -118,7 +119,7 @@ class Integers:
             case Choose(then=then, other=other):
                 return _union(self.bounds(then), self.bounds(other))
             case Call() if is_int64(node.dtype):
-                return _of_call(node.function, [self.bounds(term) for term in operands(node)])
+                return bounds_of_call(node.function, [self.bounds(term) for term in operands(node)])
         return None
 
     def length(self, axis: str) -> int:
@@ -148,11 +149,13 @@ def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
     return (-(2 ** (bits - 1)) if signed else 0), max(2**unsigned, 2**bits // 2) - 1
 
 
-def _of_call(function: str, terms: list[Bounds | None]) -> Bounds | None:
+def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | None:
+    """Between which integers the result of a function lies, if that is known."""
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
         return None
     (a, b), (c, d) = known[0], known[-1]
+    lows, highs = zip(*known, strict=True)
     match function:
         case "add":
             return a + c, b + d
@@ -165,13 +168,20 @@ def _of_call(function: str, terms: list[Bounds | None]) -> Bounds | None:
             return -b, -a
         case "abs":
             return 0, max(abs(a), abs(b))
+        case "floor_divide" if c > 0:
+            quotients = [one // other for one in (a, b) for other in (c, d)]
+            return min(quotients), max(quotients)
         case "positive" | "bitwise_not" | "bitwise_right_shift" | "floor_divide":
             most = max(abs(a), abs(b)) + 1
             return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
         case "remainder" if c > 0:
             return 0, d - 1
-        case "maximum" | "clamp_min" | "minimum" | "clamp_max" | "clamp" | "where":
-            return min(a, c, *(term[0] for term in known)), max(b, d, *(term[1] for term in known))
+        case "maximum" | "clamp_min":
+            return max(lows), max(highs)
+        case "minimum" | "clamp_max":
+            return min(lows), min(highs)
+        case "clamp" | "where":
+            return min(lows), max(highs)
     return None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
-from ..spec.types import Input, Output, Param
+from ..spec.types import AxisTerm, Input, Output, Param, plain_shape
 
 Kind = Literal["bool", "int", "float", "any"]
 
@@ -259,6 +259,11 @@ class Op:
 
     def input(self, name: str) -> Input:
         return next(tensor for tensor in self.inputs if tensor.name == name)
+
+    def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
+        """The dimensions of a result, as it spells them or as an input of the same axes has them."""
+        same = (tensor.type.shape for tensor in self.inputs if tensor.type.axes == result.axes)
+        return result.output.shape or next(same, plain_shape(result.axes))
 
     @property
     def names(self) -> set[str]:

@@ -34,7 +34,7 @@ class State:
     """A number that every lane carries along a row: what it starts from, and in which dtype.
 
     `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row, and `rows`
-    that of the rows that differ.
+    that of the rows that differ, "" where there are none.
     """
 
     name: str
@@ -48,9 +48,10 @@ class State:
     def line(self) -> Line:
         if self.start:
             return Line(f"{self.name} = {self.start}")
+        shape = f"{self.rows}, {self.lanes}" if self.rows else self.lanes
         if self.identity in ("0", "0.0"):
-            return Line(f"{self.name} = tl.zeros([{self.rows}, {self.lanes}], {self.dtype})")
-        return Line(f"{self.name} = tl.full([{self.rows}, {self.lanes}], {self.identity}, {self.dtype})")
+            return Line(f"{self.name} = tl.zeros([{shape}], {self.dtype})")
+        return Line(f"{self.name} = tl.full([{shape}], {self.identity}, {self.dtype})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,15 +41,27 @@ class Assembler:
                 lines.append(line)
         return lines
 
-    def reads(self, values: list[Value], tiles: bool | None = None, policy: str = "") -> list[Line]:
-        """The loads that some values need; with `tiles`, only those that vary along columns or not."""
+    def reads(
+        self,
+        values: list[Value],
+        tiles: bool | None = None,
+        policy: str = "",
+        first: str = "",
+        window: bool | None = None,
+    ) -> list[Line]:
+        """The loads that some values need; with `tiles`, only those that vary along columns or not, and with `window`
+        along what each element goes through.
+
+        In a loop along the columns, `first` is the first of a block.
+        """
         names = {load.name for load in loads(value.node for value in values)}
         lines: list[Line] = []
         for tensor in self.tile.op.inputs:
             steps, along = self.tile.moves(tensor.type.axes)
-            if tensor.name in names and (tiles is None or tiles == along):
+            inside = bool(self.tile.space.steps(tensor.type.axes, self.tile.space.taken))
+            if tensor.name in names and tiles in (None, along) and window in (None, inside):
                 path = self.choices.reading(tensor.name, values)
-                lines += under(path, self.tile.load_lines(tensor, policy if steps and along else ""))
+                lines += under(path, self.tile.load_lines(tensor, policy if steps and along else "", first))
         return lines
 
     def stores(self, results: Iterable[Result]) -> list[Line]:
@@ -95,7 +107,7 @@ class Assembler:
         uses_mask = not self.tile.space.flat and mentions(lines, "tile_mask")
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
-        vector = ("VECTOR",) if mentions(lines, "VECTOR") else ()
+        of_blocks = tuple(name for name in ("VECTOR", "UNIFORM") if mentions(lines, name))
         use_row_mask = uses_mask or mentions(lines, "row_mask")
         use_rows = use_row_mask or mentions(every, "rows")
         if not use_row_mask:
@@ -104,7 +116,7 @@ class Assembler:
             name=f"{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
-            constexprs=(*constexprs, *compute, *vector),
+            constexprs=(*constexprs, *compute, *of_blocks),
             setup=(*casts, *decode, *setup),
             body=(*cols_decode, *body) if not passes else cols_decode,
             passes=passes,

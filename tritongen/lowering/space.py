@@ -7,6 +7,7 @@ allow; an axis whose index the math uses is pinned: it stays a dimension of its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, walk
@@ -17,6 +18,8 @@ from ..spec.types import BATCH
 # attention layouts make; more than that is first made contiguous.
 FREE_ROWS = 3
 FREE_COLS = 2
+# Of a line of elements that lie next to one another, at least: so many fill the sectors that are read and written.
+LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,9 @@ class Dim:
 class Space:
     """Rows by columns. `split` says that rows and columns are folded apart.
 
-    `taken` are axes that no result has: only computed positions along them are read. `flat` says that pointers are at
-    the elements already: there are no strides, there is one mask, and no lane that it turns off is ever stored.
+    `taken` are axes that no result has: only computed positions along them are read, or one after another where they
+    have an index. `flat` says that pointers are at the elements already: there are no strides, there is one mask, and
+    no lane that it turns off is ever stored.
     """
 
     rows: tuple[Dim, ...]
@@ -61,10 +65,12 @@ class Space:
         return tuple(dim for dim in dims if any(axis in axes for axis in dim.axes))
 
 
-def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
-    """The space of a kernel that reduces, or works along, `cols`: one row for each other index."""
+def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
+    """The space of a kernel that reduces, or works along, `cols`: one row for each other index, but those of a window,
+    which each element goes through.
+    """
     pinned = pinned_axes(nodes)
-    rows = tuple(axis for axis in _visited(op) if axis not in cols)
+    rows = tuple(axis for axis in _visited(op) if axis not in (*cols, *window))
     sizes = {axis: str(size) for axis, size in op.sizes}
     row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
     if len(row_dims) == 1:
@@ -72,20 +78,24 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...]) -> Space:
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
         col_dims = (Dim(cols, "cols", "n_cols", suffix(cols[0]), True),)
+    elif set(cols[1:]) <= set(sizes) and not any(axis in cols for axis in _reduced(op)):
+        col_dims = _dims(op, cols, {*cols}, sizes, 0, "c")
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     outside = [axis for axis in op.axes if axis not in (*rows, *cols)]
-    taken = [Dim((axis,), "", f"size_{axis.lower()}", suffix(axis), True) for axis in outside]
+    indices = {axis: f"i_{axis.lower()}" for axis in window}
+    taken = [Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", suffix(axis), True) for axis in outside]
     return Space(row_dims, col_dims, taken=tuple(taken))
 
 
-def map_space(op: Op, nodes: tuple[Node, ...]) -> Space:
+def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
     """The space of an elementwise kernel over the axes of its first result, in their order.
 
-    Where a tensor lacks some axes, or an index is used, the last axis is the columns and the rest
-    the rows. Otherwise all dimensions fold together and the columns are what is left innermost.
+    Where a tensor lacks some axes, an index is used, or each element is made of a window, the last axis is the columns,
+    with others before it where it is short, and the rest the rows. Otherwise all dimensions fold together and the
+    columns are what is left innermost.
     """
     axes = op.results[0].axes
     pinned = pinned_axes(nodes)
@@ -95,7 +105,24 @@ def map_space(op: Op, nodes: tuple[Node, ...]) -> Space:
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
-    return row_space(op, axes[-1:], nodes) if axes[-1:] != (BATCH,) else row_space(op, (), nodes)
+    return row_space(op, _line_of(op, axes), nodes, window)
+
+
+def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The last axis, and more where that is of a fixed length and short; never the leading ones, of any number."""
+    lengths = dict(op.sizes)
+    count = 1
+    while set(axes[-count:]) <= set(lengths) and math.prod(lengths[axis] for axis in axes[-count:]) < LINE:
+        if axes[-count - 1 : -count] in ((), (BATCH,)):
+            break
+        count += 1
+    return axes[-count:] if axes[-count:] != (BATCH,) else ()
+
+
+def is_line(space: Space) -> bool:
+    """Whether there is a single dimension, so that tiles have no rows."""
+    (dim, *others) = space.dims
+    return not others and dim.axes != (BATCH,)
 
 
 def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:
@@ -108,11 +135,14 @@ def _all(nodes: tuple[Node, ...]) -> list[Node]:
     return [part for node in nodes for part in walk(node)]
 
 
+def _reduced(op: Op) -> list[str]:
+    nodes = _all(tuple(value.node for value in op.values))
+    return [axis for node in nodes if isinstance(node, Reduce) for axis in node.over]
+
+
 def _visited(op: Op) -> tuple[str, ...]:
     """The axes that a kernel visits: those of the results in their order, and the reduced ones."""
-    axes = [axis for result in op.results for axis in result.axes]
-    for value in op.values:
-        axes += [axis for node in walk(value.node) if isinstance(node, Reduce) for axis in node.over]
+    axes = [*(axis for result in op.results for axis in result.axes), *_reduced(op)]
     leading = [BATCH] if BATCH in axes else []
     return tuple(dict.fromkeys([*leading, *axes]))
 

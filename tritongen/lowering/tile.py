@@ -95,7 +95,7 @@ class Tile:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
             return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
         dims = self.space.dims if tensor.optional else self.space.cols
-        return self.sum(self.base(tensor), self.space.steps(tensor.axes, dims), tensor)
+        return self.sum(self.base(tensor), self.space.steps(tensor.axes, (*dims, *self.space.taken)), tensor)
 
     def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
         """A pointer and the offsets along some dimensions."""
@@ -116,12 +116,32 @@ class Tile:
             arguments += [f'eviction_policy="{policy}"']
         return f"tl.load({', '.join(arguments)})"
 
-    def load_lines(self, tensor: Input, policy: str = "") -> list[Line]:
+    def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
+        """With the `first` column of a block, one element is read where the whole block has only that."""
+        if first and self.is_uniform(tensor):
+            one = Line(f"    {tensor.name} = {self.read_once(tensor, first)}")
+            every = Line(f"    {self.load_lines(tensor, policy)[0].text}")
+            return [Line("if UNIFORM:", "One for the whole block."), one, Line("else:"), every]
         mine = self.tensor(tensor)
         text = self.raw(tensor, policy) + self.widen(tensor)
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
+
+    def is_uniform(self, tensor: Input) -> bool:
+        """Whether neighbouring columns may share an element, because it varies along the first of their axes alone."""
+        cols, own = self.space.col_axes, tensor.type.axes
+        free = len(self.space.cols) > 1 and not any(dim.pinned for dim in self.space.cols)
+        return free and tensor.default is None and cols[-1] not in own and bool({*cols} & {*own})
+
+    def read_once(self, tensor: Input, first: str) -> str:
+        """What reads the one element of a row in the block of columns that begins at `first`."""
+        mine = self.tensor(tensor)
+        dims = self.space.cols
+        places = [f"({_along(first, dims, place)}).to(INDEX)" for place in range(len(dims))]
+        steps = [f"{place} * {mine.stride(dim)}" for place, dim in zip(places[:-1], dims, strict=False)]
+        masked = f", mask=row_mask, other={self.fill(tensor)}" if self.moves(mine.axes)[0] else ""
+        return f"tl.load({' + '.join([self.base(mine), *steps])}{masked}){self.widen(tensor)}"
 
     def default(self, tensor: Input) -> str:
         """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
@@ -159,6 +179,7 @@ class Tile:
         tensor = self.op.input(node.name)
         mine = self.tensor(tensor)
         checks: list[str] = []
+        alike: list[str] = []  # of positions that are the same for a whole tile
         terms = [mine.pointer]
         at = dict(node.at)
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
@@ -172,11 +193,14 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
-                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
+                own = checks if at[moved].axes else alike
+                own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         mask = self.mask(node.axes)
-        masks = [*([mask] if mask else []), *checks]
+        if mask and alike:  # Triton's interpreter takes no mask that is a tile's & a number's.
+            mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
+        masks = [*([mask] if mask else alike), *checks]
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        other = 'float("nan")' if floats and checks else "0.0" if floats else "0"
+        other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
         return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
@@ -287,10 +311,10 @@ def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)
         return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)
-    lines = []
-    for position, dim in enumerate(dims):
-        text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[position + 1 :]))
-        if position:
-            text += f" % {dim.size}"
-        lines.append(Line(f"{dim.index} = {text}"))
-    return tuple(lines)
+    return tuple(Line(f"{dim.index} = {_along(flat, dims, place)}") for place, dim in enumerate(dims))
+
+
+def _along(flat: str, dims: tuple[Dim, ...], place: int) -> str:
+    """The position along one of some folded dimensions."""
+    text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[place + 1 :]))
+    return f"{text} % {dims[place].size}" if place else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
@@ -151,6 +152,21 @@ def line_of(op: Op, value: Value) -> str:
 
 def references(node: Node) -> set[str]:
     return {n.name for n in walk(node) if isinstance(n, Ref)}
+
+
+def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Container[str]) -> set[str]:
+    """The values that some names are made of, themselves included: those that are known, and not what these refer to.
+
+    `refs` are what each value refers to.
+    """
+    found: set[str] = set()
+    left = list(roots)
+    while left:
+        name = left.pop()
+        if name not in found and name in refs:
+            found.add(name)
+            left += () if name in known else refs[name]
+    return found
 
 
 def reads(node: Node) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..autodiff.gradient import Gradient, grouping
+from ..autodiff.gradient import Gradient
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
@@ -126,7 +126,7 @@ class Planner:
             if seed == node.name:
                 given = next(r for r in self.gradient.forward.results if r.output.name == forward)
                 plain = all(len(term.names) == 1 for term in result.output.shape or ())
-                same = grouping(self.gradient.forward, given) == result.output.shape
+                same = self.gradient.forward.grouping(given) == result.output.shape
                 return given.axes == result.axes and (plain or same)
         return False
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.gradient import Gradient, derive
 from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..families.contraction.operands import tensors_of
@@ -349,7 +349,7 @@ class _Planner:
                 seed, _ = self.converted.get(load.name, (load.name, None))
                 if seed in seeds:
                     result = next(r for r in self.op.results if r.output.name == seeds[seed])
-                    own = replace(own, shape=grouping(self.op, result))
+                    own = replace(own, shape=self.op.grouping(result))
                 inputs.setdefault(load.name, Input(load.name, own))
             ref = Ref(name, sum_node.axes, sum_node.dtype)
             results.append(Result(Output(name), ref, sum_node.axes, sum_node.dtype))

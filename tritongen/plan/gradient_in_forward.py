@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..autodiff.gradient import Gradient, derive_ahead, grouping
+from ..autodiff.gradient import Gradient, derive_ahead
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
 from ..families.family import Families, Step
@@ -158,7 +158,7 @@ def _scaled(op: Op, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterat
             op,
             name=f"{op.name}_backward" + (f"_{own}" if len(shapes) > 1 else ""),
             inputs=(
-                Input(seed, TensorType(FLOATS, grouping(op, result))),
+                Input(seed, TensorType(FLOATS, op.grouping(result))),
                 Input(own, TensorType(tensor.type.dtypes, tensor.type.shape)),
             ),
             params=(),

@@ -1,21 +1,22 @@
 """The gradient of what is streamed: scores are recomputed, and by lse, their logsumexp, the probabilities of a softmax.
 
 With p = exp(s - lse), o = sum(p * v, N) and the gradient do of o, the gradient of the scores is ds = p * (dp - delta),
-where dp = sum(do * v, E), and delta = sum(do * o, E) is one number for each row. The rest is the gradient of the math
-of the scores, an operator of its own to which ds is given. One kernel takes the gradients that lie along the rows, and
-tells delta to another, for those that lie along what was streamed.
+where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. A sink x has
+the gradient -exp(x - lse) * delta. The rest is the gradient of the math of the scores, an operator of its own to which
+ds is given. One kernel takes the gradients that lie along the rows, and tells delta to another, for those that lie
+along what was streamed. Where results are more than means, a pass over the rows comes first, for do and delta.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..autodiff.gradient import Gradient, derive, grouping
+from ..autodiff.gradient import Gradient, derive
+from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.registry import single_step_of
-from ..families.steps import restricted, unknown
+from ..families.steps import restricted
 from ..families.stream import Stream
-from ..families.streaming.streams import logged
 from ..lang.ir import (
     Call,
     Dtype,
@@ -26,6 +27,7 @@ from ..lang.ir import (
     Ref,
     Result,
     Value,
+    as_loads,
     children,
     numbered,
     rebuild,
@@ -34,262 +36,308 @@ from ..lang.ir import (
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
-from ..passes.exponentials import resolve
+from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner
+from .streaming_steps import COMPUTE, StreamPlanner
+from .weighted_means import Means, means_of
 
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
-    """None where the results are no weighted means by a softmax, or something else than lse is to be saved."""
+    """None where results are made of sums otherwise than by means and lse, or something else is to be saved."""
     if not stream.largest and not grad.save:
         gradient = _in_types_of_results(derive(op, grad, saves=False))
-        planner = _StreamPlanner(gradient, stream, None, families)
+        planner = StreamPlanner(gradient, stream, families)
         forward = planner.forward()
-        return Backward(gradient, forward, Plan(*planner.plan()))
-    softmax = _softmax_of(op, stream)
-    if softmax is None or grad.save:
+        steps, texts = planner.plan()
+        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, planner.parts)))
+    means = means_of(op, stream)
+    if means is None or grad.save:
         return None
-    return _Planner(op, stream, grad, families, softmax).backward()
+    try:
+        return _Planner(means, stream, grad, families).backward()
+    except Mistakes:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Softmax:
-    """Results that are means of matrices weighted by a softmax, each with its matrix, and results that are its lse."""
+class _Mean:
+    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient."""
 
-    score: Ref
-    total: str
-    means: tuple[tuple[Result, Load], ...]
-    lses: tuple[Result, ...]
+    name: str
+    matrix: Load
+    own: str
+    axes: tuple[str, ...]
+    tensor: Input
+    gradient: Input
 
+    @property
+    def load(self) -> Load:
+        return _load(self.tensor.name, self.axes)
 
-def _softmax_of(op: Op, stream: Stream) -> _Softmax | None:
-    largest = op.value(stream.largest).node if stream.largest else None
-    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
-        return None
-    score = largest.arg
-    powers = [resolve(op, one.factor) for one in stream.sums]
-    totals = [one.name for one in stream.sums if one.matrix is None]
-    if any(power != powers[0] for power in powers) or len(totals) != 1 or not _is_power(op, powers[0], score, stream):
-        return None
-    matrices = {one.name: one.matrix for one in stream.sums}
-    means: list[tuple[Result, Load]] = []
-    lses: list[Result] = []
-    for result in op.results:
-        node = resolve(op, result.node)
-        match node:
-            case Call(function="div", args=(Ref(name=name), by)) if _name(op, by) == totals[0] and matrices.get(name):
-                matrix = matrices[name]
-                assert matrix is not None
-                means.append((result, matrix))
-            case _ if _is_lse(op, node, totals[0], stream):
-                lses.append(result)
-            case _:
-                return None
-    return _Softmax(score, totals[0], tuple(means), tuple(lses)) if means else None
-
-
-def _name(op: Op, node: Node) -> str:
-    """The value that a reference is to, through others."""
-    if not isinstance(node, Ref):
-        return ""
-    return _name(op, op.value(node.name).node) or node.name
-
-
-def _is_power(op: Op, node: Node, score: Ref, stream: Stream) -> bool:
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(x, Ref(name=name))),)):
-            return x == score and name == stream.largest
-    return False
-
-
-def _is_lse(op: Op, node: Node, total: str, stream: Stream) -> bool:
-    found = logged(op, node, stream.largest)
-    return found is not None and found.name == total
+    @property
+    def seed(self) -> Load:
+        return _load(self.gradient.name, self.axes)
 
 
 class _Planner:
-    def __init__(self, op: Op, stream: Stream, grad: Grad, families: Families, softmax: _Softmax) -> None:
-        self.stream, self.grad, self.families, self.softmax = stream, grad, families, softmax
-        self.taken = op.names
-        self.op, self.lse = self.with_lse(op)
-        self.rows = tuple(axis for axis in op.axes if axis in self.op.value(self.lse).node.axes)
-        results = [*(result for result, _ in softmax.means), *softmax.lses]
-        self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in results}
-        is_result = any(result.output.name == self.lse for result in op.results)
+    """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
+
+    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
+        self.score, self.sinks, self.matrices = means.score, means.sinks, dict(means.means)
+        self.op, self.lse = means.op, means.lse
+        self.stream, self.grad, self.families = stream, grad, families
+        self.taken = self.op.names
+        self.rows = tuple(axis for axis in self.op.axes if axis in self.op.value(self.lse).node.axes)
+        self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
+        is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
+        self.delta = self.fresh("delta")
 
     def fresh(self, name: str) -> str:
         name = numbered(name, self.taken)
         self.taken.add(name)
         return name
 
-    def with_lse(self, op: Op) -> tuple[Op, str]:
-        """The operator with lse among its values, and its name."""
-        total = op.value(self.softmax.total).node
-        for value in op.values:
-            if value.node.axes == total.axes and _is_lse(op, value.node, self.softmax.total, self.stream):
-                return op, value.name
-        name = self.fresh("lse")
-        log = Call("log", (Ref(self.softmax.total, total.axes, total.dtype),), total.axes, total.dtype)
-        largest = Ref(self.stream.largest, total.axes, total.dtype)
-        node = Call("add", (largest, log), total.axes, total.dtype)
-        return replace(op, values=(*op.values, Value(name, node, ""))), name
+    def backward(self) -> Backward | None:
+        results = self.plain_results()
+        if results:
+            means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
+            return self.planned(means, self.delta_of(means, results.get(self.lse)))
+        return self.planned_behind(tuple(map(self.mean_saved, self.matrices)))
 
-    def backward(self) -> Backward:
-        derived = derive(self.scores(), Grad(self.grad.wrt), self.given(), saves=False).op
-        op = self.assembled(derived)
-        outputs = tuple(result.output.name for result, _ in self.softmax.means)
-        gradient = Gradient(self.op, op, self.grad.wrt, tuple(self.seeds.items()), ((self.saved, self.lse),), outputs)
-        planner = _StreamPlanner(gradient, self.stream, self.delta(), self.families)
+    def plain_results(self) -> dict[str, Result]:
+        """The results by the means and lse that they are; none where any of them is made of these otherwise."""
+        ends = {*self.matrices, self.lse}
+        found: dict[str, Result] = {}
+        for result in self.op.results:
+            name = _end(self.op, result.node, ends)
+            if name not in ends or name in found:
+                return {}
+            if name in self.matrices and not _are_alike(like(self.op, result, "").type, self.type_of(name)):
+                return {}
+            found[name] = result
+        return found
+
+    def type_of(self, mean: str) -> TensorType:
+        return self.op.input(self.matrices[mean].name).type
+
+    def own_axis(self, mean: str) -> str:
+        return next(axis for axis in self.op.value(mean).node.axes if axis not in self.rows)
+
+    def mean_of_result(self, name: str, result: Result) -> _Mean:
+        tensor = result.output.name
+        inputs = (like(self.op, result, one) for one in (tensor, self.seeds[tensor]))
+        return _Mean(name, self.matrices[name], self.own_axis(name), result.node.axes, *inputs)
+
+    def mean_saved(self, name: str) -> _Mean:
+        own, axes = self.own_axis(name), self.op.value(name).node.axes
+        is_result = any(result.output.name == name for result in self.op.results)
+        tensor = self.fresh("mean") if is_result else name
+        own_type = replace(self.type_of(name), shape=plain_shape((*self.rows, own)))
+        inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
+        return _Mean(name, self.matrices[name], own, axes, *inputs)
+
+    # What means and lse are made of
+
+    def planned(self, means: tuple[_Mean, ...], delta: tuple[tuple[Input, ...], Value]) -> Backward:
+        gradient = self.through_scores(means)
+        planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
-        told = {r.output.name for step in steps if _reads(step.op, "delta") for r in step.op.results}
-        users = tuple(name for name, text in texts.items() if text.partition(".")[0].partition("[")[0] in told)
-        return Backward(gradient, forward, Plan(steps, texts, {"delta": users}))
+        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, (self.delta, *planner.parts))))
 
-    # The operator of the scores
+    def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
+        """The gradient by what means are made of, those of the means and delta among its inputs."""
+        scores, given = self.scores(means)
+        read = _read(scores)
+        wrt = tuple(name for name in self.grad.wrt if name in read)
+        found = derive(scores, Grad(wrt), given, saves=False)
+        seeds = tuple(self.seeds.items())
+        outputs = tuple(mean.tensor.name for mean in means)
+        return Gradient(self.op, _plain(found.op), wrt, seeds, ((self.saved, self.lse),), outputs)
 
-    def load(self, name: str, axes: tuple[str, ...]) -> Load:
-        return Load(name, axes, Dtype("float", (name,)))
+    def scores(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
+        """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
+        score = self.score
+        values = needed(self.op.values, set().union({score.name}, *map(references, self.sinks)))
+        taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
+        results: list[Result] = []
+        given: dict[str, Node] = {}
 
-    def seed(self, result: Result) -> Load:
-        return self.load(self.seeds[result.output.name], result.node.axes)
+        def named(name: str, node: Node, says: bool = True) -> Ref:
+            name = numbered(name, taken)
+            taken.add(name)
+            values.append(Value(name, node, spelled(node) if says else ""))
+            return Ref(name, node.axes, node.dtype)
 
-    def scores(self) -> Op:
-        """The scores and the means, with probabilities that are recomputed and the gradient of the scores."""
-        score, streamed = self.softmax.score, self.stream.streamed
-        values = needed(self.op.values, [score.name])
-        lse, delta = self.load(self.saved, self.rows), self.load("delta", self.rows)
-        p = Call("exp", (applied("sub", score, lse),), score.axes, score.dtype)
-        values.append(Value("p", p, spelled(p)))
-        p_ref = Ref("p", score.axes, score.dtype)
+        def result(ref: Ref, gradient: Node) -> None:
+            results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
+            given[ref.name] = gradient
+
+        lse, delta = _load(self.saved, self.rows), _load(self.delta, self.rows)
+        p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
         dp: Node | None = None
-        for result, matrix in self.softmax.means:
-            (width,) = (axis for axis in matrix.axes if axis not in score.axes)
-            product = applied("mul", self.seed(result), matrix)
-            axes = tuple(axis for axis in score.axes if axis != width)
-            name = self.fresh("dp")
-            node = Reduce("sum", product, (width,), axes, product.dtype)
-            values.append(Value(name, node, spelled(node)))
-            term = Ref(name, axes, product.dtype)
+        for mean in means:
+            product = applied("mul", mean.seed, mean.matrix)
+            axes = tuple(axis for axis in score.axes if axis != mean.own)
+            term = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
             dp = term if dp is None else applied("add", dp, term)
         assert dp is not None
-        ds = applied("mul", p_ref, applied("sub", dp, delta))
-        values.append(Value("ds", ds, spelled(ds)))
-        results = [Result(Output(score.name), score, score.axes, score.dtype)]
-        constant = Call("detach", (p_ref,), p_ref.axes, p_ref.dtype)
-        for result, matrix in self.softmax.means:
-            product = applied("mul", constant, matrix)
-            axes = tuple(axis for axis in product.axes if axis != streamed)
-            name = f"{result.output.name}_mean"
-            values.append(Value(name, Reduce("sum", product, (streamed,), axes, product.dtype), ""))
-            results.append(Result(Output(name), Ref(name, axes, product.dtype), axes, product.dtype))
-        return replace(self.op, inputs=self.inputs(), values=tuple(values), results=tuple(results))
+        ds = named("ds", applied("mul", p, applied("sub", dp, delta)))
+        result(score, Ref(ds.name, score.axes, score.dtype))
+        constant = Call("detach", (p,), p.axes, p.dtype)
+        for mean in means:
+            product = applied("mul", constant, mean.matrix)
+            axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
+            node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
+            result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
+        for sink in self.sinks:
+            power = applied("sub", sink, lse)
+            x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
+            result(x, Call("neg", (delta,), delta.axes, delta.dtype))
+        rows = (Input(name, TensorType(COMPUTED, plain_shape(self.rows))) for name in (self.saved, self.delta))
+        inputs = (*(mean.gradient for mean in means), *self.op.inputs, *rows)
+        return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
 
-    def given(self) -> dict[str, Node]:
-        score = self.softmax.score
-        found: dict[str, Node] = {score.name: Ref("ds", score.axes, score.dtype)}
-        return found | {f"{result.output.name}_mean": self.seed(result) for result, _ in self.softmax.means}
+    def delta_of(self, means: tuple[_Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
+        """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
+        less = None if lse is None else _load(self.seeds[lse.output.name], lse.node.axes)
+        inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
+        inputs += [] if lse is None else [like(self.op, lse, self.seeds[lse.output.name])]
+        return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
 
-    def inputs(self) -> tuple[Input, ...]:
-        seeds = [like(self.op, result, self.seeds[result.output.name]) for result, _ in self.softmax.means]
-        rows = [Input(name, TensorType(COMPUTED, plain_shape(self.rows))) for name in (self.saved, "delta")]
-        return (*seeds, *self.op.inputs, *rows)
-
-    def assembled(self, derived: Op) -> Op:
-        """The gradient, without what told that probabilities are constants."""
-        values = tuple(replace(value, node=_plain(value.node)) for value in derived.values)
-        values = tuple(replace(value, source=value.source and spelled(value.node)) for value in values)
-        return replace(derived, values=values)
-
-    # The numbers of rows
-
-    def delta(self) -> tuple[tuple[Input, ...], Value]:
-        """The sums of the rows of do * o, and what they are made of."""
+    def delta_value(self, gradients: Mapping[_Mean, Node], less: Node | None) -> Value:
         node: Node | None = None
-        inputs: list[Input] = []
-        for result, matrix in self.softmax.means:
-            name, score = result.output.name, self.softmax.score
-            (width,) = (axis for axis in matrix.axes if axis not in score.axes)
-            product = applied("mul", self.seed(result), self.load(name, result.node.axes))
-            term: Node = Reduce("sum", product, (width,), self.rows, product.dtype)
+        for mean, seed in gradients.items():
+            product = applied("mul", seed, mean.load)
+            term = Reduce("sum", product, (mean.own,), self.rows, product.dtype)
             node = term if node is None else applied("add", node, term)
-            inputs += [like(self.op, result, self.seeds[name]), like(self.op, result, name)]
-        for result in self.softmax.lses:
-            assert node is not None
-            node = applied("sub", node, self.seed(result))
-            inputs.append(like(self.op, result, self.seeds[result.output.name]))
         assert node is not None
-        return tuple(inputs), Value("delta", node, spelled(node))
+        node = node if less is None else applied("sub", node, less)
+        return Value(self.delta, node, spelled(node))
+
+    # What is made of means and lse
+
+    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward | None:
+        """None where an input is both what means are made of, and what is made of them."""
+        behind, means = self.behind(means)
+        gradient = self.through_scores(means)
+        if set(gradient.wrt) & set(behind.wrt):
+            return None
+        stored = {mean.tensor.name: Dtype("float", (mean.matrix.name,)) for mean in means}
+        first, texts = self.steps_behind(behind, {**stored, self.delta: COMPUTE} if gradient.wrt else {})
+        inputs = dict.fromkeys((*(tensor for step in first for tensor in step.op.inputs), *gradient.op.inputs))
+        read = {tensor.name for tensor in inputs}
+        saved = (*gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
+        saved = tuple((tensor, name) for tensor, name in saved if tensor in read)
+        gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
+        planner = StreamPlanner(gradient, self.stream, self.families)
+        steps, own = planner.plan()
+        uses = _uses(steps, own, (*(mean.gradient.name for mean in means), self.delta, *planner.parts))
+        texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
+        forward = planner.step_of(planner.saving(stored))
+        return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts, uses))
+
+    def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
+        """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""
+        inner = [name for name in behind.wrt if name in between]
+        others = [name for name in behind.wrt if name in self.grad.wrt]
+        plans = []
+        for groups in ([[*inner, *others]], [inner, others]):
+            planners = (Planner(_by(behind, group), (), self.families, between) for group in groups if group)
+            plans.append([planner.plan() for planner in planners])
+        best = min(plans, key=lambda plan: sum(len(steps) for steps, _ in plan))
+        steps = tuple(step for found, _ in best for step in found)
+        return steps, {name: text for _, texts in best for name, text in texts.items()}
+
+    def behind(self, means: tuple[_Mean, ...]) -> tuple[Gradient, tuple[_Mean, ...]]:
+        """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
+        after = self.after(means)
+        read = _read(after)
+        tensors = tuple(mean.tensor.name for mean in means)
+        lse = (self.saved,) if self.saved in read else ()
+        beside = tuple(name for name in self.grad.wrt if name in read)
+        found = derive(after, Grad((*tensors, *lse, *beside)), saves=False)
+        results = dict(zip(found.wrt, found.op.results, strict=True))
+        names = [results[tensor].output.name for tensor in tensors]
+        means = tuple(
+            replace(mean, gradient=replace(mean.gradient, name=name)) for mean, name in zip(means, names, strict=True)
+        )
+        less = next((results[name].node for name in lse), None)
+        delta = self.delta_value({mean: results[mean.tensor.name].node for mean in means}, less)
+        told = Result(Output(delta.name, "auto", plain_shape(self.rows)), delta.node, self.rows, COMPUTE)
+        told = replace(told, node=Ref(delta.name, delta.node.axes, delta.node.dtype))
+        op = replace(
+            found.op,
+            inputs=(*found.op.inputs, *(mean.tensor for mean in means if mean.tensor not in found.op.inputs)),
+            values=(*found.op.values, delta),
+            results=(*(results[name] for name in tensors), told, *(results[name] for name in beside)),
+        )
+        return replace(found, forward=self.op, op=op, wrt=(*tensors, delta.name, *beside), saved=()), means
+
+    def after(self, means: tuple[_Mean, ...]) -> Op:
+        """The operator that goes on from means and lse."""
+        tensors = {mean.name: mean.tensor.name for mean in means} | {self.lse: self.saved}
+        values: list[Value] = []
+        for value in self.op.values:
+            node = value.node
+            if value.name not in tensors:
+                node = as_loads(node, tensors)
+                values.append(Value(value.name, node, value.source and spelled(node)))
+            elif tensors[value.name] != value.name:
+                values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
+        results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in self.op.results)
+        values = needed(tuple(values), [result.output.name for result in results])
+        lse = Input(self.saved, TensorType(COMPUTED, plain_shape(self.rows)))
+        inputs = (*self.op.inputs, *(mean.tensor for mean in means), lse)
+        return replace(self.op, inputs=inputs, values=tuple(values), results=results)
 
 
-class _StreamPlanner(Planner):
-    """Plans the gradients by what lies along the rows together, and those by what is streamed: each needs one pass.
+def _by(gradient: Gradient, names: Container[str]) -> Gradient:
+    """The gradient by some names alone."""
+    pairs = [(name, r) for name, r in zip(gradient.wrt, gradient.op.results, strict=True) if name in names]
+    results = tuple(result for _, result in pairs)
+    op = restricted(gradient.op, results, "".join(f"_{result.output.name}" for result in results))
+    return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
 
-    The first that reads delta, if it is of rows, tells it to others; else it has a step of its own.
-    """
 
-    def __init__(
-        self, gradient: Gradient, stream: Stream, delta: tuple[tuple[Input, ...], Value] | None, families: Families
-    ) -> None:
-        super().__init__(gradient, (), families)
-        self.stream, self.delta = stream, delta
+def _load(name: str, axes: tuple[str, ...]) -> Load:
+    return Load(name, axes, Dtype("float", (name,)))
 
-    def split(self, results: tuple[Result, ...]) -> list[Step]:
-        along = (self.stream.rows, self.stream.streamed)
-        groups = [tuple(r for r in results if set(r.axes) & set(along) == {axis}) for axis in along]
-        steps: list[Step] = []
-        for group, of_rows in zip(groups, (True, False), strict=True):
-            step = self.step(group, of_rows) if group else None
-            steps += [step] if step is not None else []
-        taken = {result.output.name for step in steps for result in step.op.results}
-        left = tuple(result for result in results if result.output.name not in taken)
-        if self.delta is not None and "delta" not in taken:
-            steps.insert(0, self.before(self.delta))
-        return [*steps, *super().split(left)]
 
-    def step(self, results: tuple[Result, ...], of_rows: bool) -> Step | None:
-        """The step for gradients that lie along the same axis; with those of rows, for delta."""
-        op, every = self.op, results
-        if of_rows and self.delta is not None and self.reads_delta(results):
-            op, every = self.with_delta(*self.delta), (*results, self.told_result(self.delta[1]))
-        suffix = "_".join(("", *(result.output.name for result in results)))
-        return self.found(single_step_of, restricted(op, every, suffix))
+def _read(op: Op) -> set[str]:
+    """The inputs that an operator reads."""
+    return {node.name for value in op.values for node in walk(value.node) if isinstance(node, Load)}
 
-    def told_result(self, value: Value) -> Result:
-        axes = value.node.axes
-        node = Ref("delta", axes, value.node.dtype)
-        return Result(Output("delta", "auto", plain_shape(axes)), node, axes, Dtype("float", (), "compute"))
 
-    def reads_delta(self, results: tuple[Result, ...]) -> bool:
-        read = needed(self.op.values, [result.output.name for result in results])
-        return any(isinstance(part, Load) and part.name == "delta" for one in read for part in walk(one.node))
+def _end(op: Op, node: Node, ends: Container[str]) -> str:
+    """The value that a node refers to, down to some; "" if there is none."""
+    if not isinstance(node, Ref) or node.name in ends:
+        return node.name if isinstance(node, Ref) else ""
+    return _end(op, op.value(node.name).node, ends)
 
-    def with_delta(self, inputs: tuple[Input, ...], delta: Value) -> Op:
-        """The operator with delta among its values."""
 
-        def told(node: Node) -> Node:
-            if isinstance(node, Load) and node.name == "delta":
-                return Ref("delta", node.axes, node.dtype)
-            return rebuild(node, tuple(map(told, children(node))))
+def _are_alike(one: TensorType, other: TensorType) -> bool:
+    """Whether two tensors are of the same dtype."""
+    return one.variable == other.variable and one.dtypes == other.dtypes and bool(one.variable or len(one.dtypes) == 1)
 
-        values = tuple(replace(value, node=told(value.node)) for value in self.op.values)
-        own = {tensor.name for tensor in inputs}
-        others = (tensor for tensor in self.op.inputs if tensor.name not in {*own, "delta"})
-        return replace(self.op, inputs=(*inputs, *others), values=(delta, *values))
 
-    def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
-        """The step that computes delta alone."""
-        inputs, value = delta
-        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(self.told_result(value),))
-        return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
+def _uses(steps: tuple[Step, ...], texts: Mapping[str, str], told: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of what steps tell others, the gradients that those compute in the end."""
+    told = tuple(told)
 
-    def told(self, step: Step, users: dict[str, list[str]]) -> Step:
-        """What is told to another step is computed wherever that step is."""
-        if all(result.output.name != "delta" for result in step.op.results):
-            return super().told(step, users)
-        shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
-        return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+    def users(name: str) -> set[str]:
+        results = {r.output.name for step in steps if _reads(step.op, name) for r in step.op.results}
+        found = {one for one, text in texts.items() if _own(text) in results}
+        return found.union(*(users(other) for other in told if other in results))
+
+    found = {name: users(name) for name in told}
+    return {name: tuple(one for one in texts if one in users) for name, users in found.items() if users}
+
+
+def _own(text: str) -> str:
+    return text.partition(".")[0].partition("[")[0]
 
 
 def _in_types_of_results(gradient: Gradient) -> Gradient:
@@ -308,7 +356,7 @@ def _in_types_of_results(gradient: Gradient) -> Gradient:
 def like(op: Op, result: Result, name: str) -> Input:
     """An input of the shape of a result, and of its type if that is an input's."""
     types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
-    shape = grouping(op, result)
+    shape = op.grouping(result)
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 
@@ -316,7 +364,13 @@ def _reads(op: Op, name: str) -> bool:
     return any(tensor.name == name for tensor in op.inputs)
 
 
-def _plain(node: Node) -> Node:
-    if isinstance(node, Call) and node.function == "detach":
-        return _plain(node.args[0])
-    return rebuild(node, tuple(map(_plain, children(node))))
+def _plain(op: Op) -> Op:
+    """The operator, in which nothing is told to be a constant."""
+
+    def plain(node: Node) -> Node:
+        if isinstance(node, Call) and node.function == "detach":
+            return plain(node.args[0])
+        return rebuild(node, tuple(map(plain, children(node))))
+
+    values = (replace(value, node=plain(value.node)) for value in op.values)
+    return replace(op, values=tuple(replace(v, source=v.source and spelled(v.node)) for v in values))

@@ -27,7 +27,8 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 # How matmuls of float32 multiply: as they are, rounded to tf32, or in so many products of tf32s or bfloat16s each.
-PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+SPLIT_PRECISIONS = ("bf16x3", "bf16x6")  # whose matrices are sums of bfloat16s
+PRECISIONS = ("ieee", "tf32", "tf32x3", *SPLIT_PRECISIONS)
 
 # Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
 WRITES = ("backward", "forward", "in_place")

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..emit.axes import regrouped
 from ..lang.functions import FUNCTIONS
 from ..lang.ir import Op, Result
 from ..lang.literals import literal
@@ -18,7 +19,7 @@ from ..lang.names import public, shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
-from ..spec.types import BATCH, FLOAT8S, AxisTerm, Input, Spec, told_in_order
+from ..spec.types import BATCH, FLOAT8S, Input, Spec, told_in_order
 from .torch_calls import (
     ANY_DIMS,
     NUMBERS,
@@ -36,7 +37,6 @@ from .torch_calls import (
     parsed,
     permuted,
     reduced,
-    regrouped,
     replaced,
     zero,
 )
@@ -149,12 +149,7 @@ class _Printer:
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
         text = result.output.name if term.tensor else ast.unparse(as_tensor(term))
-        shape = result.output.shape or self.grouping(result)
-        return text + moved(term.axes, result.axes) + regrouped(shape)
-
-    def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
-        shapes = (t.type.shape for t in self.op.inputs if t.type.axes == result.axes)
-        return next(shapes, ())
+        return text + moved(term.axes, result.axes) + regrouped(self.op.grouping(result))
 
     def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
         found = set(axes)

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from ..lang.reductions import REDUCTIONS
-from ..spec.types import BATCH, AxisTerm
+from ..spec.types import BATCH
 
 CONSTANTS = ("inf", "nan", "pi", "e")
 
@@ -98,15 +98,6 @@ def moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
     named = [axis for axis in wants if axis != BATCH]
     source = tuple(has.index(axis) - len(has) for axis in named)
     return f".movedim({source}, {tuple(range(-len(named), 0))})"
-
-
-def regrouped(shape: tuple[AxisTerm, ...]) -> str:
-    text, position = "", -1
-    for term in reversed(shape):
-        if len(term.names) > 1:
-            text += f".flatten({position - len(term.names) + 1}, {position})"
-        position -= 1
-    return text
 
 
 def _dims(dims: tuple[int, ...]) -> ast.expr:

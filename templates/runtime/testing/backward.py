@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from .. import heuristics, matmul_heuristics
 from .elementwise import SMALL_BLOCK, SMALL_TILE, TALL_TILE
 from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
@@ -303,37 +303,26 @@ class BackwardTests(Tiles):
 
     # Streams
 
-    @each("table, config", lambda cls: streamed(cls, "half", backward=True))
+    @each("dtype, table, config", lambda cls: streamed(cls, backward=True))
     def test_backward_streamed_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+        self,
+        dtype: torch.dtype,
+        table: str,
+        config: triton.Config,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force(monkeypatch, table, config)
-        self.check_gradients(*self.make(self.tiled[1], self.half()))
-
-    @each(
-        "table, config",
-        lambda cls: (
-            streamed(cls, "wide", backward=True) if cls.all_of(torch.float32) else ()
-        ),
-    )
-    def test_backward_wide_streamed_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force(monkeypatch, table, config)
-        self.check_gradients(*self.make(self.tiled[1], self.all_of(torch.float32)))
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
 
     # Matmuls
 
-    @each("table, config", lambda cls: cls.strided("half", backward=True))
+    @each(
+        "dtype, table, config",
+        lambda cls: cls.strided(
+            torch.float16, torch.float32, torch.float64, backward=True
+        ),
+    )
     def test_backward_strided_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force_tiles(monkeypatch, table, config)
-        self.force_split_k(monkeypatch, 1)
-        self.check_gradients(*self.make(self.tiled[1], self.half()))
-
-    @each("dtype, table, config", lambda cls: cls.wide_strided(backward=True))
-    def test_backward_wide_strided_configs(
         self,
         dtype: torch.dtype,
         table: str,
@@ -357,8 +346,8 @@ class BackwardTests(Tiles):
     @each(
         "table, config",
         lambda cls: (
-            cls.configs(heuristics.Tma, cls.small(), backward=True)
-            if cls.tables_of(heuristics.Tma)
+            cls.configs(matmul_heuristics.Tma, cls.small(), backward=True)
+            if cls.tables_of(matmul_heuristics.Tma)
             else ()
         ),
     )
@@ -369,7 +358,7 @@ class BackwardTests(Tiles):
         self.check_gradients(*self.make(self.tiled[1], self.half()))
 
     @described
-    @only(lambda cls: cls.tables_of(heuristics.Tma))
+    @only(lambda cls: cls.tables_of(matmul_heuristics.Tma))
     def test_backward_of_tma(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the forward saves by TMA, which needs lengths that are aligned."""
         self.force_small(monkeypatch, tma=True)

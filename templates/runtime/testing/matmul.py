@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from .. import matmul_heuristics
 from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests
@@ -51,7 +51,7 @@ class Tiles(Harness):
         tables: dict[str, Any] = {
             name: table
             for name, table in vars(cls.tables).items()
-            if isinstance(table, (heuristics.Tma, heuristics.Strided))
+            if isinstance(table, (matmul_heuristics.Tma, matmul_heuristics.Strided))
         }
         return [
             config.kwargs["BLOCK_N"]
@@ -61,28 +61,26 @@ class Tiles(Harness):
         ]
 
     @classmethod
-    def strided(cls, width: str, backward: bool = False) -> list[tuple[str, Any]]:
-        """The names of tables of tiles that are read by pointers, each with each tile of one `width`."""
-        tables: dict[heuristics.Strided, str] = {}
+    def strided(
+        cls, *dtypes: torch.dtype, backward: bool = False
+    ) -> list[tuple[torch.dtype, str, Any]]:
+        """Tables of tiles that are read by pointers, each with each tile of some dtypes: of half precision, and of
+        others that all inputs may have.
+        """
+        tables: dict[matmul_heuristics.Strided, str] = {}
         for name, table in vars(cls.tables).items():
-            if isinstance(table, heuristics.Strided) and ("_" in name) == backward:
+            if (
+                isinstance(table, matmul_heuristics.Strided)
+                and ("_" in name) == backward
+            ):
                 tables.setdefault(table, name)
-        others = cls.extremes() if tables and width == "half" else ()
-        return [
-            (name, config)
-            for table, name in tables.items()
-            for config in (*getattr(table, width), *others)
-        ]
-
-    @classmethod
-    def wide_strided(cls, backward: bool = False) -> list[tuple[torch.dtype, str, Any]]:
-        """Likewise, of float32 and float64, each with its dtype."""
-        widths = {torch.float32: "single", torch.float64: "double"}
+        others = {torch.float16: cls.extremes()} if tables else {}
         return [
             (dtype, name, config)
-            for dtype, width in widths.items()
-            if cls.all_of(dtype)
-            for name, config in cls.strided(width, backward)
+            for dtype in dtypes
+            if dtype == torch.float16 or cls.all_of(dtype)
+            for table, name in tables.items()
+            for config in (*table.of(dtype), *others.get(dtype, ()))
         ]
 
     @classmethod
@@ -94,10 +92,10 @@ class Tiles(Harness):
         tma: bool = False,
     ) -> None:
         """Have launches take a tile of a table, and small ones of the others, in which it may have no room."""
-        for kind in (heuristics.Tma, heuristics.Strided):
+        for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
             cls.force_all(patch, kind, cls.small())
         cls.force(patch, table, config)
-        patch.setattr(heuristics, "use_tma", lambda *_: tma)
+        patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
     def force_small(
@@ -107,14 +105,14 @@ class Tiles(Harness):
         tile: triton.Config | None = None,
     ) -> None:
         """Have launches take small tiles, or others, of every table."""
-        for kind in (heuristics.Tma, heuristics.Strided):
+        for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
             cls.force_all(patch, kind, tile or cls.small())
-        patch.setattr(heuristics, "use_tma", lambda *_: tma)
+        patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
     def force_split_k(cls, patch: pytest.MonkeyPatch, n_parts: int) -> None:
         """Have sums be shared by so many programs."""
-        patch.setattr(heuristics, "choose_split_k", lambda *_: n_parts)
+        patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_parts)
 
     @classmethod
     def force_stream_k(
@@ -127,7 +125,7 @@ class Tiles(Harness):
             short = (split + 1) // 3
             return split - short, long_parts, short, short_parts
 
-        patch.setattr(heuristics, "choose_stream_k", choose)
+        patch.setattr(matmul_heuristics, "choose_stream_k", choose)
 
 
 class Products(Tiles):
@@ -165,20 +163,21 @@ class MatmulTests(Products, OperatorTests):
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
-    @each("table, config", lambda cls: cls.strided("half"))
+    @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("shape", lambda cls: cls.tiled)
     def test_strided_configs(
         self,
         shape: Shape,
+        dtype: torch.dtype,
         table: str,
         config: triton.Config,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force_tiles(monkeypatch, table, config)
         self.force_split_k(monkeypatch, 1)
-        self.check(*self.make(shape, self.half()))
+        self.check(*self.make(shape, self.all_of(dtype)))
 
-    @each("dtype, table, config", lambda cls: cls.wide_strided())
+    @each("dtype, table, config", lambda cls: cls.strided(torch.float32, torch.float64))
     def test_wide_strided_configs(
         self,
         dtype: torch.dtype,
@@ -206,7 +205,9 @@ class MatmulTests(Products, OperatorTests):
         self.check(*self.make(self.tiled[1], seed=1))
 
     @described
-    @each("table, config", lambda cls: cls.configs(heuristics.Tma, *cls.extremes()))
+    @each(
+        "table, config", lambda cls: cls.configs(matmul_heuristics.Tma, *cls.extremes())
+    )
     @each("shape", lambda cls: cls.tiled)
     @each("layout", lambda _: (contiguous, backward_matrices))
     def test_tma_configs(
@@ -222,7 +223,7 @@ class MatmulTests(Products, OperatorTests):
 
     @described
     @each("first", lambda cls: cls.joined or ())
-    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
     def test_joined_inputs_in_either_order(
         self,
         table: str,
@@ -260,7 +261,9 @@ class MatmulTests(Products, OperatorTests):
 
     @gpu
     @described
-    @each("shape", lambda cls: cls.tiled if cls.tables_of(heuristics.Tma) else ())
+    @each(
+        "shape", lambda cls: cls.tiled if cls.tables_of(matmul_heuristics.Tma) else ()
+    )
     def test_tma_of_calls_alike(
         self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,9 +1,10 @@
 """Tests of operators of several steps, matmuls among them."""
 
 import pytest
+import torch
 import triton
 
-from .. import heuristics
+from .. import matmul_heuristics
 from .harness import each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
@@ -23,21 +24,22 @@ class MatmulStepsTests(Products, RowwiseTests):
             one for one in super().layouts() if one not in (same_rows, same_columns)
         ]
 
-    @each("table, config", lambda cls: cls.strided("half"))
+    @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("n_parts", lambda _: (1, 3))
     def test_strided_configs(
         self,
         n_parts: int,
+        dtype: torch.dtype,
         table: str,
         config: triton.Config,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force_tiles(monkeypatch, table, config)
         self.force_split_k(monkeypatch, n_parts)
-        self.check(*self.make(self.wide, self.half()))
+        self.check(*self.make(self.wide, self.all_of(dtype)))
 
     @described
-    @each("table, config", lambda cls: cls.configs(heuristics.Tma, cls.small()))
+    @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
     def test_tma_configs(
         self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -16,17 +16,21 @@ SMALL = heuristics.streamed_tile(16, 16, 4, 1)
 
 
 def streamed(
-    tests: type[Tiles], width: str, backward: bool = False
-) -> list[tuple[str, triton.Config]]:
-    """The names of tables of the forward or the backward, each with each tile of one `width`, and a small one."""
+    tests: type[Tiles], backward: bool = False
+) -> list[tuple[torch.dtype, str, triton.Config]]:
+    """Tables of the forward or the backward, each with each tile, and a small one, of dtypes of half precision
+    and of wider ones, that all inputs may have.
+    """
     tables: dict[heuristics.Streamed, str] = {}
     for name, table in vars(tests.tables).items():
         if isinstance(table, heuristics.Streamed) and ("_" in name) == backward:
             tables.setdefault(table, name)
     return [
-        (name, config)
+        (dtype, name, config)
+        for dtype in (torch.float16, torch.float32)
+        if tests.all_of(dtype)
         for table, name in tables.items()
-        for config in (*getattr(table, width).values(), SMALL)
+        for config in (*table.of(dtype.itemsize).values(), SMALL)
     ]
 
 
@@ -85,29 +89,15 @@ class StreamingTests(Products, OperatorTests):
         self.check(*self.make(self.tiled[1]))
         self.check(*self.make(self.tiled[1], seed=1))
 
-    @each("table, config", lambda cls: streamed(cls, "half") if cls.half() else ())
+    @each("dtype, table, config", streamed)
     @each("shape", lambda cls: cls.tiled)
-    def test_half_configs(
+    def test_streamed_configs(
         self,
         shape: Shape,
+        dtype: torch.dtype,
         table: str,
         config: triton.Config,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.force(monkeypatch, table, config)
-        self.check(*self.make(shape, self.half()))
-
-    @each(
-        "table, config",
-        lambda cls: streamed(cls, "wide") if cls.all_of(torch.float32) else (),
-    )
-    @each("shape", lambda cls: cls.tiled)
-    def test_wide_configs(
-        self,
-        shape: Shape,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        self.force(monkeypatch, table, config)
-        self.check(*self.make(shape, self.all_of(torch.float32)))
+        self.check(*self.make(shape, self.all_of(dtype)))

@@ -14,12 +14,12 @@ from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
+from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
 from .program import ContractionProgram, is_one_matmul
 from .shapes import Shapes
 
-SPLIT = ("bf16x3", "bf16x6")  # precisions in which the runtime's gemm splits large matrices beforehand
 # Where the rows and columns of a tile are, and what each is made of.
 POSITIONS = {
     "rows": (),
@@ -44,12 +44,13 @@ class Products(Common):
     With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own.
     """
 
+    program: ContractionProgram
+
     def __init__(self, program: ContractionProgram, around: Around, by_gemm: bool = False) -> None:
         self.by_gemm = by_gemm
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
         self.contraction = program.contraction
-        self.is_one_matmul = is_one_matmul(program)
         plan = self.plan
         every = plan.pointers, plan.descriptors, plan.shares, plan.combine
         kernels = [] if by_gemm else [kernel for kernel in every if kernel]
@@ -136,7 +137,7 @@ class Products(Common):
             "n_batch": "n_batch" if self.contraction.batch else "",
             "group_size": self.operands.group_size,
             "dtype": "dot" if plan.dot else "",
-            "precision": f'"{self.op.precision}"' if self.op.precision != "ieee" else "",
+            "precision": self.precision,
             "accumulator": plan.accumulator,
             "n_strides": self.n_strides(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
@@ -173,22 +174,26 @@ class Products(Common):
         """The call of gemm."""
         (result,) = self.op.results
         sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
-        precision = [f'"{self.op.precision}"'] if self.op.precision != "ieee" else []
-        name, returned = result.output.name, self.shapes.returned(result)
+        name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         return {
-            "passed": ", ".join([*sides, *precision]),
+            "passed": ", ".join([*sides, *filter(None, [self.precision])]),
             "result": name,
             "returns": returned if returned != name else "",
         }
 
+    @property
+    def precision(self) -> str:
+        """How float32 is multiplied, "" where as it is."""
+        return f'"{self.op.precision}"' if self.op.precision != "ieee" else ""
+
     def splits(self) -> dict[str, str] | None:
         """The call of gemm in place of a launch, and when: for large matrices of float32 that it splits beforehand."""
-        is_split = self.op.precision in SPLIT and "float32" in self.operands.dtypes
-        if not is_split or not self.is_one_matmul or self.around.register != "none":
+        is_split = self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
+        if not is_split or not self.knows or not is_one_matmul(self.program):
             return None
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
-        passed = f'{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, "{self.op.precision}"'
-        return self.call() | {"when": f"gemm.splits({passed})"}
+        passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
+        return self.call() | {"when": f"replay is None and gemm.splits({passed})"}
 
     def summing(self) -> Summing:
         plan = self.plan

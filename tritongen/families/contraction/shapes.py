@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...emit.axes import places, sizes, spread
+from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
-from ...emit.host_checks import tuple_text
 from ...emit.module import length_text
 from ...lang.ir import Result
 from ...passes.contractions import Contraction
@@ -76,31 +75,27 @@ class Shapes:
 
     def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
-        host, first = self.host, self.host.first()
-        assert first is not None
-        sizes = tuple_text([COUNTS[role] for role in self.ordered(result.axes)])
-        text = f"torch.empty({sizes}, dtype={host.dtype(result.dtype)}, device={first.name}.device)"
-        return host.perhaps(result, text, sizes)
+        shape = self.host.sizes(self.ordered(result))
+        return self.host.perhaps(result, self.host.new(result, shape), shape)
 
-    def returned(self, result: Result) -> str:
-        """The result with its axes apart again, and in its own order."""
-        name, axes = result.output.name, result.axes
-        roles = self.ordered(axes)
-        made = [axis for role in roles for axis in self.contraction.axes(role)]
-        text = name
-        if (
-            any(self.contraction.axes(role) != (axis,) for role, axis in zip(roles, made, strict=False))
-            or BATCH in made
-        ):
-            text += ".view(batch)" if made == [BATCH] else f".view({sizes(made)})"
-        if tuple(made) != axes:
-            text += f".permute({places(tuple(made), list(axes))})"
-        shape = result.output.shape or self.host.grouped(result)
-        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
-            if len(term.names) > 1:
-                text += f".flatten({position - len(term.names) + 1}, {position})"
+    def apart(self, result: Result) -> str:
+        """What takes the axes of a result apart that has one dimension for each role; "" where those are its axes."""
+        made = self.ordered(result)
+        if BATCH not in made and len(made) == len(self.contraction.roles(result.axes)):
+            return ""
+        return ".view(batch)" if made == (BATCH,) else f".view({sizes(list(made))})"
+
+    def returned(self, result: Result, apart: str = "") -> str:
+        """The result in its own order, and as its dimensions group axes."""
+        name, made = result.output.name, self.ordered(result)
+        text = f"{name}{apart}"
+        if made != result.axes:
+            text += f".permute({places(made, list(result.axes))})"
+        text += regrouped(self.host.op.grouping(result))
         return f"{text} if {name} is not None else None" if result.when and text != name else text
 
-    def ordered(self, axes: tuple[str, ...]) -> list[str]:
-        """The roles of a result in the order in which its memory has them."""
-        return [role for role in ("batch", "rows", "cols") if role in self.contraction.roles(axes)]
+    def ordered(self, result: Result) -> tuple[str, ...]:
+        """The axes of a result in the order in which its memory has them."""
+        roles = self.contraction.roles(result.axes)
+        present = [role for role in ("batch", "rows", "cols") if role in roles]
+        return tuple(axis for role in present for axis in self.contraction.axes(role))

@@ -16,7 +16,7 @@ from ...lowering.tile import needed
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import kept_where
-from ...spec.types import FLOAT8S
+from ...spec.types import FLOAT8S, SPLIT_PRECISIONS
 from .addressing import Places, inner_of
 from .copies import take_turns
 from .operands import Operand, operands_of, tensors_of
@@ -123,7 +123,7 @@ class Sums:
     @property
     def precision(self) -> str:
         """How kernels spell it: by a constant of the runtime what the interpreter does not know."""
-        return self.op.precision.upper() if self.op.precision.startswith("bf16") else f'"{self.op.precision}"'
+        return self.op.precision.upper() if self.op.precision in SPLIT_PRECISIONS else f'"{self.op.precision}"'
 
     def scale(self, product: Product, lines: Lines, done: set[str]) -> str:
         """The scale of the sum of a group's block, after the lines that compute it."""

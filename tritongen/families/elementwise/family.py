@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...lowering.space import map_space
 from ...passes.structure import Program, plain
+from ...spec.types import Spec
+from ...testing.samples import Shapes
+from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
 from .host import MapModule
+from .windows import is_windowed
 
 
 class Elementwise(Maps[Program]):
@@ -26,4 +32,23 @@ class Elementwise(Maps[Program]):
         return MapModule(program, autotune, around).module()
 
 
+class Windows(Elementwise):
+    """Elements that are reductions of a few neighbours each."""
+
+    title = "windowed"
+
+    def take(self, op: Op) -> Program | None:
+        program = plain(replace(op, by_row=frozenset()))  # Tiles have no row of their own for each element.
+        return program if program and program.over and is_windowed(program) else None
+
+    def rows(self, program: Program) -> tuple[str, ...] | None:
+        return None
+
+    def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
+        declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
+        shapes = Shapes(spec, replace(program, over=()))  # None that the tests choose is of an axis that is reduced.
+        return FamilyTests("ElementwiseTests", shapes, declared)
+
+
 ELEMENTWISE = Elementwise()
+WINDOWS = Windows()

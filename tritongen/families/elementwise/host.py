@@ -8,10 +8,11 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE, tuple_text
 from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import mentions
+from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
 from ...spec.types import BATCH
-from .kernels import Blocks, MapKernels, is_line, plan_map
+from .kernels import Blocks, MapKernels, plan_map
 
 
 class MapModule(Common):
@@ -103,9 +104,8 @@ class MapModule(Common):
         text = f"({' '.join(folded)})" if folded else ""
         if folded and not space.split:
             return text
-        rest = [dim for dim in space.rows if dim.axes != folded]
-        rows = [name if dim.size.isidentifier() else f"{name}={dim.size}" for dim in rest for name in dim.axes]
-        return " ".join([*([text] if text else []), *rows, *(space.col_axes or ("1",))])
+        rows = [_told(dim) for dim in space.rows if dim.axes != folded]
+        return " ".join([*([text] if text else []), *rows, "*".join(map(_told, space.cols)) or "1"])
 
     def may_be_left(self) -> bool:
         """Whether folding may leave more dimensions than a kernel has."""
@@ -115,6 +115,12 @@ class MapModule(Common):
         """What is passed for a length or stride: an axis stands for the length of the rows' dimension that it is."""
         own = {dim.size: dim.axes[0] for dim in self.space.rows if dim.pinned}
         return own.get(size.spelling, size.value)
+
+
+def _told(dim: Dim) -> str:
+    """A dimension that is one axis, with its length where the kernel knows that."""
+    (axis,) = dim.axes
+    return axis if dim.size.isidentifier() else f"{axis}={dim.size}"
 
 
 def _one_or_all(texts: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Kernels that map each element: a flat one for contiguous data, and a strided one for all else."""
+"""Kernels that map elements, or windows of a few: a flat one for contiguous data, and a strided one for all else."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ...lang.ir import Op, Reduce
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.space import Dim, Space, map_space
+from ...lowering.space import Dim, Space, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
-from ...spec.types import BATCH
+from .windows import window_lines
 
 FLAT = "Contiguous data, as one run of elements."
 LINE = "Elements in a line, with any strides."
@@ -57,23 +57,17 @@ class MapKernels:
 
 def plan_map(program: Program) -> MapKernels:
     op = program.op
-    space, compute = map_space(op, tuple(value.node for value in op.values)), compute_of(op)
+    space, compute = map_space(op, tuple(value.node for value in op.values), program.over), compute_of(op)
     tile = Tile(op, space, compute)
     if space.split:
-        strided, sizes = _with_math(tile)
+        strided, sizes = _with_math(tile, program)
         return MapKernels(space, compute, sizes, strided=strided)
     pointed = replace(tile, space=replace(space, rows=(), flat=True))
-    callers = Callers(tile, replace(_kernel(pointed, "tile", ""), fixed=()))
+    callers = Callers(tile, replace(_kernel(pointed, program, "tile", ""), fixed=()))
     sizes = _sizes(op, callers.others)
     if is_line(space):
         return MapKernels(space, compute, sizes, callers.body, callers.line())
     return MapKernels(space, compute, sizes, callers.body, callers.flat(), callers.strided())
-
-
-def is_line(space: Space) -> bool:
-    """Whether there is a single dimension, so that tiles have no rows."""
-    (dim, *others) = space.dims
-    return not others and dim.axes != (BATCH,)
 
 
 def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -82,10 +76,10 @@ def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
     return tuple(argument for argument in arguments if argument.value not in params)
 
 
-def _with_math(tile: Tile) -> tuple[Kernel, tuple[Argument, ...]]:
+def _with_math(tile: Tile, program: Program) -> tuple[Kernel, tuple[Argument, ...]]:
     """A strided kernel that has the math itself, its arguments in the order in which they are passed; and `sizes`."""
     line = is_line(tile.space)
-    kernel = _kernel(tile, "kernel", LINE) if line else _kernel(tile, "strided_kernel", TILES)
+    kernel = _kernel(tile, program, "kernel", LINE) if line else _kernel(tile, program, "strided_kernel", TILES)
     tensors = _tensors(tile, kernel)
     sizes = ["n_cols"] if line else _tile_sizes(tile)
     first = [*(tensor.pointer for tensor in tensors), *sizes, *_strides(tile, tensors)]
@@ -182,18 +176,19 @@ class Callers:
         )
 
 
-def _kernel(tile: Tile, suffix: str, doc: str) -> Kernel:
+def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     op = tile.op
     assembler = Assembler(tile)
 
     def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-        raise AssertionError("an elementwise program has no reductions")
+        raise AssertionError("reductions are over windows, step by step")
 
     lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, reduce, assembler.choices)
     values = needed(op.values, [result.output.name for result in op.results])
-    lines: list[Line] = assembler.reads(values)
-    for value in values:
-        lines += lowering.line(value)
+    if program.over:
+        lines = window_lines(program, assembler, lowering, values)
+    else:
+        lines = [*assembler.reads(values), *(line for value in values for line in lowering.line(value))]
     stores = assembler.stores(op.results)
     setup = assembler.bases(op.results)
     return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not tile.space.flat)

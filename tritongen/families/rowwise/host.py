@@ -34,6 +34,7 @@ class RowsModule(RowSizes):
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         loop = self.searched(plan.loop, "LOOP") or plan.loop
+        uniform = ", ".join(f"{name}_cols" for name in plan.uniform)
         extra: dict[str, Any] = {
             "family": "rowwise",
             "key": "key" if self.knows else "None",
@@ -47,6 +48,7 @@ class RowsModule(RowSizes):
             "constants_text": self.constants_of(loop, self.index()),
             "args": self.args(loop),
             "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
+            "uniform": plan.uniform and f"tensors.steady(col_sizes, {uniform})",
             "loop": self.one(loop),
             "registers": None,
             "partial": None,

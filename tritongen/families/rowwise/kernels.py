@@ -36,6 +36,7 @@ class RowKernels:
     sums: tuple[tuple[str, bool], ...]  # what the runtime merges in place of `combine`, and whether as means
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
+    uniform: tuple[str, ...]  # the inputs of which a block of columns may have one element
 
 
 def plan_rows(program: Program) -> RowKernels:
@@ -53,6 +54,7 @@ def plan_rows(program: Program) -> RowKernels:
         sums=sums,
         states=builder.states(passes[0]) if alone else (),
         passes=len(passes) + program.maps_back,
+        uniform=builder.uniform(),
     )
 
 
@@ -87,7 +89,7 @@ class _Builder(Rows):
             row_results = []
         if tile_results:
             wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
-            body = self.assembler.reads(wanted, tiles=True, policy="evict_first")
+            body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
             for value in wanted:
                 body += lowering.line(value, comment=bool(value.source))
             body += self.assembler.stores(tile_results)
@@ -125,7 +127,7 @@ class _Builder(Rows):
             states = self.running(reductions, span)
             wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
-            body = self.assembler.reads([*wanted, *reductions], tiles=True, policy=policy)
+            body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
             for value in wanted:
                 body += lowering.line(value)
             for value, state in states:
@@ -142,6 +144,15 @@ class _Builder(Rows):
             start = self.each(states, lambda state: state.start)
             walks.append(Pass(self.comment(reductions), tuple(start), tuple(body), tuple(after)))
         return walks
+
+    def first(self, text: str) -> str:
+        """The first column of a block; "" where vectors of columns share a state, which need an element each."""
+        return "" if self.pairs else text
+
+    def uniform(self) -> tuple[str, ...]:
+        read = {load.name for load in loads(value.node for value in self.op.values)}
+        found = (tensor.name for tensor in self.op.inputs if self.tile.is_uniform(tensor) and tensor.name in read)
+        return () if self.pairs else tuple(found)
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
         """Whether a mapped value is needed only by sums that run together with their maximum."""

@@ -114,11 +114,9 @@ class RowSizes(Common):
             texts.pop()
         (cols,) = self.space.col_axes
         rows = self.host.sizes(self.space.row_axes)
-        return [
-            f"sizes = rowwise.sizes({len(self.space.rows)}, {rows}, {cols}, {', '.join(texts)})",
-            "if sizes is None:  # More dimensions than the kernels step through.",
-            f"    return {self.host.retry()}",
-        ]
+        n_dims = len(self.space.rows)
+        call = f"rowwise.sizes({n_dims}, {rows}, {cols}, {', '.join(texts)})"
+        return self.host.folded("sizes", call, self.space.row_axes, n_dims)
 
     def row_strides(self) -> dict[str, str]:
         """The lengths and strides of rows whose dimensions are passed as they are."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...emit.module import Around, Module
-from ...lang.ir import Load, Op, Ref, ScatterSum
+from ...lang.ir import Load, Op, ScatterSum
+from ...passes.exponentials import resolve
 from ..family import Step
 from ..maps import Maps
 from .host import ScatterModule
@@ -16,10 +17,7 @@ class Scatter(Maps[ScatterProgram]):
     title = "a scatter-add"
 
     def take(self, op: Op) -> ScatterProgram | None:
-        values = {value.name: value.node for value in op.values}
-        node = op.results[0].node
-        while isinstance(node, Ref):
-            node = values[node.name]
+        node = resolve(op, op.results[0].node)
         if len(op.results) > 1 or not isinstance(node, ScatterSum):
             return None
         optional = {tensor.name for tensor in op.inputs if tensor.default is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...emit.axes import places, sizes, spread
+from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text
 from ...lang.ir import Load, Node
@@ -60,9 +60,7 @@ class ScatterModule(Common):
     def made(self) -> str:
         """The memory of the result: a row for each element that is taken from, those of each line together."""
         shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        first = self.host.first()
-        assert first is not None
-        return f"torch.empty({shape}, dtype={self.host.dtype(self.result_of_all.dtype)}, device={first.name}.device)"
+        return self.host.new(self.result_of_all, shape)
 
     def returned(self) -> str:
         """The result with its axes apart again, and in its own order."""
@@ -72,8 +70,4 @@ class ScatterModule(Common):
             text += f".view({sizes(list(made))})"
         if made != result.axes:
             text += f".permute({places(made, list(result.axes))})"
-        shape = result.output.shape or self.host.grouped(result)
-        for position, term in zip(range(-1, -len(shape) - 1, -1), reversed(shape), strict=True):
-            if len(term.names) > 1:
-                text += f".flatten({position - len(term.names) + 1}, {position})"
-        return text
+        return text + regrouped(self.op.grouping(result))

@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -17,7 +17,6 @@ from ...lang.ir import (
     ALWAYS,
     Call,
     Dtype,
-    Load,
     Node,
     Op,
     Path,
@@ -35,12 +34,12 @@ from ...lang.ir import (
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
-from ...passes.structure import SAVES, references
+from ...passes.structure import SAVES, reached, references
 from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
-from .naming import factors_named, rows_named, scattered_named, sums_parted, with_plain_axes
+from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
 
 MOST = 2  # values that are stored, tried in all combinations
 
@@ -116,8 +115,9 @@ def always_stored(op: Op) -> list[str]:
 def _may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
+    is_copy = isinstance(node, Ref) or is_whole(node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not isinstance(node, Ref | Load) and bool(stored_dtype(op, value))
+    return used and not is_copy and bool(stored_dtype(op, value))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
@@ -240,27 +240,17 @@ class _Search:
     def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
         """The operator of some results, which reads what other steps have stored."""
         own = {self.value_of(target) for target in targets}
-        reached = self.reached(targets, stored.keys() - own)
-        reads = tuple(name for name in stored if name in reached and name not in own)
+        roots = {name for target in targets for name in (target.output.name, *references(target.node))}
+        made_of = reached(self.refs, roots, stored.keys() - own)
+        reads = tuple(name for name in stored if name in made_of and name not in own)
         if (targets, reads) not in self.parts:
-            self.parts[targets, reads] = self.made(targets, own, reached, {name: stored[name] for name in reads})
+            self.parts[targets, reads] = self.made(targets, own, made_of, {name: stored[name] for name in reads})
         return self.parts[targets, reads]
 
-    def reached(self, targets: tuple[Result, ...], stored: Container[str]) -> set[str]:
-        """The values that results are made of, those that are stored without what they are made of."""
-        found: set[str] = set()
-        left = [name for target in targets for name in (target.output.name, *references(target.node))]
-        while left:
-            name = left.pop()
-            if name not in found and name in self.refs:
-                found.add(name)
-                left += () if name in stored else self.refs[name]
-        return found
-
-    def made(self, targets: tuple[Result, ...], own: set[str], reached: set[str], reads: dict[str, Result]) -> _Part:
+    def made(self, targets: tuple[Result, ...], own: set[str], made_of: set[str], reads: dict[str, Result]) -> _Part:
         inputs = {name: as_input(self.op, result) for name, result in reads.items()}
         names = {name: tensor.name for name, tensor in inputs.items()}
-        kept = [value for value in self.op.values if value.name in reached - reads.keys()]
+        kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
         values = tuple(_spelled(value, as_loads(value.node, names), value.name in own) for value in kept)
         for target in targets:
             if target.output.name not in {value.name for value in values}:

@@ -25,10 +25,7 @@ def rows_named(op: Op) -> Op:
     def named(node: Node, line: Value) -> Node:
         refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
         if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            name = numbered(f"{line.name}_{node.function}", taken)
-            taken.add(name)
-            values.append(Value(name, node, ""))
-            return Ref(name, node.axes, node.dtype)
+            return _as_value(node, f"{line.name}_{node.function}", taken, values)
         return rebuild(node, tuple(named(part, line) for part in children(node)))
 
     for value in op.values:
@@ -38,24 +35,25 @@ def rows_named(op: Op) -> Op:
 
 
 def factors_named(op: Op) -> Op:
-    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored."""
+    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored.
+
+    Factors without a summed axis, which multiply the sum, have one where they are gathered.
+    """
     taken = op.names
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
-        if isinstance(side, Load | Ref):
+        if isinstance(side, Ref) or is_whole(side):
             return side
-        name = numbered(f"{line}_factor", taken)
-        taken.add(name)
-        values.append(Value(name, side, ""))
-        return Ref(name, side.axes, side.dtype)
+        return _as_value(side, f"{line}_factor", taken, values)
 
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None:
-            left, right = (named(side, value.name) for side in sides[:2])
-            if (left, right) != sides[:2]:
-                value = replace(value, node=replace(node, arg=product_of((left, right, *sides[2]))))
+            factors = (*sides[:2], *sides[2])
+            found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
+            if found != [*factors]:
+                value = replace(value, node=replace(node, arg=product_of(tuple(found))))
         values.append(value)
     return replace(op, values=tuple(values))
 
@@ -68,12 +66,9 @@ def scattered_named(op: Op) -> Op:
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        if isinstance(node, Ref) or (isinstance(node, Load) and not node.at):
+        if isinstance(node, Ref) or is_whole(node):
             return node
-        name = numbered(name, taken)
-        taken.add(name)
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
+        return _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node
@@ -97,11 +92,26 @@ def sums_parted(op: Op) -> Op:
         node = value.node
         inner = next((over for over in sorted(rows) if isinstance(node, Reduce) and set(over) < set(node.over)), None)
         if inner and isinstance(node, Reduce) and node.kind in ("sum", "mean") and not is_product(op, node):
-            name = numbered(f"{value.name}_rows", taken)
-            taken.add(name)
             axes = tuple(axis for axis in node.arg.axes if axis not in inner)
-            values.append(Value(name, replace(node, over=inner, axes=axes), ""))
+            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_rows", taken, values)
             others = tuple(axis for axis in node.over if axis not in inner)
-            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=others))
+            value = replace(value, node=replace(node, arg=inner_sums, over=others))
         values.append(value)
     return replace(op, values=tuple(values))
+
+
+def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+    """A reference to a node, which becomes the next of some values."""
+    name = numbered(name, taken)
+    taken.add(name)
+    values.append(Value(name, node, ""))
+    return Ref(name, node.axes, node.dtype)
+
+
+def is_whole(node: Node) -> bool:
+    """Whether a node is an input as it is, and no gathered part of it."""
+    return isinstance(node, Load) and not node.at
+
+
+def _gathers(node: Node) -> bool:
+    return any(isinstance(part, Load) and part.at for part in walk(node))

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Node, Op, Reduce, Ref
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
 from ...lowering.lines import Line
 from ...passes.exponentials import resolve
-from ...passes.masks.expressions import ZERO, Apply, Expression, Extreme, First, Last, Number, Sum, Value, parts_of
+from ...passes.masks.expressions import (
+    FALSE,
+    ZERO,
+    Apply,
+    Expression,
+    Extreme,
+    First,
+    Last,
+    Number,
+    Sum,
+    Value,
+    parts_of,
+)
 from ...passes.masks.scores import mask_of
 from ...passes.masks.tiles import Tiles, conjuncts, tiles_of
+from ...spec.types import INTS
 from ..stream import Stream
 
 
@@ -19,19 +32,22 @@ from ..stream import Stream
 class Blocks:
     """What masks tell of the blocks that a tile of rows meets.
 
-    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks.
+    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks. Where
+    integers along the rows and along what streams are compared, as numbers of documents are, the first and the last
+    block that the tile may meet are found by those; which of the blocks between are empty is not.
     """
 
     rows: str
     tiles: Tiles | None = None
     decided: frozenset[Node] = frozenset()
+    streamed: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The runs of blocks in their order, each masked or whole."""
         if self.tiles is None:
             return ("whole", "masked")
-        from_start = self.tiles.some.first == self.tiles.every.first == ZERO
+        from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
         return ("whole", "masked") if from_start else ("masked", "whole", "masked")
 
     def implied(self, op: Op, test: Node) -> bool:
@@ -44,7 +60,13 @@ class Blocks:
         if self.tiles is None:
             return []
         ends = (self.tiles.some.first, self.tiles.some.last, self.tiles.every.first, self.tiles.every.last)
-        return [part.node for end in ends for part in parts_of(end) if isinstance(part, Value)]
+        every = (*ends, self.tiles.empty)
+        return [part.node for end in every for part in parts_of(end) if isinstance(part, Value)]
+
+    @property
+    def compared(self) -> tuple[tuple[Load, str], ...]:
+        """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
+        return _extremes(self.tiles.empty) if self.tiles is not None else ()
 
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
@@ -53,10 +75,46 @@ class Blocks:
         some, every = self.tiles.some, self.tiles.every
         ends = [some.first, every.first, every.last, some.last]
         ends = ends if len(self.parts) > 2 else ends[2:]
-        texts = ", ".join(self.spelled(end, spelled) for end in ends)
+        texts = [self.spelled(end, spelled) for end in ends]
+        if self.compared:
+            texts = ["first_met", *texts[1:3], "last_met"]
         function = "blocks_from_start" if len(ends) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
-        return [Line(f"bounds = {function}({texts}, BLOCK_N)", says)]
+        return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+
+    def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
+        """The lines that find the first and the last block that may have something in common with the tile.
+
+        They look at 32 at a time. `integers` spells those of the tile, at `tile_met`, or of blocks, at `cols_met`.
+        """
+        if self.tiles is None or not self.compared:
+            return []
+        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        begin = first if first == "0" else f"{_operand(first)} // BLOCK_N * BLOCK_N"
+        says = "What streams is needed from the first to the last block that has anything in common with the tile."
+        lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
+        lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
+        lines.append(Line("first_met, last_met = end, tl.full((), 0, tl.int64)"))
+        lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
+        inner = [
+            Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
+            Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
+            *self.compared_lines(self.streamed, integers),
+            Line(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
+            Line("first_met = tl.minimum(first_met, tl.min(tl.where(empty, first_met, starts), 0))"),
+            Line("last_met = tl.maximum(last_met, tl.max(tl.where(empty, last_met, starts + BLOCK_N), 0))"),
+        ]
+        return [*lines, *(Line(f"    {line.text}") for line in inner)]
+
+    def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
+        """The least and the greatest of the integers along an axis: of the tile, or of each block."""
+        over = 0 if axis == self.rows else 1
+        lines: list[Line] = []
+        for load in (load for load, along in self.compared if along == axis):
+            lines.append(Line(f"{load.name}_met = {integers(load, axis)}"))
+            for kind in ("min", "max"):
+                lines.append(Line(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
+        return lines
 
     def spelled(self, expression: Expression, value: Callable[[Node], str]) -> str:
         """An expression, in int64: that of a sum begins with positions of the tile, which are."""
@@ -67,10 +125,16 @@ class Blocks:
         match expression:
             case Number(value=number):
                 return str(number)
-            case First():
+            case First(axis=self.rows):
                 return "first_row"
-            case Last():
+            case Last(axis=self.rows):
                 return "first_row + (BLOCK_M - 1)"
+            case First():
+                return "starts"
+            case Last():
+                return "starts + (BLOCK_N - 1)"
+            case Extreme(kind=kind, node=Load(name=name)):
+                return f"{name}_{kind}"
             case Value(node=node):
                 return value(node)
             case Sum(terms=terms, constant=constant):
@@ -113,12 +177,31 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     if len(conditions) != 1 or None in masks:
         return Blocks(stream.rows)
     (condition,) = conditions
-    tiles = tiles_of(op, condition, stream.rows, stream.streamed)
-    ends = (tiles.some.first, tiles.some.last, tiles.every.first, tiles.every.last)
-    if any(isinstance(part, Extreme) for end in ends for part in parts_of(end)):
-        return Blocks(stream.rows)
+    tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
+    empty = tiles_of(op, condition, stream.rows, stream.streamed).empty
+    tiles = replace(tiles, empty=empty if _tells(op, empty, stream) else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
-    return Blocks(stream.rows, tiles, frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest))
+    decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
+    return Blocks(stream.rows, tiles, decided, stream.streamed)
+
+
+def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
+    """Whether integers of the blocks tell which are empty, all of which are inputs along the rows or what streams."""
+    found = [part for part in parts_of(empty) if isinstance(part, Extreme)]
+    if not any(part.axis == stream.streamed for part in found):
+        return False
+    return all(isinstance(part.node, Load) and _is_along(op, part.node, part.axis, stream) for part in found)
+
+
+def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
+    tensor = op.input(load.name)
+    plain = not load.at and tensor.default is None and set(load.axes) <= {*stream.batch, axis}
+    return plain and set(tensor.type.dtypes) <= set(INTS)
+
+
+def _extremes(empty: Expression) -> tuple[tuple[Load, str], ...]:
+    found = [part for part in parts_of(empty) if isinstance(part, Extreme)]
+    return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
 
 
 def masked(op: Op, stream: Stream) -> list[tuple[Node, float]]:

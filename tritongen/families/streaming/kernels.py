@@ -247,7 +247,11 @@ class Builder:
         values = [Value("bounds", node, "") for node in self.blocks.values]
         self.elements(values)
         self.lowering.begin("bounds", ())
-        lines = self.blocks.lines(lambda node: ast.unparse(self.lowering.expression(node)))
+
+        def spelled(node: Node) -> str:
+            return ast.unparse(self.lowering.expression(node))
+
+        lines = [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
         self.lines.bounds += [*self.lowering.pending, *lines]
 
     def begin(self) -> None:
@@ -371,7 +375,8 @@ class Builder:
         found = []
         tensors = [self.places.of_input(tensor.name) for tensor in self.op.inputs]
         tensors += [self.places.of_result(result) for result in self.op.results]
-        for tensor in tensors:
+        # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
+        for tensor in sorted(tensors, key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
             for dim, value in steps:
                 if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):

@@ -123,6 +123,11 @@ class Places:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
 
+    def compared(self, load: Load, axis: str) -> str:
+        """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
+        tensor, at = self.of_input(load.name), "tile_met" if axis == self.stream.rows else "cols_met"
+        return f"tl.load({self.head(tensor)} + {at} * {tensor.stride(self.dim(axis))})"
+
     def default(self, tensor: Input) -> str:
         number = load_default(tensor)
         return number if tensor.type.dtypes == ("bool",) else f"tl.full((), {number}, {self.compute.text})"

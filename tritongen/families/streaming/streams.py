@@ -87,9 +87,14 @@ class _Finder:
     def found(self) -> tuple[Op, Stream] | None:
         self.op = self.below_largest()
         self.op, sums = self.apart()
-        if not sums or any(one.matrix is None and not self.largest for one in sums):
+        if not sums:
             return None
         in_loop = self.needed([one.factor for one in sums])
+        nodes = (self.op.value(name).node for name in in_loop)
+        if all(one.matrix is None for one in sums) and not any(
+            _is_below(part) for node in nodes for part in walk(node)
+        ):
+            return None
         scores: list[Scores] = []
         for name in in_loop:
             node = self.op.value(name).node
@@ -279,6 +284,9 @@ class _Finder:
         if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
             return None
         return Scores(name, left, right, *node.over)
+
+    def has_powers(self, names: list[str]) -> bool:
+        return any(_is_below(part) for name in names for part in walk(self.op.value(name).node))
 
     def needed(self, nodes: Iterable[Node]) -> list[str]:
         """The values that some nodes are made of, in order."""

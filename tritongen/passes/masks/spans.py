@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...lang.integers import INT64, Bounds, inside
+from ...lang.integers import INT64, Bounds, bounds_of_call, inside
 from ...lang.ir import Node, Size
 from .conditions import (
     All,
@@ -112,10 +112,13 @@ def _of_all(ends: tuple[Expression | None, ...], pick: Callable[..., Expression]
 
 
 class TileSpans:
-    """Spans in a tile, of a block of one axis and some positions along the streamed one."""
+    """Spans in a tile, of a block of one axis and some positions along the streamed one.
 
-    def __init__(self, reader: Reader, block: str, streamed: str) -> None:
-        self.reader, self.streamed = reader, streamed
+    Without `extremes` what is not the same in the whole tile is not known.
+    """
+
+    def __init__(self, reader: Reader, block: str, streamed: str, extremes: bool = True) -> None:
+        self.reader, self.streamed, self.extremes = reader, streamed, extremes
         in_block: Span = First(block), Last(block)
         in_tile: Span = First(streamed), Last(streamed)
         anywhere: Span = ZERO, plus(Value(Size((streamed,))), -1)
@@ -136,7 +139,7 @@ class TileSpans:
     def extreme(self, kind: str, node: Node) -> Expression | None:
         """The least or greatest of a leaf in a tile; None where that takes more than the positions along one axis."""
         along = self.reader.axes & set(node.axes)
-        if not is_readable(node) or len(along) > 1:
+        if not is_readable(node) or len(along) > self.extremes:
             return None
         return Extreme("min" if kind == "min" else "max", node, *along) if along else Value(node)
 
@@ -217,7 +220,12 @@ class TileSpans:
                 (low, high), (_, most) = self.bounds(arg), self.bounds(by)
                 return (0 if low >= 0 else low - most + 1), high
             case Apply(function=function, args=args):
-                return _of_call(function, [self.bounds(arg) for arg in args if not is_test(arg)])
+                known = [self.bounds(arg) for arg in args if not is_test(arg)]
+                if function == "floor_divide":  # By what is positive.
+                    known[1] = max(known[1][0], 1), max(known[1][1], 1)
+                found = bounds_of_call(function, known)
+                assert found is not None, function
+                return found
 
 
 def is_test(expression: Expression) -> bool:
@@ -230,20 +238,6 @@ def is_test(expression: Expression) -> bool:
         case Apply(function=function):
             return function in ("ge", "gt", "and", "or", "not")
     return False
-
-
-def _of_call(function: str, args: list[Bounds]) -> Bounds:
-    lows, highs = zip(*args, strict=True)
-    match function:
-        case "minimum":
-            return min(lows), min(highs)
-        case "maximum":
-            return max(lows), max(highs)
-        case "where":
-            return min(lows), max(highs)
-    (a, b), (c, d) = args
-    ends = [one * other if function == "mul" else one // max(other, 1) for one in (a, b) for other in (c, d)]
-    return min(ends), max(ends)
 
 
 def _is_direct(linear: Linear) -> bool:

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from ...lang.ir import BOOL, Call, Node, Op, Ref
+from ...lang.ir import BOOL, Call, Node, Op
+from ..exponentials import resolve
 from .conditions import All, Condition, opposite
 from .expressions import FALSE, Expression
 from .ranges import NOTHING, Ranges, intersection
@@ -54,15 +55,16 @@ class Tiles:
     full: Expression = FALSE
 
 
-def tiles_of(op: Op, condition: Node, block: str, streamed: str) -> Tiles:
+def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool = True) -> Tiles:
     """What a condition is in the tiles along one axis that the blocks of another meet.
 
     Along every other axis a block has one position. The arithmetic of the condition itself must not overflow int64, and
-    no axis be longer than `reader.LONGEST`.
+    no axis be longer than `reader.LONGEST`. Without `extremes` no end of a range is of what is least or greatest in a
+    block: then that is for tests of tiles alone.
     """
     reader = Reader(op, block, streamed)
-    spans = TileSpans(reader, block, streamed)
-    some, every = Ranges(spans, every=False), Ranges(spans, every=True)
+    spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
+    some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
     parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
     ranged = [part for part in parts if part.every != NOTHING]
     rest = [part for part in parts if part.every == NOTHING]
@@ -90,9 +92,7 @@ def _both(one: Node, other: Node) -> Node:
 
 def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
     """The conditions that must hold all together."""
-    node = condition
-    while isinstance(node, Ref):
-        node = op.value(node.name).node
+    node = resolve(op, condition)
     is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
     if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
         for arg in node.args:

@@ -1,0 +1,43 @@
+"""Compares what an operator computes, and its gradients, with a formula of torch's in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+
+def compare(
+    function: Callable[..., object],
+    formula: Callable[..., object],
+    tensors: Sequence[torch.Tensor],
+    by: Sequence[int],
+    tolerance: float,
+) -> list[torch.Tensor]:
+    """Compare a function of tensors, whose floats are of one dtype, with what it must compute; relative to the largest.
+
+    Returns its results, and their gradients by the tensors at some places.
+    """
+    dtype = next(one.dtype for one in tensors if one.is_floating_point())
+    wide = [one.double() if one.is_floating_point() else one for one in tensors]
+    found, wanted = (differentiated(*given, by, dtype) for given in ((function, tensors), (formula, wide)))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == dtype
+        scale = max(1.0, float(other.nan_to_num().abs().max()))
+        torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    return found
+
+
+def differentiated(
+    function: Callable[..., object], tensors: Sequence[torch.Tensor], by: Sequence[int], dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """The results of a call, and their gradients, with outgoing ones that a dtype has."""
+    leaves = [one.detach().requires_grad_(place in by) for place, one in enumerate(tensors)]
+    found = function(*leaves)
+    results: list[torch.Tensor] = list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]
+    smooth = [one for one in results if one.requires_grad]
+    random = torch.Generator().manual_seed(1)
+    drawn = [torch.randn(one.shape, generator=random, dtype=torch.float64) for one in smooth]
+    seeds = [seed.to(dtype).to(one.dtype) for seed, one in zip(drawn, smooth, strict=True)]
+    gradients = torch.autograd.grad(smooth, [leaves[place] for place in by], seeds) if by else ()
+    return [*(one.detach() for one in results), *gradients]

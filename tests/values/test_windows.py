@@ -1,0 +1,93 @@
+"""Reductions over short axes of fixed lengths, which elementwise kernels go through one by one, beside torch's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built
+
+from tritongen.operator.compile import forward_of
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
+
+# Inputs and lines, shapes of tensors, and what torch computes of them.
+CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tensor]]] = {
+    "weighted": (
+        'x = "T[B, H=3, N]"\nw = "T[H=3]"',
+        'h = "x * w"\ny = "sum(h, H)"',
+        [(5, 3, 37), (3,)],
+        lambda x, w: (x * w[:, None]).sum(1),
+    ),
+    "of_two_reductions": (
+        'x = "T[B, (M R=2), (N S=2)]"\nb = "T[N]"',
+        'm = "max(x, R, S)"\nh = "b * 2"\ny = "m * mean(x - h, R, S) + b"',
+        [(3, 10, 38), (19,)],
+        lambda x, b: x.unflatten(1, (5, 2)).unflatten(3, (19, 2)).amax((2, 4)) * ((_mean(x)) - b * 2) + b,
+    ),
+    "in_a_line": ('x = "T[N, R=4]"', 'y = "prod(x, R)"', [(130, 4)], lambda x: x.prod(1)),
+    "without_the_axis": (
+        'x = "T[M, N]"\nw = "T[K=5, N]"',
+        'y = "x * sum(w * w, K)"',
+        [(7, 33), (5, 33)],
+        lambda x, w: x * (w * w).sum(0),
+    ),
+}
+
+
+def _mean(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.avg_pool2d(x[None], 2)[0]
+
+
+def _spec(inputs: str, lines: str) -> Spec:
+    wrt = ", ".join(f'"{line.partition(" ")[0]}"' for line in inputs.splitlines())
+    head = '[op]\nname = "windows"\nsummary = "Windows."\n[types]\nT = "float"\n'
+    text = f'{head}[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\ny = "auto"\n[grad]\nwrt = [{wrt}]\n'
+    return read_spec("windows.toml", text)
+
+
+def _title(inputs: str, lines: str) -> str:
+    return forward_of(_spec(inputs, lines)).family.title
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str, tmp_path: Path) -> None:
+    inputs, lines, shapes, formula = CASES[name]
+    assert _title(inputs, lines) == "windowed"
+    function = built(_spec(inputs, lines), tmp_path).windows
+    random = torch.Generator().manual_seed(0)
+    exact = [torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_() for shape in shapes]
+    # Columns apart, and rows that are not whole multiples of them.
+    leaves = [one.detach().repeat_interleave(2, -1)[..., ::2].requires_grad_() for one in exact]
+    want, got = formula(*exact), function(*leaves)
+    torch.testing.assert_close(got, want)
+    seed = torch.randn(want.shape, generator=random, dtype=torch.float64)
+    wanted = torch.autograd.grad(want, exact, seed)
+    torch.testing.assert_close(torch.autograd.grad(got, leaves, seed), wanted)
+
+
+def test_nan_is_the_largest(tmp_path: Path) -> None:
+    function = built(_spec('x = "T[M, N, R=3]"', 'y = "max(x, R)"'), tmp_path).windows
+    x = torch.randn(3, 40, 3)
+    x[1, 7, 2] = torch.nan
+    torch.testing.assert_close(function(x), x.amax(-1), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line"),
+    [
+        ('x = "T[M, N, R=4]"', 'y = "var(x, R)"'),
+        ('x = "T[M, N, R=32]"', 'y = "sum(x, R)"'),
+        ('x = "T[M, N, R=4]"', 'y = "x - mean(x, R)"'),
+        ('x = "T[M, N, R=4]"', 'y = "sum(exp(x - max(x, R)), R)"'),
+        ('x = "T[..., R=4]"', 'y = "sum(x, R)"'),
+    ],
+)
+def test_what_is_reduced_by_rows(inputs: str, line: str) -> None:
+    assert _title(inputs, line) == "row-wise"

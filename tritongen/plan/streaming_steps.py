@@ -1,0 +1,205 @@
+"""The steps of a gradient of what streams: those along the rows together, and those along what is streamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..autodiff.gradient import Gradient
+from ..families.family import Families, Step
+from ..families.registry import single_step_of
+from ..families.steps import restricted, unknown
+from ..families.stream import Stream
+from ..lang.ir import (
+    Call,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+    as_loads,
+    children,
+    numbered,
+    rebuild,
+    walk,
+)
+from ..lang.unparse import spelled
+from ..lowering.tile import needed
+from ..passes.contractions import product_of
+from ..passes.structure import name_reductions
+from ..spec.types import COMPUTED, Input, Output, TensorType, plain_shape
+from .backward import Planner
+
+COMPUTE = Dtype("float", (), "compute")
+
+
+class StreamPlanner(Planner):
+    """Plans the gradients by what lies along the rows together, and those by what is streamed: each needs one pass.
+
+    The first that reads delta, if it is of rows, tells it to others; else it has a step of its own. Of what is summed
+    over both axes, or over the batch besides, a pass tells parts, of which an ordinary step makes the sums.
+    """
+
+    def __init__(
+        self,
+        gradient: Gradient,
+        stream: Stream,
+        families: Families,
+        delta: tuple[tuple[Input, ...], Value] | None = None,
+    ) -> None:
+        super().__init__(gradient, (), families)
+        self.stream, self.delta = stream, delta
+        self.told_name = delta[1].name if delta is not None else ""
+        self.is_told = False
+        self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
+
+    def split(self, results: tuple[Result, ...]) -> list[Step]:
+        along = (self.stream.rows, self.stream.streamed)
+        op, parts = _sums_in_parts(self.op, self.stream)
+        behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
+        every = (*(result for result in results if not behind[result.output.name]), *map(_told, parts))
+        steps: list[Step] = []
+        for axis in along:
+            gradients = tuple(r for r in results if set(r.axes) & set(along) == {axis} and not behind[r.output.name])
+            sums = tuple(_told(value) for value in parts if axis in value.node.axes)
+            both = self.step(op, (*gradients, *sums), every)
+            found = [both] if both is not None else [self.step(op, group, every) for group in (gradients, sums)]
+            steps += [step for step in found if step is not None]
+        taken = {name for step in steps for name in _names(step.op.results)}
+        told = tuple(value for value in parts if value.name in taken)
+        if told:
+            self.op = _reading(op, told)
+            self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
+        left = tuple(result for result in results if result.output.name not in taken)
+        reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
+        if self.delta is not None and self.told_name not in taken and reads:
+            steps.insert(0, self.before(self.delta))
+        return [*steps, *super().split(left)]
+
+    def step(self, op: Op, results: tuple[Result, ...], every: tuple[Result, ...]) -> Step | None:
+        """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""
+        if not results:
+            return None
+        told: tuple[Result, ...] = ()
+        suffix = "_".join(("", *_names(results)))
+        if self.delta is not None and not self.is_told and self.is_of_rows(results) and self.reads_delta(op, results):
+            others = tuple(result for result in every if result not in results)
+            told = (_told(self.delta[1]),) if self.reads_delta(op, others) else ()
+            op = _with_delta(op, *self.delta)
+        step = self.found(single_step_of, restricted(op, (*results, *told), suffix))
+        self.is_told |= bool(told) and step is not None
+        return step
+
+    def is_of_rows(self, results: tuple[Result, ...]) -> bool:
+        return self.stream.rows in results[0].axes
+
+    def reads_delta(self, op: Op, results: tuple[Result, ...]) -> bool:
+        read = needed(op.values, _names(results))
+        return any(isinstance(part, Load) and part.name == self.told_name for one in read for part in walk(one.node))
+
+    def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
+        """The step that computes delta alone."""
+        inputs, value = delta
+        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(_told(value),))
+        return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
+
+    def told(self, step: Step, users: dict[str, list[str]]) -> Step:
+        """What is told to another step is computed wherever that step is."""
+        users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.parts.items()}
+        if self.told_name not in _names(step.op.results):
+            return super().told(step, users)
+        shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
+        return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+
+
+def _names(results: tuple[Result, ...]) -> list[str]:
+    return [result.output.name for result in results]
+
+
+def _told(value: Value) -> Result:
+    """A value as a result of a step, for others."""
+    node = Ref(value.name, value.node.axes, value.node.dtype)
+    return Result(Output(value.name, "auto", plain_shape(node.axes)), node, node.axes, COMPUTE)
+
+
+def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
+    """The operator with delta among its values."""
+
+    def told(node: Node) -> Node:
+        if isinstance(node, Load) and node.name == delta.name:
+            return Ref(delta.name, node.axes, node.dtype)
+        return rebuild(node, tuple(map(told, children(node))))
+
+    values = tuple(replace(value, node=told(value.node)) for value in op.values)
+    own = {tensor.name for tensor in inputs}
+    others = (tensor for tensor in op.inputs if tensor.name not in {*own, delta.name})
+    return replace(op, inputs=(*inputs, *others), values=(delta, *values))
+
+
+def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
+    """The operator, whose sums of scores over more than one axis are sums of parts; and the parts.
+
+    Those are summed along what streams, or else along the rows, and have all the other axes of the scores.
+    """
+    op = name_reductions(op)
+    taken = op.names
+    values: list[Value] = []
+    parts: list[Value] = []
+    along = (stream.streamed, stream.rows)
+    for value in op.values:
+        node = _at_once(op, value.node, stream)
+        if isinstance(node, Reduce) and _is_of_scores(node, stream):
+            axis = next(axis for axis in along if axis in node.over)
+            axes = tuple(other for other in node.arg.axes if other != axis)
+            part = replace(node, over=(axis,), axes=axes)
+            known = next((one.name for one in parts if one.node == part), "")
+            name = known or numbered(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
+            taken.add(name)
+            parts += [] if known else [Value(name, part, spelled(part))]
+            values += [] if known else parts[-1:]
+            rest = tuple(other for other in node.over if other != axis)
+            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=rest))
+        values.append(value)
+    return replace(op, values=tuple(values)), tuple(parts)
+
+
+def _at_once(op: Op, node: Node, stream: Stream) -> Node:
+    """A sum of a product in which another sum of scores is, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
+    if not isinstance(node, Reduce) or node.kind != "sum":
+        return node
+    factors = _factors(node.arg)
+    for place, factor in enumerate(factors):
+        inner = op.value(factor.name).node if isinstance(factor, Ref) else factor
+        others = (*factors[:place], *factors[place + 1 :])
+        if not isinstance(inner, Reduce) or any(set(other.axes) & set(inner.over) for other in others):
+            continue
+        if inner.kind == "sum" and _has_axes_of_scores(inner.arg, stream):
+            over = tuple(axis for axis in op.axes if axis in (*inner.over, *node.over))
+            return _at_once(op, replace(node, arg=product_of((inner.arg, *others)), over=over), stream)
+    return node
+
+
+def _factors(node: Node) -> list[Node]:
+    if isinstance(node, Call) and node.function == "mul":
+        return [factor for arg in node.args for factor in _factors(arg)]
+    return [node]
+
+
+def _is_of_scores(node: Reduce, stream: Stream) -> bool:
+    """Whether what has the axes of scores, and none across matrices, is summed over several."""
+    is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
+    return is_sum and _has_axes_of_scores(node.arg, stream)
+
+
+def _has_axes_of_scores(node: Node, stream: Stream) -> bool:
+    return {stream.rows, stream.streamed} <= set(node.axes) and not set(node.axes) & set(stream.widths)
+
+
+def _reading(op: Op, told: tuple[Value, ...]) -> Op:
+    """The operator that reads some values, which a step has told."""
+    names = {value.name: value.name for value in told}
+    values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
+    inputs = (Input(value.name, TensorType(COMPUTED, plain_shape(value.node.axes))) for value in told)
+    return replace(op, inputs=(*op.inputs, *inputs), values=tuple(values))

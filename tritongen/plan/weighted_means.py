@@ -1,0 +1,305 @@
+"""What streams in a softmax: means of matrices by its probabilities, and lse, the logarithm of what divides these.
+
+With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by
+U = L + exp(x - m) + ..., where each x is a score that leads to no value: a sink. Then lse = m + log(U), and the mean
+S / U is sum(exp(s - lse) * v, N). Which nodes these are is found by what they are worth, not by how they are written:
+the logarithm of a product is a sum of terms, and so is lse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..families.stream import Stream
+from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, numbered, rebuild
+from ..lang.unparse import spelled
+from ..lowering.tile import needed
+from ..passes.contractions import applied, product_of
+from ..passes.exponentials import resolve
+from ..passes.structure import references
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The operator, in which means and lse are values, each mean with its matrix; `sinks` are what lse is of besides.
+
+    All results are made of these values and of what does not stream.
+    """
+
+    op: Op
+    score: Ref
+    means: tuple[tuple[str, Load], ...]
+    lse: str
+    sinks: tuple[Node, ...]
+
+
+def means_of(op: Op, stream: Stream) -> Means | None:
+    """None where what follows the sums of a softmax is made of more than its means and its lse."""
+    largest = op.value(stream.largest).node if stream.largest else None
+    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
+        return None
+    score = largest.arg
+    totals = [one.name for one in stream.sums if one.matrix is None]
+    powers = (resolve(op, one.factor) for one in stream.sums)
+    if len(totals) != 1 or not all(_is_power(power, score, stream) for power in powers):
+        return None
+    return _Finder(op, stream, totals[0]).found(score)
+
+
+def _is_power(node: Node, score: Ref, stream: Stream) -> bool:
+    """Whether a node is the exponential of the scores, below their largest."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=largest))),)):
+            return x == score.name and largest == stream.largest
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The logarithm of a sum times a matrix, of exponentials of the scores as they are."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Lse:
+    """The logarithm of the sum of the exponentials of the scores as they are, and of sinks."""
+
+    sinks: tuple[Node, ...] = ()
+
+
+_Terms = dict[Node | _Sum | _Lse, int]  # what is added up, and how often
+_Kind = tuple[str, _Lse]  # a mean, by the name of its sum; lse, by none
+
+
+class _Finder:
+    def __init__(self, op: Op, stream: Stream, total: str) -> None:
+        largest = op.value(stream.largest).node
+        self.op, self.total = op, total
+        self.largest = Ref(stream.largest, largest.axes, largest.dtype)
+        self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None}
+        self.raw = {total, stream.largest, *self.matrices}
+        self.taken = op.names
+        self.of_sums = set(self.raw)  # the values that are made of sums
+        for value in op.values:
+            if references(value.node) & self.of_sums and stream.streamed not in value.node.axes:
+                self.of_sums.add(value.name)
+        self.values: list[Value] = []
+        self.fit: set[str] = set()  # values that are means or lse, or made of such alone
+        self.named: dict[_Kind, str] = {}  # the values that are means and lse
+        self.logs: dict[_Lse, tuple[Node, _Terms]] = {}  # nodes that are lse and some terms, and those
+
+    def found(self, score: Ref) -> Means | None:
+        for value in self.op.values:
+            self.values.append(self.seen(value) if value.name in self.of_sums - self.raw else value)
+        roots = {name for result in self.op.results for name in references(result.node)}
+        if roots & self.of_sums - self.fit:
+            return None
+        reached = self.reached(roots)
+        ends = [kind for kind, name in self.named.items() if name in reached]
+        means = [(self.named[name, divisor], self.matrices[name]) for name, divisor in ends if name]
+        divisors = {divisor for _, divisor in ends}
+        if not means or len(divisors) > 1:
+            return None
+        divisor = divisors.pop()
+        lse = self.named.get(("", divisor)) or self.lse_named(divisor)
+        called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in dict(means)}
+        op = _renamed(replace(self.op, values=tuple(self.values)), called)
+        means = [(called.get(name, name), matrix) for name, matrix in means]
+        return Means(op, score, tuple(means), lse, divisor.sinks)
+
+    def reached(self, roots: Iterable[str]) -> set[str]:
+        """The values that some are made of, down to means and lse."""
+        ends = set(self.named.values())
+        values = (replace(v, node=Constant(0.0, v.node.dtype)) if v.name in ends else v for v in self.values)
+        return {value.name for value in needed(tuple(values), roots)}
+
+    # Values, made of means and lse
+
+    def seen(self, value: Value) -> Value:
+        """A value, made of means and lse if it can be."""
+        kind = self.kind_of(value.node)
+        if kind is not None and kind not in self.named:
+            self.named[kind] = value.name
+            self.fit.add(value.name)
+            return value
+        node = self.made(value.node)
+        if node is None:
+            return value
+        self.fit.add(value.name)
+        return replace(value, node=node)
+
+    def made(self, node: Node) -> Node | None:
+        """A node, made of means and lse; None where it is made of sums otherwise."""
+        if not references(node) & self.of_sums:
+            return node
+        kind = self.kind_of(node)
+        if kind is not None:
+            return self.named_as(kind, node)
+        if isinstance(node, Ref):
+            return node if node.name in self.fit else None
+        return self.product(node, self.fit) or self.made_of_parts(node) or self.product(node, ())
+
+    def made_of_parts(self, node: Node) -> Node | None:
+        parts = [made for part in children(node) if (made := self.made(part)) is not None]
+        return rebuild(node, tuple(parts)) if len(parts) == len(children(node)) else None
+
+    def factors(self, node: Node, times: int, known: Container[str]) -> Iterator[tuple[Node, int]]:
+        """What is multiplied (1) and divided by (-1), through values of sums that are not known."""
+        match node:
+            case Call(function="mul", args=args):
+                for arg in args:
+                    yield from self.factors(arg, times, known)
+            case Call(function="div", args=(above, below)):
+                yield from self.factors(above, times, known)
+                yield from self.factors(below, -times, known)
+            case Ref(name=name) if name in self.of_sums - self.raw and name not in known:
+                yield from self.factors(self.op.value(name).node, times, known)
+            case _:
+                yield node, times
+
+    def product(self, node: Node, known: Container[str]) -> Node | None:
+        """A mean times and divided by other factors; None where those that are made of sums are no mean."""
+        factors = list(self.factors(node, 1, known))
+        inner = [(factor, times) for factor, times in factors if references(factor) & self.of_sums - self.fit]
+        terms: _Terms = {}
+        for factor, times in inner:
+            terms = _plus(terms, self.log(factor), times)
+        kind = self.mean_of(terms)
+        if kind is None:
+            return None
+        above, below = (tuple(factor for factor, times in inner if times == way) for way in (1, -1))
+        mean = applied("div", product_of(above), product_of(below)) if below else product_of(above)
+        found: Node = self.named_as(kind, mean)
+        for factor, times in factors:
+            if (factor, times) not in inner:
+                found = applied("mul" if times > 0 else "div", found, factor)
+        return found
+
+    def named_as(self, kind: _Kind, node: Node) -> Ref:
+        if kind not in self.named:
+            self.named[kind] = self.value("lse" if not kind[0] else f"{kind[0]}_mean", node)
+        self.fit.add(self.named[kind])
+        return Ref(self.named[kind], node.axes, node.dtype)
+
+    def fresh(self, name: str) -> str:
+        name = numbered(name, self.taken)
+        self.taken.add(name)
+        return name
+
+    def value(self, name: str, node: Node) -> str:
+        name = self.fresh(name)
+        self.values.append(Value(name, node, ""))
+        return name
+
+    def lse_named(self, divisor: _Lse) -> str:
+        log, more = self.logs[divisor]
+        less = self.sum_of(_plus({}, more, -1))
+        assert less is not None
+        return self.value("lse", applied("add", less, log) if more else log)
+
+    # What nodes are worth
+
+    def kind_of(self, node: Node) -> _Kind | None:
+        match tuple(self.terms(node).items()):
+            case ((_Lse() as divisor, 1),):
+                return "", divisor
+        return self.mean_of(self.log(node))
+
+    def mean_of(self, terms: _Terms) -> _Kind | None:
+        match sorted(terms.items(), key=lambda item: item[1]):
+            case [(_Lse() as divisor, -1), (_Sum(name=name), 1)]:
+                return name, divisor
+        return None
+
+    def terms(self, node: Node) -> _Terms:
+        """What a node is the sum of."""
+        match node:
+            case Constant(value=0):
+                return {}
+            case Ref(name=self.largest.name):
+                return {self.largest: 1}
+            case Ref(name=name) if name in self.of_sums - self.raw:
+                inner = self.op.value(name).node
+                found = self.terms(inner)
+                return {node: 1} if found == {inner: 1} and not isinstance(inner, Ref) else found
+            case Call(function="add" | "sub" as function, args=(left, right)):
+                return _plus(self.terms(left), self.terms(right), 1 if function == "add" else -1)
+            case Call(function="neg", args=(arg,)):
+                return _plus({}, self.terms(arg), -1)
+            case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+                return self.terms(other) if test == other else {node: 1}
+            case Call(function="log", args=(arg,)):
+                return self.log(arg)
+            case Call(function="logaddexp", args=(left, right)):
+                return self.both(self.terms(left), self.terms(right), node) or {node: 1}
+        return {node: 1}
+
+    def log(self, node: Node) -> _Terms:
+        """What the logarithm of a node is the sum of."""
+        log = Call("log", (node,), node.axes, node.dtype)
+        match node:
+            case Constant(value=1):
+                return {}
+            case Ref(name=name) if name in self.matrices:
+                return {_Sum(name): 1, self.largest: -1}
+            case Ref(name=self.total):
+                return self.divisor(_Lse(), {self.largest: -1}, log)
+            case Ref(name=name) if name in self.of_sums - self.raw:
+                return self.log(self.op.value(name).node)
+            case Call(function="exp", args=(arg,)):
+                return self.terms(arg)
+            case Call(function="mul" | "div" as function, args=(left, right)):
+                return _plus(self.log(left), self.log(right), 1 if function == "mul" else -1)
+            case Call(function="add", args=(left, right)):
+                return self.both(self.log(left), self.log(right), log) or {log: 1}
+        return {log: 1}
+
+    def both(self, left: _Terms, right: _Terms, log: Node) -> _Terms | None:
+        """The logarithm of the sum of two exponentials: of the scores, and of a sink; None where it is another."""
+        for one, other in ((left, right), (right, left)):
+            for part, times in one.items():
+                if not isinstance(part, _Lse) or times != 1:
+                    continue
+                more = _plus(one, {part: 1}, -1)
+                sink = self.sum_of(_plus(other, more, -1))
+                if sink is not None and self.is_of_rows(sink):
+                    return self.divisor(_Lse(tuple(sorted((*part.sinks, sink), key=spelled))), more, log)
+        return None
+
+    def is_of_rows(self, sink: Node) -> bool:
+        return set(sink.axes) <= set(self.largest.axes) and not references(sink) & self.of_sums
+
+    def divisor(self, lse: _Lse, more: _Terms, log: Node) -> _Terms:
+        """lse and more, which a logarithm is."""
+        self.logs.setdefault(lse, (log, more))
+        return _plus({lse: 1}, more)
+
+    def sum_of(self, terms: _Terms) -> Node | None:
+        """The node that terms add up to; None where they are not all nodes."""
+        found: Node | None = None
+        for term, times in sorted(terms.items(), key=lambda item: -item[1]):
+            if isinstance(term, _Sum | _Lse) or abs(times) > 1 or (found is None and times < 0):
+                return None
+            found = term if found is None else applied("add" if times > 0 else "sub", found, term)
+        return Constant(0.0, Dtype("float")) if found is None else found
+
+
+def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+    """The operator, some of whose values are called otherwise."""
+
+    def renamed(node: Node) -> Node:
+        if isinstance(node, Ref):
+            return replace(node, name=names.get(node.name, node.name))
+        return rebuild(node, tuple(map(renamed, children(node))))
+
+    values = (Value(names.get(v.name, v.name), renamed(v.node), v.source) for v in op.values)
+    return replace(op, values=tuple(values))
+
+
+def _plus(left: _Terms, right: _Terms, times: int = 1) -> _Terms:
+    found = dict(left)
+    for term, count in right.items():
+        found[term] = found.get(term, 0) + times * count
+    return {term: count for term, count in found.items() if count}
