@@ -329,6 +329,19 @@ CASES = {
         outputs="o:q",
         by="",
     ),
+    "few_rows_of_documents": Case(
+        "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; of_q:int32[B, F]; of_k:int32[B, N]",
+        f"s = where(of_q == of_k, sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v, of_q, of_k: F.scaled_dot_product_attention(
+            q,
+            _repeated(k),
+            _repeated(v),
+            attn_mask=of_q[:, None, :, None] == of_k[:, None, None, :],
+            scale=0.25,
+        ),
+        outputs="o:q[B, (G R), F, E]",
+        by="",
+    ),
     "few_rows_of_lengths_of_heads": Case(
         "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; length:int32[(G R)]",
         f"s = where(index(N) <= 9 * length, sum(q * k, D) * 0.25, -inf){MEAN}",

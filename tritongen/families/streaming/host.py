@@ -70,10 +70,8 @@ class StreamingModule(Common):
     def split(self, reduction: Kernel) -> str:
         """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
         kernel = self.without_partial(reduction)
-        launcher, args = (
-            self.around.launcher(reduction.name),
-            self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})"),
-        )
+        launcher = self.around.launcher(reduction.name)
+        args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
         length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
         return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
