@@ -334,5 +334,5 @@ def choose_stream_splits(
     eight blocks or more.
     """
     blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
-    per_tile: int = round(sm_count(device) / tiles)
+    per_tile: int = (sm_count(device) + (tiles - 1) // 2) // tiles  # rounded
     return max(1, min(per_tile, blocks // 8))

@@ -22,7 +22,7 @@ class Split(NamedTuple):
     kernel: Any
     n_cols: int
     length: int
-    args: tuple[tuple[Any, ...], tuple[int, ...] | None, tuple[Any, ...]]
+    args: launch.Args
     constants: dict[str, Any]
 
 
@@ -120,7 +120,6 @@ def _run_split(
     """Launch several programs for each tile, and one for each row of each head, which are so many."""
     (given, sizes, params), (_, n_splits) = args, grid
     merged, merged_sizes, merged_params = split.args
-    assert merged_sizes is not None  # Of fewer tensors no more dimensions remain.
     partial = torch.empty(
         (n_splits, n_lines, split.length),
         dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
