@@ -1,11 +1,27 @@
 """Launches of kernels that hold a tile of rows past which an axis streams, as attention does."""
 
+import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from . import heuristics, launch, tensors
+
+
+class Gluon(NamedTuple):
+    """The Gluon kernel beside a plain one.
+
+    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many dimensions the batch is
+    folded into, whether a mask leaves some tiles fewer blocks than others, and of each tensor whether it is read in
+    tiles of "rows", in blocks of "cols", or has a number for each row ("").
+    """
+
+    module: str
+    kernel: str
+    n_dims: int
+    is_masked: bool
+    kinds: tuple[str, ...]
 
 
 def sizes(
@@ -44,6 +60,7 @@ def run(
     reads: tuple[tuple[str, ...], tuple[str, ...]],
     args: launch.Args,
     constants: dict[str, Any],
+    gluon: Gluon | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head.
 
@@ -56,7 +73,14 @@ def run(
         reads: the axes of the matrices that are read for a tile, and of those that are read for each block.
         args: the tensors of the kernel, its sizes and its params.
         constants: what it is compiled for.
+        gluon: the kernel that is launched instead where the device and the tensors allow.
     """
+    if gluon is not None and heuristics.use_gluon(
+        args[0][0].device, args[0][0].dtype, lengths, tuple(widths.values())
+    ):
+        launches = importlib.import_module(".streaming_gluon", __package__)
+        if launches.run(key, gluon, lengths, args):
+            return
     n_heads, n_rows, _ = lengths
     padded = {axis: max(16, tensors.power_of_two(n)) for axis, n in widths.items()}
     tile_widths, block_widths = (tuple(padded[axis] for axis in one) for one in reads)

@@ -13,6 +13,7 @@ from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import Stream
+from .gluon import gluon_view
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 
@@ -24,6 +25,9 @@ class StreamingModule(Common):
         self.plan: StreamingKernel = plan_streaming(program)
         self.stream: Stream = program.stream
         super().__init__(program, False, self.plan.space, self.plan.compute, [self.plan.kernel], around)
+        # Torch has to see what a triton_op launches.
+        has_gluon = self.is_plain() and around.register != "triton_op"
+        self.gluon = gluon_view(program) if has_gluon else None
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
@@ -47,9 +51,19 @@ class StreamingModule(Common):
             "reads": self.reads(),
             "passed": self.args(kernel),
             "constants_text": self.constants_text(kernel),
+            "gluon_text": self.gluon_text(),
             **self.known(kernel),
         }
-        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+
+    def gluon_text(self) -> str:
+        """What the launch is told of the Gluon kernel beside the plain one."""
+        if self.gluon is None:
+            return ""
+        kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
+        is_masked = self.plan.blocks.tiles is not None
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, {is_masked}, ({kinds})'
+        return f", streaming.Gluon({fields})"
 
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed))

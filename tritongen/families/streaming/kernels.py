@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
@@ -34,6 +35,9 @@ class StreamingKernel:
     space: Space
     compute: Compute
     blocks: Blocks
+
+
+L = TypeVar("L", bound="Below")
 
 
 @dataclass
@@ -69,10 +73,12 @@ class Lines:
 
 
 def plan_streaming(program: StreamingProgram) -> StreamingKernel:
-    return _Builder(program).built()
+    return Builder(program).built()
 
 
-class _Builder:
+class Builder:
+    """Makes the lines of a kernel, value by value."""
+
     def __init__(self, program: StreamingProgram) -> None:
         self.op: Op = program.op
         self.stream: Stream = program.stream
@@ -81,10 +87,7 @@ class _Builder:
         self.choices = Choices(self.op)
         self.places = Places(self.op, self.stream, self.space, self.compute)
         self.blocks = blocks_of(self.op, self.stream)
-        self.lowering = Below(
-            self.op, self.compute, self.places.index, self.places.size, self.loaded, _nothing, self.choices,
-            largest=self.stream.largest,
-        )  # fmt: skip
+        self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
         self.lines = Lines()
@@ -98,6 +101,12 @@ class _Builder:
             self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
         roots = {*self.products, *(name for one in self.stream.sums for name in references(one.factor))}
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
+
+    def lowered_by(self, lowering: type[L]) -> L:
+        places, largest = self.places, self.stream.largest
+        return lowering(
+            self.op, self.compute, places.index, places.size, self.loaded, _nothing, self.choices, largest=largest
+        )
 
     def score_of(self) -> str:
         """The value that exponentials are of, "" where nothing is taken below the largest."""
@@ -119,6 +128,12 @@ class _Builder:
         return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
 
     def built(self) -> StreamingKernel:
+        self.build()
+        kernel = self.kernel()
+        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+
+    def build(self) -> None:
+        """Make all lines."""
         pending = dict(self.sums)
         done: set[str] = set()
         for value in self.op.values:
@@ -138,8 +153,6 @@ class _Builder:
         self.bounds()
         self.begin()
         self.after()
-        kernel = self.kernel()
-        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -244,11 +257,19 @@ class _Builder:
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
-            self.lines.loop.append(Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)"))
-            return
-        self.block(total.matrix)
+            self.lines.loop.append(Line(f"{name} = {so_far} + {self.row_total(factor)}"))
+        else:
+            self.add_product(name, factor, total.matrix, so_far)
+
+    def row_total(self, factor: str) -> str:
+        """The sum of each row of a tile."""
+        return f"tl.sum({factor}, 1, keep_dims=True)"
+
+    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
+        """Add a factor times a block of a matrix to a sum."""
+        self.block(matrix)
         factor = factor if factor.isidentifier() else f"({factor})"
-        terms = f"{factor}.to({total.matrix.name}.dtype)", total.matrix.name, so_far
+        terms = f"{factor}.to({matrix.name}.dtype)", matrix.name, so_far
         self.lines.loop.append(Line(f"{name} = {self.dot(*terms)}"))
 
     # Before and after
@@ -280,9 +301,13 @@ class _Builder:
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
         self.elements(values, self.lines.end)
         for value in values:
-            self.lines.end += self.lowering.line(value)
+            self.lines.end += self.final(value)
         for result in self.op.results:
             self.lines.end += self.store(result)
+
+    def final(self, value: Value) -> list[Line]:
+        """A value that is computed behind the loop."""
+        return self.lowering.line(value)
 
     def store(self, result: Result) -> list[Line]:
         tensor = self.places.of_result(result)
