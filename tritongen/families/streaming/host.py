@@ -15,6 +15,7 @@ from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import Stream
 from . import partial_sums
+from .gluon import gluon_view
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 from .reduction import plan_reduction
@@ -29,6 +30,9 @@ class StreamingModule(Common):
         self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
+        # Torch has to see what a triton_op launches.
+        has_gluon = self.is_plain() and not self.shared and around.register != "triton_op"
+        self.gluon = gluon_view(program) if has_gluon else None
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
@@ -59,8 +63,18 @@ class StreamingModule(Common):
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
             **self.known(self.without_partial(kernel)),
+            "gluon_text": self.gluon_text(),
         }
-        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+
+    def gluon_text(self) -> str:
+        """What the launch is told of the Gluon kernel beside the plain one."""
+        if self.gluon is None:
+            return ""
+        kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
+        is_masked = self.plan.blocks.tiles is not None
+        fields = f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds})'
+        return f", gluon=streaming.Gluon({fields})"
 
     def without_partial(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
