@@ -320,6 +320,11 @@ def ways(
         return [table for name, table in tables.items() if _kind(name) == kind]
 
     products: list[list[tuple[Any, str, Any]]] = [[]]
+    if "STREAMED" in tables:
+        products = [
+            [(heuristics, "choose_stream_splits", always(count)), (heuristics, "use_packed_heads", always(packs))]
+            for count, packs in ((1, False), (3, True))
+        ]
     if of("STRIDED"):
         # Descriptors copy nothing that is wider than half precision.
         described = [(matmul_heuristics, "use_tma", lambda device, dtype, *_: dtype.itemsize <= 2)]

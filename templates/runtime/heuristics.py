@@ -319,3 +319,20 @@ class Streamed:
             rows //= 2
         warps = config.num_warps if rows >= 64 else min(4, config.num_warps)
         return streamed_tile(rows, block, warps, stages if fits() else 1)
+
+
+def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:
+    """Whether a tile has the rows of several heads of a group, and not of one: where it has room for two."""
+    rows: int = config.kwargs["BLOCK_M"]
+    return in_group > 1 and 2 * n_rows <= rows
+
+
+def choose_stream_splits(
+    tiles: int, n_cols: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, with
+    eight blocks or more.
+    """
+    blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
+    per_tile: int = round(sm_count(device) / tiles)
+    return max(1, min(per_tile, blocks // 8))

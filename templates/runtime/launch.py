@@ -11,7 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 Key = tuple[object, ...]
 # The arguments of a kernel, but for its constants: tensors, sizes and params.
-Args = tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]]
+Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
 
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +104,7 @@ def run(
     grid: Any,
     config: triton.Config | None,
     tensors: tuple[Any, ...],
-    sizes: tuple[int, ...] = (),
+    sizes: tuple[int | None, ...] = (),
     params: tuple[Any, ...] = (),
     /,
     **options: Any,
@@ -263,8 +263,12 @@ def run_named(
     return Replay(compiled[(*grid, 1, 1)[:3]], names, (*args, *constants), by_name)
 
 
-def remember(key: Key | None, *launches: Replay | None) -> None:
-    """Know the launches of a call for calls like it."""
+def remember(
+    key: Key | None, *launches: Replay | None, names: Sequence[str] = ()
+) -> None:
+    """Know the launches of a call for calls like it, which give what they are launched with by name, or in the order of
+    `names` as tensors and params.
+    """
     found = [launch for launch in launches if launch is not None]
     if key is None or len(found) < len(launches):
         return
@@ -273,4 +277,7 @@ def remember(key: Key | None, *launches: Replay | None) -> None:
         for each in found:
             each(by_name)
 
-    Launches.add(key, launch if len(found) > 1 else found[0])
+    def in_order(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        launch(dict(zip(names, (*tensors, *params), strict=True)))
+
+    Launches.add(key, in_order if names else launch if len(found) > 1 else found[0])

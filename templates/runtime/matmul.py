@@ -185,6 +185,43 @@ def load_rows(
 
 
 @triton.jit
+def tiles_of_group(n_rows, n_heads, BLOCK: tl.constexpr, PACK_HEADS: tl.constexpr):
+    """How many tiles the heads of a group have: each its own, or all together."""
+    if PACK_HEADS:
+        tiles = tl.cdiv(n_heads * n_rows, BLOCK)
+    else:
+        tiles = n_heads * tl.cdiv(n_rows, BLOCK)
+    return tiles
+
+
+@triton.jit
+def rows_of_group(
+    tile,
+    n_rows,
+    n_heads,
+    BLOCK: tl.constexpr,
+    PACK_HEADS: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The head of a group that a tile is of, the first of its rows, and all of them [BLOCK]: n_rows beyond the last.
+
+    With PACK_HEADS, a tile has the rows of several heads, one after another. Then heads are [BLOCK, 1], and the first
+    row is that of a head. A head has no more rows than a tile.
+    """
+    if PACK_HEADS:
+        lines = tile * BLOCK + tl.arange(0, BLOCK)
+        head = tl.minimum(lines // n_rows, n_heads - 1)[:, None]
+        first_row = tl.full((), 0, tl.int64)
+        rows = tl.where(lines < n_heads * n_rows, lines % n_rows, n_rows)
+    else:
+        tiles = tl.cdiv(n_rows, BLOCK)
+        head = tile // tiles
+        first_row = (tile % tiles).to(tl.int64) * BLOCK
+        rows = first_row + tl.arange(0, BLOCK)
+    return head.to(INDEX), first_row, rows.to(INDEX)
+
+
+@triton.jit
 def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
     """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
     position outside of `whole_first` to `whole_last`.
@@ -206,6 +243,20 @@ def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     rest = tl.minimum(tl.maximum(whole_last, 0) // BLOCK, end)
     return 0, rest * BLOCK, end * BLOCK
+
+
+@triton.jit
+def split_blocks(bounds, BLOCK: tl.constexpr):
+    """The bounds of runs of blocks, as far as they are the program's: programs split all blocks evenly, in order."""
+    first_block = bounds[0] // BLOCK
+    n_blocks = tl.cdiv(bounds[len(bounds) - 1], BLOCK) - first_block
+    blocks = tl.cdiv(n_blocks, tl.num_programs(1))
+    start = first_block + tl.program_id(1).to(tl.int64) * blocks
+    found = bounds[:0]
+    for run in tl.static_range(len(bounds)):
+        bound = tl.maximum(tl.cdiv(bounds[run], BLOCK), start)
+        found += (tl.minimum(bound, start + blocks) * BLOCK,)
+    return found
 
 
 @triton.jit

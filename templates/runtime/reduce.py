@@ -211,11 +211,7 @@ def exp_below(x, y):
 @triton.jit
 def exp_of(x, shift):
     """exp(x) by the power of two whose exponent is less by a shift; float64 has base e throughout."""
-    if x.dtype == tl.float64:
-        power = tl.exp(x - shift)
-    else:
-        power = tl.exp2(x * 1.4426950408889634 - shift)
-    return power
+    return power(in_base_2(x) - shift)
 
 
 @triton.jit
@@ -231,6 +227,18 @@ def in_base_e(x):
 
 
 @triton.jit
+def power(x):
+    """What `x` is the exponent of: in base 2, and of float64 in base e."""
+    return tl.exp(x) if x.dtype == tl.float64 else tl.exp2(x)
+
+
+@triton.jit
+def shift_below(largest):
+    """What exponents are taken below: the largest, or 0 where that is infinite."""
+    return tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
+
+
+@triton.jit
 def online_max(largest, x):
     """The largest of rows so far, a tile of them included, what exponentials are below, and what sums so far shrink to.
 
@@ -238,9 +246,15 @@ def online_max(largest, x):
     Nothing is below the infinities: the sum of a row is 0 as long as that has minus infinity alone.
     """
     larger = tl.maximum(largest, in_base_2(tl.max(x, 1, keep_dims=True)))
-    shift = tl.where(tl.abs(larger) == float("inf"), 0.0, larger)
-    if x.dtype == tl.float64:
-        rescale = tl.exp(largest - shift)
-    else:
-        rescale = tl.exp2(largest - shift)
-    return larger, shift, rescale
+    shift = shift_below(larger)
+    return larger, shift, power(largest - shift)
+
+
+@triton.jit
+def merge_max(largest, parts):
+    """The largest so far of a row, some of its parts [parts, 1] included, what their sums shrink to, and what sums so
+    far do; all in base 2, as `online_max` gives it.
+    """
+    larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
+    shift = shift_below(larger)
+    return larger, power(parts - shift), power(largest - shift)

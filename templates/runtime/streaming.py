@@ -1,24 +1,43 @@
 """Launches of kernels that hold a tile of rows past which an axis streams, as attention does."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 
 from . import heuristics, launch, tensors
+from .dtypes import torch_dtype
+
+BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
+
+
+class Split(NamedTuple):
+    """How programs split what streams past a tile: the kernel that merges the partial sums that they leave.
+
+    Of what streams there are n_cols, and of the partial sums of a row so many numbers. The kernel takes these before
+    its tensors, and how many splits there are before its sizes.
+    """
+
+    kernel: Any
+    n_cols: int
+    length: int
+    args: tuple[tuple[Any, ...], tuple[int, ...] | None, tuple[Any, ...]]
+    constants: dict[str, Any]
 
 
 def sizes(
     n_dims: int,
     batch: Sequence[int],
-    lengths: tuple[int, int],
+    lengths: tuple[int, ...],
     every: Sequence[torch.Tensor | None],
     n_own: Sequence[int],
 ) -> tuple[int, ...] | None:
     """What kernels are told of a batch that is folded into `n_dims` dimensions; None where more remain.
 
-    That is the numbers of rows and columns, lengths of the dimensions but the first, and the strides of each tensor
-    along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor are 0.
+    That is the numbers of rows, and of columns where they count, lengths of the dimensions but the first, and the
+    strides of each tensor along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor
+    are 0.
     """
     absent = (0,) * len(batch)
     folded = tensors.fold(
@@ -44,8 +63,10 @@ def run(
     reads: tuple[tuple[int, ...], tuple[int, ...]],
     args: launch.Args,
     constants: dict[str, Any],
+    split: Split | None = None,
+    in_group: int | None = None,
 ) -> None:
-    """Launch a program for each tile of rows of each head.
+    """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
     Args:
         key: that of the call, by which calls like it launch the same.
@@ -56,15 +77,72 @@ def run(
         reads: the widths of the matrices that are read for a tile, and of those that are read for each block.
         args: the tensors of the kernel, its sizes and its params.
         constants: what it is compiled for, but for its tiles.
+        split: how programs split what streams, if they can.
+        in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
+            knows of no such.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
-    config = table.choose(
-        n_rows, tile_widths, block_widths, matrix.itemsize, matrix.device
+    read = tile_widths, block_widths, matrix.itemsize, matrix.device
+    config = table.choose(n_rows, *read)
+    n_tiled, n_lines = n_heads, n_rows
+    if in_group is not None:
+        packed = table.choose(in_group * n_rows, *read)
+        packs = heuristics.use_packed_heads(n_rows, in_group, packed)
+        if packs:
+            config, n_tiled, n_lines = packed, n_heads // in_group, in_group * n_rows
+        constants["PACK_HEADS"] = packs
+    tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
+    constants["num_stages"] = config.num_stages
+    if split is not None:
+        n_splits = heuristics.choose_stream_splits(
+            tiles, split.n_cols, config, matrix.device
+        )
+        if n_splits > 1:
+            constants |= {**config.kwargs, "num_warps": config.num_warps}
+            grid = tiles, n_splits
+            _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
+            return
+        given, sizes, params = args
+        args = given, (None, *sizes), params  # No memory for partial sums.
+    launch.run(key, kernel, (tiles,), config, *args, **constants)
+
+
+def _run_split(
+    key: launch.Key | None,
+    kernel: Any,
+    grid: tuple[int, int],
+    n_lines: int,
+    args: launch.Args,
+    constants: dict[str, Any],
+    split: Split,
+) -> None:
+    """Launch several programs for each tile, and one for each row of each head, which are so many."""
+    (given, sizes, params), (_, n_splits) = args, grid
+    merged, merged_sizes, merged_params = split.args
+    assert merged_sizes is not None  # Of fewer tensors no more dimensions remain.
+    partial = torch.empty(
+        (n_splits, n_lines, split.length),
+        dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
+        device=given[0].device,
     )
-    grid = (n_heads * tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
-    stages = config.num_stages
-    launch.run(key, kernel, grid, config, *args, num_stages=stages, **constants)
+    first = (*given, partial, *sizes, *params)
+    second = (partial, *merged, n_splits, *merged_sizes, *merged_params)
+    reduced = {**split.constants, "BLOCK_SPLITS": BLOCK_SPLITS}
+    if key is None:
+        launch.run(None, kernel, grid, None, first, **constants)
+        launch.run(None, split.kernel, (n_lines,), None, second, **reduced)
+        return
+    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
+    behind = len(first) - len(params)
+    names = names[: len(given)] + names[behind : len(first)]
+    by_name = dict(zip(names, (*given, *params), strict=True))
+    launch.remember(
+        key,
+        launch.run_named(kernel, grid, by_name, first, **constants),
+        launch.run_named(split.kernel, (n_lines,), by_name, second, **reduced),
+        names=names,
+    )
 
 
 def padded(width: int) -> int:

@@ -27,17 +27,17 @@ PASSES = ("sm_90", "gfx942", "sm_100", "wide", "sm_80")
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "attention_documents attention_gate attention_sink arg_two_axes bool_and_numbers casts choice_of_matmul"
-    " choice_of_steps embedding float8 float8_outputs gradient_in_place_kl_div gradient_product_prologue"
-    " gradient_product_sums gradient_registered gradient_take_axes gradient_whole_max gradient_whole_norm"
-    " gradient_whole_softmax group_pair heads integer_math integer_reductions integers_beside_floats many_reductions"
-    " mixed_dtypes norm_of_choice numbers_first numbers_in_float64 optional_in_functions optional_in_rows"
-    " optional_inputs permute_six pixel_shuffle powers product_float64_mixed product_float8_batched"
-    " product_float8_result gradient_options product_int32_of_int8 product_masked product_unpacked product_around"
-    " product_bf16x3_prologue product_bf16x6 product_many_axes product_prologue product_quantised product_sums"
-    " product_sums_batched registered_heads registered_product registered_take reverse row_constants scaled_softmax"
-    " spelled_dtypes standard_scores steps_sinkhorn take_optional take_optional_map variances vector_reductions"
-    " whole_statistics wide_positions wide_reductions"
+    "attention_decode attention_documents attention_gate attention_sink arg_two_axes bool_and_numbers casts"
+    " choice_of_matmul choice_of_steps embedding float8 float8_outputs gradient_in_place_kl_div"
+    " gradient_product_prologue gradient_product_sums gradient_registered gradient_take_axes gradient_whole_max"
+    " gradient_whole_norm gradient_whole_softmax group_pair heads integer_math integer_reductions"
+    " integers_beside_floats many_reductions mixed_dtypes norm_of_choice numbers_first numbers_in_float64"
+    " optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle powers product_float64_mixed"
+    " product_float8_batched product_float8_result gradient_options product_int32_of_int8 product_masked"
+    " product_unpacked product_around product_bf16x3_prologue product_bf16x6 product_many_axes product_prologue"
+    " product_quantised product_sums product_sums_batched registered_heads registered_product registered_take reverse"
+    " row_constants scaled_softmax spelled_dtypes standard_scores steps_sinkhorn take_optional take_optional_map"
+    " variances vector_reductions whole_statistics wide_positions wide_reductions"
 ).split()
 
 

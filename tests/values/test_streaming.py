@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -26,7 +26,7 @@ from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
 F = torch.nn.functional
-SIZES = {"B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
+SIZES = {"B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
 QKV = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]"
 GROUPED = "q:T[B, (G R), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]"
 MEAN = "\no = sum(softmax(s, N) * v, N)"
@@ -138,6 +138,36 @@ def _sink(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor)
 
 def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return p @ v / (p.sum(-1, keepdim=True) + 1)
+
+
+def _repeated(k: torch.Tensor) -> torch.Tensor:
+    return k.repeat_interleave(SIZES["R"], 1)
+
+
+def _of_their_own(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    slope: torch.Tensor,
+    bias: torch.Tensor,
+    scale: torch.Tensor,
+    gate: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n = torch.arange(SIZES["N"])
+    s = _scores(q.transpose(1, 2), _repeated(k.transpose(1, 2))) * scale.flatten(0, 1)[:, None]
+    s = s + (slope[:, None] * n)[:, None] + torch.arange(SIZES["R"]).repeat(SIZES["G"])[:, None, None] * bias
+    o = torch.sigmoid(gate + slope[:, None, None]) * (torch.softmax(s, -1) @ _repeated(v.transpose(1, 2)))
+    return o.transpose(1, 2), torch.logsumexp(s, -1)
+
+
+def _sink_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+    more = sink[:, None, None].expand(-1, SIZES["F"], 1)
+    return torch.softmax(torch.cat((_scores(q, k), more), -1), -1)[..., :-1] @ v
+
+
+def _of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    mask = torch.arange(SIZES["N"]) <= 9 * length[:, None, None]
+    return F.scaled_dot_product_attention(q, _repeated(k), _repeated(v), attn_mask=mask, scale=0.25)
 
 
 def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -280,6 +310,36 @@ CASES = {
         stored="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, _grouped, outputs="o:q[B, (G R), M, E]"),
+    "few_rows": Case(
+        "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]",
+        CAUSAL.replace("M", "F") + MEAN,
+        _grouped,
+        outputs="o:q[B, (G R), F, E]",
+    ),
+    "few_rows_of_heads_of_their_own": Case(
+        "q:T[B, F, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, E]; slope:float32[(G R)]; bias:T[(G R), F, N];"
+        " scale:T[G, R, N]; gate:T[B, (G R), F, E]",
+        "s = scale * sum(q * k, D) * 0.25 + slope * index(N) + index(R) * bias\nlse = logsumexp(s, N)"
+        "\no = sigmoid(gate + slope) * sum(softmax(s, N) * v, N)",
+        _of_their_own,
+        outputs="o:q[B, F, (G R), E]; lse:q[B, (G R), F]",
+        by="",
+    ),
+    "few_rows_of_one_key_head": Case(
+        "q:T[H, F, D]; k:T[N, D]; v:T[N, E]; sink:float32[H]",
+        "s = sum(q * k, D) * 0.25\nm = maximum(max(s, N), sink)\ne = exp(s - m)"
+        "\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
+        _sink_of_all,
+        outputs="o:q",
+        by="",
+    ),
+    "few_rows_of_lengths_of_heads": Case(
+        "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; length:int32[(G R)]",
+        f"s = where(index(N) <= 9 * length, sum(q * k, D) * 0.25, -inf){MEAN}",
+        _of_lengths,
+        outputs="o:q[B, (G R), F, E]",
+        by="",
+    ),
     "positions_before_heads": Case(
         "q:T[B, M, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, D]", CAUSAL + MEAN, _positions_first
     ),
@@ -426,6 +486,25 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
     places = [[entry.split(":")[0] for entry in case.inputs.split("; ")].index(one) for one in case.by.split()]
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
         compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
+
+
+@pytest.mark.parametrize("n_splits", [3, 7])
+@pytest.mark.parametrize("name", CASES)
+def test_values_of_splits(
+    name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of blocks that programs split among themselves, evenly or so that some have none."""
+    case = replace(CASES[name], by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        given = case.tensors(dtype)
+        wide = [one.double() if one.is_floating_point() else one for one in given]
+        found, wanted = operator.attend(*given), case.torch(*wide)
+        pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+        for one, other in pairs:
+            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)

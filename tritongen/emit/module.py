@@ -44,6 +44,7 @@ class Around:
     tables: str = ""  # what the names of its tables in configs.py end with
     host: Callable[..., Host] = Host
     register: str = "none"
+    is_gradient: bool = False
 
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""

@@ -36,6 +36,7 @@ class Stream:
 
     `widths` are the axes that tiles hold whole: those that scores are summed over, and of the matrices of sums. `turns`
     are axes that are summed besides. `largest` is the value that exponentials are taken below, "" where there is none.
+    `group` is the axis of heads that share what streams, "" where none do: its rows may be in one tile.
     """
 
     batch: tuple[str, ...]
@@ -46,11 +47,27 @@ class Stream:
     scores: tuple[Scores, ...]
     sums: tuple[StreamSum, ...]
     largest: str
+    group: str = ""
 
     @property
     def summed(self) -> tuple[Load, ...]:
         """The matrices of the sums that are matmuls."""
         return tuple(one.matrix for one in self.sums if one.matrix is not None)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The axis of the heads of a group, if there is one."""
+        return (self.group,) if self.group else ()
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """What a split leaves of each row: the largest and the sums, each with the axis across it, if it has one."""
+        sums = [(one.name, "" if one.matrix is None else self.width(one.matrix)) for one in self.sums]
+        return tuple([(self.largest, ""), *sums] if self.largest else sums)
+
+    def width(self, matrix: Load) -> str:
+        """The axis across a matrix."""
+        return next(axis for axis in matrix.axes if axis in self.widths)
 
     @property
     def matrices(self) -> tuple[Load, ...]:

@@ -84,7 +84,7 @@ def _module(backward: Backward, step: Step, register: str) -> Module:
     if backward.write != "backward" and step == backward.plan.steps[0]:
         host = partial(AheadHost, checked=backward.forward.op)
     extra = (*step.extra, *([IS_FAKE] if is_registered else []))
-    return module_of(step, Around(f"_{step.op.name}", extra, _suffix(step), host, register))
+    return module_of(step, Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True))
 
 
 def _registered(step: Step, optional: frozenset[str]) -> Registered:

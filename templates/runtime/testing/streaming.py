@@ -7,10 +7,12 @@ import torch
 import triton
 
 from .. import heuristics
-from .harness import Dtypes, Shape, each
+from .harness import Dtypes, Shape, each, gpu
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
+
+SMALL = heuristics.streamed_tile(16, 16, 4, 1)
 
 
 def streamed(
@@ -23,18 +25,17 @@ def streamed(
     for name, table in vars(tests.tables).items():
         if isinstance(table, heuristics.Streamed) and ("_" in name) == backward:
             tables.setdefault(table, name)
-    small = heuristics.streamed_tile(16, 16, 4, 1)
     return [
         (dtype, name, config)
         for dtype in (torch.float16, torch.float32)
         if tests.all_of(dtype)
         for table, name in tables.items()
-        for config in (*table.of(dtype.itemsize).values(), small)
+        for config in (*table.of(dtype.itemsize).values(), SMALL)
     ]
 
 
 class StreamingTests(Products, OperatorTests):
-    """Each configuration, and a small one with several tiles and blocks."""
+    """Each configuration, and a small one with several tiles and blocks, which programs may split."""
 
     rounds_factors = True
     error_factor = 8  # Scores are sums in another order, and exponentials tell.
@@ -61,6 +62,32 @@ class StreamingTests(Products, OperatorTests):
         tensors[0].flatten()[0] = math.nan
         assert tensors[0].isnan().any()
         cls.compare(cls.call(*tensors), cls.oracle(*tensors), tensors)
+
+    @classmethod
+    def force_splits(cls, patch: pytest.MonkeyPatch, n_splits: int) -> None:
+        """Have small tiles, past which so many programs split what streams."""
+        cls.force_all(patch, heuristics.Streamed, SMALL)
+        patch.setattr(heuristics, "choose_stream_splits", lambda *_: n_splits)
+
+    @each("n_splits", lambda _: (2, 3, 20))
+    @each("shape", lambda cls: cls.tiled)
+    def test_splits(
+        self, shape: Shape, n_splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What streams, split among programs, of which the last have none where they are many."""
+        self.force_splits(monkeypatch, n_splits)
+        self.check(*self.make(shape))
+
+    def test_deterministic_splits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.force_splits(monkeypatch, 3)
+        self.test_deterministic()
+
+    @gpu
+    def test_splits_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They launch both kernels, with partial sums of their own."""
+        self.force_splits(monkeypatch, 3)
+        self.check(*self.make(self.tiled[1]))
+        self.check(*self.make(self.tiled[1], seed=1))
 
     @each("dtype, table, config", streamed)
     @each("shape", lambda cls: cls.tiled)

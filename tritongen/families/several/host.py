@@ -113,7 +113,8 @@ class SeveralModule(Common):
         own = [one for one in self.steps if one.family.has_own_tables]
         number = own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
-        return Around(f"_{step.op.name}", (*step.extra, *self.fake), tables, host, self.around.register)
+        extra = (*step.extra, *self.fake)
+        return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)
 
     def call(self, step: Step) -> dict[str, Any]:
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""

@@ -11,6 +11,7 @@ from ..family import Step
 from ..maps import Maps
 from ..matmul_schedule import refused
 from ..stream import Stream
+from .groups import grouped
 from .host import StreamingModule
 from .program import StreamingProgram
 from .shapes import StreamingShapes, StreamingSizes
@@ -29,6 +30,7 @@ class Streaming(Maps[StreamingProgram]):
         if found is None:
             return None
         op, stream = found
+        stream = grouped(op, stream)
         return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
 
     def check(self, schedule: Schedule) -> list[Mistake]:

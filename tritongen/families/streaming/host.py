@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...emit.axes import sizes
@@ -13,42 +14,65 @@ from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import Stream
+from . import partial_sums
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
+from .reduction import plan_reduction
 
 
 class StreamingModule(Common):
     """The module of one kernel, a program of which takes a tile of rows at one index of the batch."""
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
-        self.plan: StreamingKernel = plan_streaming(program)
         self.stream: Stream = program.stream
-        super().__init__(program, False, self.plan.space, self.plan.compute, [self.plan.kernel], around)
+        self.reduction = None if around.is_gradient else plan_reduction(program)
+        self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
+        kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
+        super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
-        lengths = [length_text(stream.batch), stream.rows, stream.streamed]
+        heads = (*stream.batch, *stream.heads)
+        lengths = [length_text(heads), stream.rows, stream.streamed]
         parts = blocks.parts
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
+            "reduction": self.reduction and kernel_view(self.reduction),
+            "partial": self.plan.partial,
+            "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
             "n_parts": len(parts),
             "turn": self.turn(),
+            "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
-            "is_empty": " or ".join([*(["n_heads == 0"] if stream.batch else []), "n_rows == 0"]),
+            "is_empty": " or ".join([*(["n_heads == 0"] if heads else []), "n_rows == 0"]),
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
             "index": self.index(),
             "reads": self.reads(),
-            "passed": self.args(kernel),
+            "passed": self.args(self.without_partial(kernel)),
             "constants_text": self.constants_of(kernel, "index"),
-            **self.known(kernel),
+            "split": self.reduction and self.split(self.reduction),
+            "in_group": stream.group,
+            **self.known(self.without_partial(kernel)),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+
+    def without_partial(self, kernel: Kernel) -> Kernel:
+        """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
+        own = tuple(one for one in kernel.arguments if one != partial_sums.ARGUMENT and one.value != "n_splits")
+        return replace(kernel, arguments=own)
+
+    def split(self, reduction: Kernel) -> str:
+        """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
+        kernel = self.without_partial(reduction)
+        launcher, args = self.around.launcher(reduction.name), self.args(kernel, self.sizes_of(kernel))
+        length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
+        return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed))
@@ -101,21 +125,29 @@ class StreamingModule(Common):
         return f"[{', '.join(parts)}]"
 
     def sizes_lines(self) -> list[str]:
-        dims, batch = self.space.rows, self.stream.batch
         if not self.is_plain():
-            return self.host.fold("heads", dims)
-        every = [(self.spread(t), self.spread_axes(t)) for t in self.op.inputs if t.name not in self.shared]
-        every += [(result.output.name, result.axes) for result in self.op.results]
-        names = tuple_text([name for name, _ in every])
-        own = tuple_text([str(len(axes) - len(batch)) for _, axes in every])
-        call = f"streaming.sizes({len(dims)}, {self.host.sizes(batch)}, (n_rows, n_cols), {names}, {own})"
-        return self.host.folded("sizes", call, batch, len(dims))
+            return self.host.fold("heads", self.space.rows)
+        return self.host.folded("sizes", self.sizes_of(self.plan.kernel), self.stream.batch, len(self.space.rows))
 
-    def args(self, kernel: Kernel) -> str:
-        """The tensors, integers and params of a launch."""
+    def sizes_of(self, kernel: Kernel) -> str:
+        """The lengths and strides that a kernel is told, folded."""
+        batch = self.stream.batch
+        own_strides = [tensor for tensor in self.op.inputs if tensor.name not in self.shared]
+        every = [(t.name, self.spread(t), self.spread_axes(t)) for t in own_strides]
+        every += [(result.output.name, result.output.name, result.axes) for result in self.op.results]
+        every = [one for one in every if f"{one[0]}_ptr" in kernel.names]
+        texts = tuple_text([text for _, text, _ in every])
+        own = tuple_text([str(len(axes) - len(batch)) for _, _, axes in every])
+        lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
+        return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
+
+    def args(self, kernel: Kernel, sizes: str = "") -> str:
+        """The tensors, integers and params of a launch, with `sizes` in place of those of all tensors."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
+            if sizes:  # Which may be None, as far as types tell.
+                return tuple_text([tuple_text(list(tensors)), sizes, tuple_text([*others, *params])])
             sizes = tuple_text(["*sizes", *others]) if others else "sizes"
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)

@@ -17,44 +17,26 @@ from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
+from . import partial_sums
+from .below import Below
 from .blocks import Blocks, blocks_of
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
 
-MINUS_INFINITY = 'float("-inf")'
-
 
 @dataclass(frozen=True, slots=True)
 class StreamingKernel:
-    """The kernel, the space that it is in, and the runs of blocks of its loop."""
+    """The kernel, the stores of partial sums if it may leave such, the space that it is in, and the runs of blocks of
+    its loop.
+    """
 
     kernel: Kernel
+    partial: tuple[Line, ...]
     turn: tuple[Line, ...]  # before the loop of each turn
     space: Space
     compute: Compute
     blocks: Blocks
-
-
-@dataclass
-class Below(Lowering):
-    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far."""
-
-    largest: str = ""
-    in_loop: bool = True
-
-    def expression(self, node: Node) -> ast.expr:
-        if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
-            return ast.Name("shift")
-        return super().expression(node)
-
-    def call(self, node: Call) -> ast.expr:
-        match node:
-            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
-                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
-                function = "exp_of" if online else "exp_below"
-                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
-        return super().call(node)
 
 
 @dataclass
@@ -68,11 +50,16 @@ class Lines:
     end: list[Line] = field(default_factory=list)
 
 
-def plan_streaming(program: StreamingProgram) -> StreamingKernel:
-    return _Builder(program).built()
+def plan_streaming(program: StreamingProgram, splits: bool) -> StreamingKernel:
+    """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
+    return Builder(program).built(splits)
 
 
-class _Builder:
+class Builder:
+    """Writes the kernel line by line."""
+
+    block_m = "BLOCK_M"
+
     def __init__(self, program: StreamingProgram) -> None:
         self.op: Op = program.op
         self.stream: Stream = program.stream
@@ -92,7 +79,7 @@ class _Builder:
         self.in_row_sum = False
         self.score = self.score_of()
         # What stands past the end of the streamed axis, as long as no line has put it there.
-        self.past_the_end = {self.score: ast.unparse(parse(MINUS_INFINITY))} if self.score else {}
+        self.past_the_end = {self.score: ast.unparse(parse(partial_sums.LEAST))} if self.score else {}
         if not self.score:
             factors = (one.factor for one in self.stream.sums)
             self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
@@ -118,7 +105,7 @@ class _Builder:
             return self.lines.loop
         return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
 
-    def built(self) -> StreamingKernel:
+    def built(self, splits: bool) -> StreamingKernel:
         pending = dict(self.sums)
         done: set[str] = set()
         for value in self.op.values:
@@ -137,9 +124,11 @@ class _Builder:
         self.lowering.in_loop = False
         self.bounds()
         self.begin()
-        self.after()
-        kernel = self.kernel()
-        return StreamingKernel(kernel, tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+        self.after(value for value in self.behind() if value.name not in self.inside)
+        stores = partial_sums.stores(self.stream) if splits else ()
+        kernel = self.kernel(stores)
+        turn = tuple(nested(self.lines.turn))
+        return StreamingKernel(kernel, stores, turn, self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -268,17 +257,26 @@ class _Builder:
     def begin(self) -> None:
         """Where sums begin."""
         dtype = self.compute.text
-        if self.stream.largest:
-            self.lines.setup.append(Line(f"{self.stream.largest} = tl.full([BLOCK_M, 1], {MINUS_INFINITY}, {dtype})"))
-        for one in self.stream.sums:
-            width = "1" if one.matrix is None else f"PADDED_{self.places.width(one.matrix).upper()}"
-            self.lines.setup.append(Line(f"{one.name} = tl.zeros([BLOCK_M, {width}], {dtype})"))
+        for name, axis in self.stream.parts:
+            shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
+            is_largest = name == self.stream.largest
+            start = f"tl.full({shape}, {partial_sums.LEAST}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            self.lines.setup.append(Line(f"{name} = {start}"))
 
-    def after(self) -> None:
-        name = self.stream.largest
-        done = {*self.inside, *self.products, *self.sums, name}
-        found = needed(self.op.values, [result.output.name for result in self.op.results])
-        values = [value for value in found if value.name not in done]
+    def behind(self) -> list[Value]:
+        """The values that results need, up to the sums."""
+        sums = {*self.sums, self.stream.largest}
+        wanted = {result.output.name for result in self.op.results}
+        found = []
+        for value in reversed(self.op.values):
+            if value.name in wanted - sums:
+                found.append(value)
+                wanted |= references(value.node)
+        return found[::-1]
+
+    def after(self, values: Iterable[Value]) -> None:
+        """The epilogue: the math behind the sums, and the stores."""
+        values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
@@ -289,44 +287,60 @@ class _Builder:
             self.lines.end += self.store(result)
 
     def store(self, result: Result) -> list[Line]:
-        tensor = self.places.of_result(result)
-        text = (
-            f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}, mask={self.places.mask(result.axes)})"
-        )
+        tensor, mask = self.places.of_result(result), self.places.mask(result.axes)
+        masked = f", mask={mask}" if mask else ""
+        text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
         if result.when:
             return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
         return under(condition(result.paths), [Line(text)])
 
     # The whole
 
-    def kernel(self) -> Kernel:
+    def kernel(self, partial: tuple[Line, ...]) -> Kernel:
+        streamed, rows = self.stream.streamed, self.stream.rows
+        doc = f"A tile of {rows}, which goes along {streamed} block by block"
+        doc = f"{doc}; or, of a split, along a part of the blocks." if partial else f"{doc}."
+        behind = (partial_sums.ARGUMENT,) if partial else ()
+        return self.assembled("kernel", doc, ("n_rows", "n_cols"), partial, behind=behind)
+
+    def assembled(
+        self,
+        suffix: str,
+        doc: str,
+        lengths: tuple[str, ...],
+        partial: Iterable[Line] = (),
+        before: tuple[Argument, ...] = (),
+        behind: tuple[Argument, ...] = (),
+    ) -> Kernel:
+        """The kernel of the lines, with arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
         turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
-        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *end]), *setup]
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
         body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
         body = [*casts, *body]
         names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        arguments = [Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr")]
-        lengths, others = self.sizes(body)
-        arguments += [*lengths, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
+        tensors = (Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr"))
+        arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
+        heads, others = self.sizes(body)
+        arguments += [*heads, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
         constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
         constexprs = [name for name in constexprs if mentions(body, name)]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
-        constexprs += [f"size_{axis.lower()}" for axis in self.stream.widths]
-        constexprs += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
-        streamed, rows = self.stream.streamed, self.stream.rows
+        known = [f"size_{axis.lower()}" for axis in self.stream.widths]
+        known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        constexprs += [name for name in known if mentions(body, name)]
         integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
         return Kernel(
-            name=f"{self.op.name}_kernel",
-            doc=f"A tile of {rows}, which goes along {streamed} block by block.",
+            name=f"{self.op.name}_{suffix}",
+            doc=doc,
             arguments=tuple(arguments),
             constexprs=tuple(constexprs),
             casts=tuple(casts),
             setup=tuple(setup),
             body=tuple(loop),
             stores=tuple(end),
-            fixed=("n_rows", "n_cols", *integers),
+            fixed=(*lengths, *integers),
             use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
         )
@@ -343,13 +357,14 @@ class _Builder:
         return found
 
     def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
-        """The lengths that every kernel is told, and others."""
-        found = [Argument("n_rows", "n_rows"), Argument("n_cols", "n_cols")]
+        """The lengths of the dimensions of the batch, and others."""
+        found = []
         for place, dim in enumerate(self.space.rows):
             if mentions(lines, dim.size):
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
-        known = {argument.name for argument in found} | {f"size_{axis.lower()}" for axis in self.stream.widths}
-        others = [Argument(f"size_{axis.lower()}", axis) for axis in self.stream.turns]
+        known = {"n_rows", "n_cols", *(one.name for one in found)}
+        known |= {f"size_{axis.lower()}" for axis in self.stream.widths}
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
             if name not in {*known, *(one.name for one in others)} and mentions(lines, name):

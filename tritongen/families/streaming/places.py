@@ -30,7 +30,8 @@ def space_of(op: Op, stream: Stream) -> Space:
             dims.append(Dim((axis,), f"i_{axis.lower()}", size, suffix(axis), True))
     if len(dims) == 1:
         dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
-    cols = [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
+    cols = [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.heads]
+    cols += [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
     cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
     cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
     return Space(tuple(dims), tuple(cols))
@@ -48,9 +49,13 @@ class Places:
     stream: Stream
     space: Space
     compute: Compute
+    row_mask: str = "row_mask"  # "" where all rows of a tile are rows of the tensors
 
     def dim(self, axis: str) -> Dim:
         return next(dim for dim in self.space.dims if axis in dim.axes)
+
+    def dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
+        return tuple(map(self.dim, axes))
 
     def of_input(self, name: str) -> Tensor:
         tensor = self.op.input(name)
@@ -79,20 +84,16 @@ class Places:
     def base(self, load: Load) -> Line:
         """The line that points to a matrix, at the turn that it is of."""
         tensor = self.of_input(load.name)
-        turns = tuple(dim for dim in self.space.cols if dim.axes[0] in self.stream.turns)
-        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), turns)}")
-
-    def width(self, load: Load) -> str:
-        """The axis across a matrix."""
-        return next(axis for axis in load.axes if axis in self.stream.widths)
+        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), self.dims(self.stream.turns))}")
 
     def matrix(self, load: Load, masked: str) -> Line:
         """The line that loads a tile of a matrix, or a block of one that is streamed."""
-        tensor, width = self.of_input(load.name), self.width(load)
+        tensor, width = self.of_input(load.name), self.stream.width(load)
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
-        pointer = f"{load.name}_head" if streams else self.head(tensor)
+        own = self.moved(tensor, self.head(tensor), self.dims(self.stream.heads))
+        pointer = f"{load.name}_head" if streams else own
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
         return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")
@@ -106,9 +107,9 @@ class Places:
         """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
         if {self.stream.rows, self.stream.streamed} <= set(axes):
             return "tile_mask"
-        masks = {self.stream.rows: "row_mask", self.stream.streamed: "col_mask"}
+        masks = {self.stream.rows: self.row_mask, self.stream.streamed: "col_mask"}
         masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
-        return " & ".join(mask for axis, mask in masks.items() if axis in axes)
+        return " & ".join(mask for axis, mask in masks.items() if mask and axis in axes)
 
     def load(self, tensor: Input) -> list[Line]:
         """The lines that read an element for each of a tile."""

@@ -79,7 +79,8 @@ class StreamingSizes:
         lengths |= {self.stream.rows: "size", self.stream.streamed: "size"}
         lengths |= dict.fromkeys(self.stream.batch[:1], "128")
         matmuls = len(self.stream.scores) + len(self.stream.summed)
-        heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in self.stream.batch] or ["1"])
+        axes = (*self.stream.batch, *self.stream.heads)
+        heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in axes] or ["1"])
         return {
             "lengths": [(self.names[axis], lengths[axis]) for axis in free],
             "operations": f"{2 * matmuls} * {heads} * size * size * 128",

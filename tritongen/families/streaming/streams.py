@@ -385,7 +385,7 @@ def is_row_sum(value: Value, stream: Stream) -> bool:
     node = value.node
     if not isinstance(node, Reduce) or node.kind != "sum" or len(node.over) > 1:
         return False
-    inside = {*stream.batch, stream.rows, *node.over}
+    inside = {*stream.batch, stream.group, stream.rows, *node.over}
     loads = [part for part in walk(node.arg) if isinstance(part, Load)]
     plain = not references(node) and all(not load.at and set(load.axes) <= inside for load in loads)
     return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)

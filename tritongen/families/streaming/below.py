@@ -1,0 +1,31 @@
+"""Exponentials below a number of rows, as the kernels of this family take them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ...lang.ir import Call, Node, Ref
+from ...lang.trees import parse
+from ...lowering.lower import Lowering
+
+
+@dataclass
+class Below(Lowering):
+    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far."""
+
+    largest: str = ""
+    in_loop: bool = True
+
+    def expression(self, node: Node) -> ast.expr:
+        if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
+            return ast.Name("shift")
+        return super().expression(node)
+
+    def call(self, node: Call) -> ast.expr:
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
+                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
+                function = "exp_of" if online else "exp_below"
+                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
+        return super().call(node)

@@ -1,0 +1,42 @@
+"""Where programs leave their sums that split the streamed axis: those of a row side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...lowering.lines import Line
+from ...lowering.views import Argument
+from ..stream import Stream
+
+ARGUMENT = Argument("partial_ptr", "partial")
+LEAST = 'float("-inf")'  # what is below every score
+
+
+def stores(stream: Stream) -> tuple[Line, ...]:
+    """The stores of what a program has of each row."""
+    pairs = zip(stream.parts, addresses(stream), strict=True)
+    return tuple(Line(f"tl.store({address}, {name}, mask=row_mask)") for (name, _), address in pairs)
+
+
+def addresses(stream: Stream) -> list[str]:
+    """Where each of the parts is, those of whole widths first, so that they are aligned."""
+    axes = [axis for _, axis in stream.parts]
+    widths = [in_kernel(axis) for axis in axes if axis]
+    found = []
+    for place, axis in enumerate(axes):
+        n_wide = sum(map(bool, axes[:place]))
+        own = [f"at_{axis.lower()}"] if axis else [str(place - n_wide)] if place > n_wide else []
+        found.append(" + ".join(["partial", *(widths[:n_wide] if axis else widths), *own]))
+    return found
+
+
+def in_kernel(axis: str) -> str:
+    """What a kernel calls the width of a tile."""
+    return f"PADDED_{axis.upper()}"
+
+
+def length(stream: Stream, padded: Callable[[str], str]) -> str:
+    """How many numbers there are of a row: 16 bytes of those that are one for each, and the padded widths of others."""
+    axes = [axis for _, axis in stream.parts]
+    narrow = -(-axes.count("") // 4) * 4
+    return " + ".join([*(padded(axis) for axis in axes if axis), *([str(narrow)] if narrow else [])])

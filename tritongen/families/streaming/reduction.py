@@ -1,0 +1,52 @@
+"""The kernel that merges the partial sums of a split, and finishes the rows."""
+
+from __future__ import annotations
+
+from ...lowering.lines import Line, mentions
+from ...lowering.views import Kernel
+from . import partial_sums
+from .kernels import Builder
+from .places import Places
+from .program import StreamingProgram
+from .streams import is_row_sum
+
+
+def plan_reduction(program: StreamingProgram) -> Kernel:
+    """The kernel that follows one whose programs split the streamed axis."""
+    return Reduction(program).reduction()
+
+
+class Reduction(Builder):
+    """Writes the kernel, of a row to a program."""
+
+    block_m = "1"
+
+    def __init__(self, program: StreamingProgram) -> None:
+        super().__init__(program)
+        self.places = Places(self.op, self.stream, self.space, self.compute, row_mask="")
+        self.lowering.in_loop = False
+
+    def reduction(self) -> Kernel:
+        self.begin()
+        for (name, _), address in zip(self.stream.parts, partial_sums.addresses(self.stream), strict=True):
+            self.merge(name, address)
+        values = self.behind()
+        for value in values:
+            if is_row_sum(value, self.stream):
+                self.row_sum(value)
+        self.after(value for value in values if not is_row_sum(value, self.stream))
+        lengths = ("n_cols",) if mentions([*self.lines.setup, *self.lines.end], "n_cols") else ()
+        doc = "The sums of partial sums of a split, always in the same order, and the epilogue."
+        return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=(partial_sums.ARGUMENT,))
+
+    def merge(self, name: str, address: str) -> None:
+        """Adds the next partial sums to a sum so far. What they are below comes first."""
+        part, lines = f"{name}_part", self.lines.loop
+        other = partial_sums.LEAST if name == self.stream.largest else "0.0"
+        lines.append(Line(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
+        if name == self.stream.largest:
+            lines.append(Line(f"{name}, shrink, rescale = merge_max({name}, {part})"))
+            return
+        falls = self.sums[name].falls
+        part, so_far = (f"{part} * shrink", f"{name} * rescale") if falls else (part, name)
+        lines.append(Line(f"{name} = {so_far} + tl.sum({part}, 0, keep_dims=True)"))
