@@ -225,10 +225,13 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
             results = operator.function(*arguments, **params)
         if spec.grad is None:
             continue
-        many = "STRIDED" in kinds | backward_kinds and spec.name != "linear_gelu"
+        products = "STRIDED" in kinds | backward_kinds
         usual = launches.driver.target == "sm_90" and not other
         # Gradients of products are many kernels of the same few templates, and take minutes: one spec's are for all.
-        if many and not usual:
+        if products and spec.name != "linear_gelu" and not usual:
+            continue
+        # Each of these kernels loads by strides as forwards do, which are compiled for both layouts.
+        if products and launches.brief and layout == "sliced":
             continue
         # What a product saves is in kernels of their own.
         first = 0 if "STRIDED" in kinds else -1
