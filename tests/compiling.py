@@ -179,8 +179,13 @@ class Operator:
         return runtime_of(self.package, name)
 
     def kernels(self) -> set[str]:
-        module = importlib.import_module(f"{self.package.__name__}.kernels")
-        return {name for name in vars(module) if name.endswith("_kernel")}
+        files = ["kernels", *(["gluon_kernels"] if self.has_gluon else [])]
+        modules = [importlib.import_module(f"{self.package.__name__}.{name}") for name in files]
+        return {name for module in modules for name in vars(module) if name.endswith("_kernel")}
+
+    @property
+    def has_gluon(self) -> bool:
+        return (Path(*self.package.__path__) / "gluon_kernels.py").exists()
 
     def tables(self, backward: bool) -> dict[str, Any]:
         """The tables of the backward, whose names say more than their kind, or of the forward."""
@@ -204,6 +209,8 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
     if launches.largest:
         most = MEMORY[launches.driver.target]
         put([(operator.runtime("heuristics"), "shared_memory", lambda _: most)])
+    if operator.has_gluon and launches.driver.target == "sm_90" and not other and not launches.largest:
+        call_gluon(spec, operator, params)
     kinds, backward_kinds = ({_kind(name) for name in tables} for tables in (forward, backward))
     layouts = ["sliced" if other else "contiguous"]
     if "LOOP" not in kinds or "TILE" in backward_kinds:
@@ -234,6 +241,17 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
             smooth = [result for result in results if result.requires_grad]
             put(backward_choices)
             torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
+
+
+def call_gluon(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
+    """Launch the kernels that are written in Gluon, with and without what a gradient needs."""
+    heuristics = operator.runtime("heuristics")
+    plain = heuristics.use_gluon
+    put([(heuristics, "use_gluon", lambda *_: True)])
+    tensors = [draw(one, spec, ("bfloat16",), "even") for one in spec.inputs]
+    for given in (tensors, [leaf(one, spec, tensor) for one, tensor in zip(spec.inputs, tensors, strict=True)]):
+        operator.function(*given, **params)
+    put([(heuristics, "use_gluon", plain)])
 
 
 def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -268,10 +286,13 @@ def value(param: Param, other: bool) -> Any:
 def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str, largest: bool = False) -> torch.Tensor:
     """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
-    A "line" is long in one dimension alone, and so one run of elements in whatever order.
+    "Even" ones have lengths that are divisible by 16. A "line" is long in one dimension alone, and so one run of
+    elements in whatever order.
     """
     named = list(axes(spec))
     lengths = dict(zip(named, itertools.cycle((HEAD if largest else 96, 3, 5))))
+    if layout == "even":
+        lengths = dict.fromkeys(named, 96)
     if layout == "line":
         lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tritongen.emit.imports import RUNTIME_FOLDER
+from tritongen.emit.scoping import undefined_names
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
@@ -53,8 +54,10 @@ def runtime_of(operator: ModuleType, name: str) -> ModuleType:
 
 
 def written(spec: Spec, folder: Path) -> Path:
-    """The folder of a spec's files in `folder`, with the runtime in it."""
-    return with_runtime(folder / spec.name, generate(spec, "."))
+    """The folder of a spec's files in `folder`, with the runtime in it. They define all that they mention."""
+    texts = generate(spec, ".")
+    assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
+    return with_runtime(folder / spec.name, texts)
 
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:

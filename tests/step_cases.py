@@ -114,6 +114,11 @@ CASES = {
         "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w + b",
         _group_norm,
     ),
+    "group_norm_of_one": Case(
+        "x:(G=4 C), S; w:(G=4 C)",
+        "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w",
+        lambda x, w: F.group_norm(x[None], 4, w)[0],
+    ),
     "batch_norm": Case(
         "x:B, C; w:C; running:C",
         "m = mean(x, B)\ny = (x - m) * rsqrt(var(x, B, correction=0) + 1e-5) * w\nnext = 0.9 * running + 0.1 * m",

@@ -11,6 +11,8 @@ import triton
 from .launch import memoized
 from .tensors import cdiv, power_of_two
 
+# The Triton that Gluon kernels compile with, and the first that they were not tried with.
+GLUON, GLUON_END = (3, 6), (3, 10)
 Tiling = tuple[int, int, int, int, int]
 SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
 
@@ -269,6 +271,29 @@ def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> i
     return min(n_rows, groups)
 
 
+def use_gluon(
+    device: torch.device,
+    dtype: torch.dtype,
+    lengths: tuple[int, int, int],
+    widths: tuple[int, ...],
+) -> bool:
+    """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: of half precision, in heads
+    of up to 128, on NVIDIA's Hopper, by a Triton that it was tried with, where rows fill more than half a tile.
+    """
+    _, n_rows, n_cols = lengths
+    return (
+        not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device)[0] == 9
+        and dtype in (torch.float16, torch.bfloat16)
+        and n_rows > 64
+        and n_cols > 0
+        and max(widths) <= 128
+        and GLUON <= tuple(map(int, triton.__version__.split(".")[:2])) < GLUON_END
+    )
+
+
 def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
     """Rows of a tile, and the length of the blocks that stream past them."""
     tile = {"BLOCK_M": rows, "BLOCK_N": block}
@@ -334,5 +359,5 @@ def choose_stream_splits(
     eight blocks or more.
     """
     blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
-    per_tile: int = round(sm_count(device) / tiles)
+    per_tile: int = (sm_count(device) + (tiles - 1) // 2) // tiles  # rounded
     return max(1, min(per_tile, blocks // 8))

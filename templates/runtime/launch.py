@@ -109,7 +109,8 @@ def run(
     /,
     **options: Any,
 ) -> None:
-    """Launch a kernel on `tensors`, `sizes` and `params`, its arguments in this order; options are its constants.
+    """Launch a kernel on `tensors`, or descriptors of some, `sizes` and `params`, its arguments in this order; options
+    are its constants.
 
     With a key, calls like this one launch the same at once, on other tensors and params.
     """
@@ -122,8 +123,18 @@ def run(
         return  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
     constants = [options[name] for name in kernel.arg_names if name in options]
+    described = {
+        place: moved(one, None)
+        for place, one in enumerate(tensors)
+        if is_descriptor(one)
+    }
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        if described:
+            tensors = tuple(
+                moved(described[place], one) if place in described else one
+                for place, one in enumerate(tensors)
+            )
         if device.index == torch.cuda.current_device():
             relaunch(*tensors, *sizes, *params, *constants)
         else:
@@ -141,11 +152,16 @@ def is_replayed(device: torch.device) -> bool:
 def device_of(tensors: tuple[Any, ...]) -> torch.device:
     """The device of the first that is a tensor, or a descriptor of one."""
     for tensor in tensors:
-        if isinstance(tensor, TensorDescriptor):
+        if is_descriptor(tensor):
             tensor = tensor.base
         if isinstance(tensor, torch.Tensor):
             return tensor.device
     raise TypeError("a launch takes a tensor")
+
+
+def is_descriptor(arg: object) -> bool:
+    """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
+    return hasattr(arg, "block_shape")
 
 
 class Replay:
@@ -207,11 +223,9 @@ class Replay:
                 self.run(*values)
 
 
-def moved(
-    descriptor: TensorDescriptor, tensor: torch.Tensor | None
-) -> TensorDescriptor:
+def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
     """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
-    moved = TensorDescriptor.__new__(TensorDescriptor)
+    moved = object.__new__(type(descriptor))
     vars(moved).update(vars(descriptor), base=tensor)
     return moved
 

@@ -1,5 +1,6 @@
 """Launches of kernels that hold a tile of rows past which an axis streams, as attention does."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +23,24 @@ class Split(NamedTuple):
     kernel: Any
     n_cols: int
     length: int
-    args: tuple[tuple[Any, ...], tuple[int, ...] | None, tuple[Any, ...]]
+    args: launch.Args
     constants: dict[str, Any]
+
+
+class Gluon(NamedTuple):
+    """The Gluon kernel beside a plain one.
+
+    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how long what streams is, how
+    many dimensions the batch is folded into, whether a mask leaves some tiles fewer blocks than others, and of each
+    tensor whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row ("").
+    """
+
+    module: str
+    kernel: str
+    n_cols: int
+    n_dims: int
+    is_masked: bool
+    kinds: tuple[str, ...]
 
 
 def sizes(
@@ -65,6 +82,7 @@ def run(
     constants: dict[str, Any],
     split: Split | None = None,
     in_group: int | None = None,
+    gluon: Gluon | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
@@ -80,6 +98,7 @@ def run(
         split: how programs split what streams, if they can.
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
+        gluon: the kernel that is launched instead where the device and the tensors allow.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
@@ -93,16 +112,25 @@ def run(
             config, n_tiled, n_lines = packed, n_heads // in_group, in_group * n_rows
         constants["PACK_HEADS"] = packs
     tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
-    constants["num_stages"] = config.num_stages
+    n_splits = 1
     if split is not None:
         n_splits = heuristics.choose_stream_splits(
             tiles, split.n_cols, config, matrix.device
         )
-        if n_splits > 1:
-            constants |= {**config.kwargs, "num_warps": config.num_warps}
-            grid = tiles, n_splits
-            _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
-            return
+    if gluon is not None and n_splits == 1 and n_tiled == n_heads:
+        widths = tile_widths + block_widths
+        lengths = n_heads, n_rows, gluon.n_cols
+        if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
+            launches = importlib.import_module(".streaming_gluon", __package__)
+            if launches.run(key, gluon, lengths, args):
+                return
+    constants["num_stages"] = config.num_stages
+    if split is not None and n_splits > 1:
+        constants |= {**config.kwargs, "num_warps": config.num_warps}
+        grid = tiles, n_splits
+        _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
+        return
+    if split is not None:
         given, sizes, params = args
         args = given, (None, *sizes), params  # No memory for partial sums.
     launch.run(key, kernel, (tiles,), config, *args, **constants)
@@ -120,7 +148,6 @@ def _run_split(
     """Launch several programs for each tile, and one for each row of each head, which are so many."""
     (given, sizes, params), (_, n_splits) = args, grid
     merged, merged_sizes, merged_params = split.args
-    assert merged_sizes is not None  # Of fewer tensors no more dimensions remain.
     partial = torch.empty(
         (n_splits, n_lines, split.length),
         dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),

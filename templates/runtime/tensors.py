@@ -1,7 +1,6 @@
 """What a public function does with its tensors before it launches: checks, folded dimensions, index width."""
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -130,8 +129,12 @@ def fold_by_stride(
 
 def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
     """How many neighbours share an element of every tensor: the length of the last dimensions, where none moves."""
-    moves = [any(steps) for steps in zip(*strides, strict=True)]
-    return math.prod(size for n, size in enumerate(sizes) if not any(moves[n:]))
+    length = 1
+    for size, *steps in zip(sizes[::-1], *(own[::-1] for own in strides), strict=True):
+        if any(steps):
+            break
+        length *= size
+    return length
 
 
 def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:

@@ -114,6 +114,14 @@ def test_tiles_of_attention_have_the_memory_that_they_take(all_targets: bool, tm
     compile_all([(spec, folder)], "--largest", *(() if all_targets else ("--target", "sm_80")))
 
 
+def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
+    """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
+    spec = ROOT / "specs" / "attention.toml"
+    folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
+    told = compile_all([(spec, folder)], "--target", "sm_90")
+    assert "attention_gluon_kernel multiplies bf16.bf16" in told
+
+
 def test_scales_leave_float8_to_tensor_cores(all_targets: bool, tmp_path: Path) -> None:
     """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
     names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]

@@ -182,3 +182,20 @@ def test_long_rows_of_such_columns_are_looped_over() -> None:
     assert not HEURISTICS.reads_once(20 * 784, 784)
     assert not HEURISTICS.reads_once(4 * 1024, 1024)
     assert not HEURISTICS.reads_once(16384, 16384)  # A single element, which rows in registers read at once, too.
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_traces_choose_such_blocks(dynamic: bool) -> None:
+    """By lengths and strides that torch.compile may know as symbols alone."""
+    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 4096}, num_warps=8)
+
+    def chosen(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        sizes, (_, steps) = TENSORS.fold(2, x.shape, (x.stride(), (w.stride(0), 0)))
+        length = TENSORS.steady(sizes, steps)
+        found, is_uniform = HEURISTICS.within(config, length)
+        return x + found.kwargs["BLOCK_N"] + is_uniform + HEURISTICS.reads_once(x.numel(), length)
+
+    compiled = torch.compile(chosen, backend="eager", fullgraph=True, dynamic=dynamic)
+    for shape in ((10, 4096), (7, 2048), (6, 49)):
+        given = torch.zeros(shape), torch.zeros(shape[0])
+        torch.testing.assert_close(compiled(*given), chosen(*given))

@@ -68,6 +68,14 @@ def test_lines_of_gradients_are_kept_apart() -> None:
     assert all(len(step.op.lines) == 1 for step in steps)
 
 
+def test_few_long_rows_are_shared() -> None:
+    """A spec that says how few they are is cut into statistics, which programs share, and a map."""
+    assert isinstance(forward_of(CASES["group_norm_of_one"].spec()).family, Several)
+    assert not isinstance(forward_of(CASES["group_norm"].spec()).family, Several)
+    short = replace(CASES["group_norm_of_one"], inputs="x:(G=4 C=8), S=64; w:(G=4 C=8)")
+    assert not isinstance(forward_of(short.spec()).family, Several)
+
+
 @pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])
 def test_no_single_kernel_computes_it(name: str) -> None:
     forward = forward_of(CASES[name].spec())

@@ -16,7 +16,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
-from importing import built, runtime_of
+from importing import built, runtime_module, runtime_of
 from oracles import compare
 
 from tritongen.diagnostics.report import Mistakes
@@ -136,10 +136,6 @@ def _sink(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor)
     return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
 
 
-def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return p @ v / (p.sum(-1, keepdim=True) + 1)
-
-
 def _repeated(k: torch.Tensor) -> torch.Tensor:
     return k.repeat_interleave(SIZES["R"], 1)
 
@@ -168,6 +164,10 @@ def _sink_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.
 def _of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     mask = torch.arange(SIZES["N"]) <= 9 * length[:, None, None]
     return F.scaled_dot_product_attention(q, _repeated(k), _repeated(v), attn_mask=mask, scale=0.25)
+
+
+def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return p @ v / (p.sum(-1, keepdim=True) + 1)
 
 
 def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -331,6 +331,19 @@ CASES = {
         "\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
         _sink_of_all,
         outputs="o:q",
+        by="",
+    ),
+    "few_rows_of_documents": Case(
+        "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; of_q:int32[B, F]; of_k:int32[B, N]",
+        f"s = where(of_q == of_k, sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v, of_q, of_k: F.scaled_dot_product_attention(
+            q,
+            _repeated(k),
+            _repeated(v),
+            attn_mask=of_q[:, None, :, None] == of_k[:, None, None, :],
+            scale=0.25,
+        ),
+        outputs="o:q[B, (G R), F, E]",
         by="",
     ),
     "few_rows_of_lengths_of_heads": Case(
@@ -549,12 +562,35 @@ def test_a_sink_of_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tiles", "n_cols", "n_splits"),
+    [
+        (128, 131072, 1),
+        (8, 131072, 16),
+        (8, 8192, 16),
+        (8, 4096, 8),
+        (8, 960, 1),
+        (8, 0, 1),
+        (50, 8192, 3),
+        (1, 10**7, 132),
+    ],
+)
+def test_splits_are_about_as_many_as_fill_the_sms(tiles: int, n_cols: int, n_splits: int) -> None:
+    """Of 132, as an H100 has, with eight blocks or more each."""
+    heuristics = runtime_module("heuristics")
+    config = heuristics.streamed_tile(16, 64, 4, 3)
+    assert heuristics.choose_stream_splits(tiles, n_cols, config, torch.device("cpu")) == n_splits
+
+
+@pytest.mark.parametrize("n_splits", [1, 3])
+def test_rows_that_are_masked_as_a_whole(n_splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are NaN, as torch's softmax is, and others are not; so is lse minus infinity."""
     case = Case(QKV, f"{CAUSAL}\nlse = logsumexp(s, N){MEAN}", _causal, outputs="o:q; lse:float32", by="")
     q, k, v = case.tensors(torch.float32)
     k, v = k[:, :, :20], v[:, :, :20]
-    o, lse = built(case.spec(), tmp_path).attend(q, k, v)
+    operator = built(case.spec(), tmp_path)
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    o, lse = operator.attend(q, k, v)
     masked = torch.arange(SIZES["M"]) < SIZES["M"] - 20
     assert torch.equal(o.isnan().all(-1), masked.expand(2, 2, -1))
     assert torch.equal(lse == -torch.inf, masked.expand(2, 2, -1))

@@ -129,7 +129,7 @@ class _Block(ast.NodeVisitor):
         self.mentioned.add(node.name)
         self.variables.add(node.name)
         names = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
-        if any(ast.unparse(decorator).startswith("triton.") for decorator in node.decorator_list):
+        if any(ast.unparse(decorator).startswith(("triton.", "gluon.")) for decorator in node.decorator_list):
             self.passed |= names
         if node is self.tree and node.name[0] != "_":  # Pytest and others pass them by name.
             self.mentioned |= names

@@ -35,6 +35,10 @@ PACKAGES = {
     "tl": "import triton.language as tl",
     "TensorDescriptor": "from triton.tools.tensor_descriptor import TensorDescriptor",
 }
+GLUON = {
+    "gluon": "from triton.experimental import gluon",
+    "gl": "import triton.experimental.gluon.language as gl",
+}
 # The modules of the runtime that kernels call, and those that host code calls.
 DEVICE_MODULES = ("addressing", "float8", "math", "matmul", "reduce", "special", "tiles")
 SIBLINGS = ("configs", "kernels")
@@ -49,6 +53,14 @@ def device_imports(runtime: str) -> Mapping[str, str]:
     return PACKAGES | own | {"configs": "from . import configs"}
 
 
+def gluon_imports(runtime: str) -> Mapping[str, str]:
+    """What provides the names of a module of Gluon kernels, which call device functions of plain Triton, too."""
+    hopper = ("fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait")
+    language = "from triton.experimental.gluon.language.nvidia.hopper"
+    rings = {name: f"from {runtime}.rings import {name}" for name in device_names("rings")}
+    return GLUON | {name: f"{language} import {name}" for name in hopper} | dict(device_imports(runtime)) | rings
+
+
 @functools.cache
 def device_names(module: str) -> tuple[str, ...]:
     """The device functions of a module of the runtime, and its constants."""
@@ -60,7 +72,8 @@ def device_names(module: str) -> tuple[str, ...]:
 
 def host_imports(runtime: str) -> Mapping[str, str]:
     """What provides the names of host code."""
-    own = {name: f"from {runtime} import {name}" for name in runtime_modules() if name not in DEVICE_MODULES}
+    device = (*DEVICE_MODULES, "rings")
+    own = {name: f"from {runtime} import {name}" for name in runtime_modules() if name not in device}
     return STANDARD | PACKAGES | own | {name: f"from . import {name}" for name in SIBLINGS}
 
 

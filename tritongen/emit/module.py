@@ -28,6 +28,13 @@ class Module:
     view: dict[str, Any]
     traffic: Traffic
     steps: tuple[Module, ...] = ()  # those of the functions that it calls
+    gluon: dict[str, Any] | None = None  # the kernel that is written in Gluon besides
+
+    @property
+    def gluon_kernels(self) -> list[dict[str, Any]]:
+        """Those of its own and of the functions that it calls."""
+        own = [] if self.gluon is None else [self.gluon]
+        return [*own, *(one for step in self.steps for one in step.gluon_kernels)]
 
     @property
     def launches(self) -> list[tuple[Traffic, str]]:

@@ -13,7 +13,7 @@ from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
-from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, host_imports, imports_of
+from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, gluon_imports, host_imports, imports_of
 from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
@@ -37,7 +37,7 @@ from .gradient_tests import gradient_tests
 if TYPE_CHECKING:
     import jinja2
 
-PASSING = ("kernels.py", "op.py")  # The second passes the first constants by name.
+PASSING = ("kernels.py", "gluon_kernels.py", "op.py")  # The last passes the others constants by name.
 
 
 def check(spec: Spec) -> None:
@@ -105,10 +105,11 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     forward_of(spec)
     with told():
         files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
-        for together in (PASSING, *((name,) for name in files if name not in PASSING)):
+        passing = tuple(name for name in PASSING if name in files)
+        for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
     files = {name: text.rstrip() + "\n" for name, text in files.items()}
-    for name in PASSING:
+    for name in passing:
         if missing := undefined_names(files[name]):
             raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")
     return files
@@ -134,14 +135,21 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         gradient = gradient_tests(program.op, backward, computed, tests.shapes, spec.register != "none")
     tested = tests_view(spec, program, tests, gradient, configs["search"], autocast)
     sizes = family.benchmark(spec, program)
+    gluon = [one for each in (module, *(part for _, part in computed)) for one in each.gluon_kernels]
     return {
         "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package)),
+        **({"gluon_kernels.py": gluon_module(module, gluon, package)} if gluon else {}),
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
         f"test_{spec.name}.py": tests_of(tested, sibling_imports(op, package), package),
         f"bench_{spec.name}.py": render(sizes.template, bench_view(spec, program.op, sizes, package)),
     }
+
+
+def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str) -> str:
+    view = module.view | {"gluon_kernels": kernels, "also_untyped": ", allow-untyped-calls"}  # Gluon has no types.
+    return framed("gluon_kernels.py.jinja", view, gluon_imports(package))
 
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:

@@ -1,18 +1,26 @@
 """Tests of tiles of rows past which an axis streams."""
 
 import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import triton
 
-from .. import heuristics
+from .. import heuristics, launch
 from .harness import Dtypes, Shape, each, gpu
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
 
 SMALL = heuristics.streamed_tile(16, 16, 4, 1)
+hopper = pytest.mark.skipif(
+    DEVICE != "cuda"
+    or torch.version.hip is not None
+    or torch.cuda.get_device_capability()[0] != 9,
+    reason="needs NVIDIA's Hopper",
+)
 
 
 def streamed(
@@ -38,6 +46,7 @@ class StreamingTests(Products, OperatorTests):
     """Each configuration, and a small one with several tiles and blocks, which programs may split."""
 
     rounds_factors = True
+    gluon: ClassVar[Sequence[Shape]] = ()  # of tensors that a Gluon kernel takes
     error_factor = 8  # Scores are sums in another order, and exponentials tell.
 
     @classmethod
@@ -101,3 +110,26 @@ class StreamingTests(Products, OperatorTests):
     ) -> None:
         self.force(monkeypatch, table, config)
         self.check(*self.make(shape, self.all_of(dtype)))
+
+    @hopper
+    @each("dtype", lambda cls: [torch.float16, torch.bfloat16] if cls.half() else ())
+    @each("shape", lambda cls: cls.gluon)
+    def test_gluon_kernel(
+        self, shape: Shape, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is launched on Hopper, and the plain kernel on the same tensors."""
+        launched, run = list[str](), launch.run
+
+        def spy(key: Any, kernel: Any, *args: Any, **options: Any) -> None:
+            launched.append(kernel.__name__)
+            run(key, kernel, *args, **options)
+
+        monkeypatch.setattr(launch, "run", spy)
+        tensors = self.make(shape, self.all_of(dtype))
+        for name, takes in (("gluon", None), ("plain", lambda *_: False)):
+            if takes is not None:
+                monkeypatch.setattr(heuristics, "use_gluon", takes)
+                launch.Launches.known.clear()
+            launched.clear()
+            self.check(*tensors)
+            assert launched[0].endswith("_gluon_kernel") == (name == "gluon")

@@ -51,8 +51,11 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 
 def leaves_idle(step: Step) -> bool:
-    """Whether a single row is mapped back, so that one program has all the work."""
-    return step.family.rows(step.program) == () and bool(step.program.over) and _maps_back(step.op, ())
+    """Whether rows are mapped back that are too few for all SMs: a single one, or as many as the spec says."""
+    rows = step.family.rows(step.program)
+    if rows is None or not step.program.over or not _maps_back(step.op, rows):
+        return False
+    return _count(rows, dict(step.op.sizes)) < SMS
 
 
 def _maps_back(op: Op, rows: tuple[str, ...]) -> bool:

@@ -90,7 +90,7 @@ class Blocks:
         if self.tiles is None or not self.compared:
             return []
         first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
-        begin = first if first == "0" else f"{_operand(first)} // BLOCK_N * BLOCK_N"
+        begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
         says = "What streams is needed from the first to the last block that has anything in common with the tile."
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
         lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
@@ -145,7 +145,7 @@ class Blocks:
                 for term, factor in terms:
                     times = f"{abs(factor)} * " if abs(factor) != 1 else ""
                     sign = ("- " if factor < 0 else "+ ") if found else "-" if factor < 0 else ""
-                    inner = texts[term] if isinstance(term, Last) and factor == 1 else _operand(texts[term])
+                    inner = texts[term] if isinstance(term, Last) and factor == 1 else operand(texts[term])
                     found += f"{' ' if found else ''}{sign}{times}{inner}"
                 return f"{found} {'-' if constant < 0 else '+'} {abs(constant)}" if constant else found
             case Apply(function="held", args=(arg,)):
@@ -153,7 +153,7 @@ class Blocks:
             case Apply(function="floor_divide", args=(above, by)):
                 return f"floor_divide_int({text_of(above)}, {text_of(by)})"
             case Apply(function="mul", args=args):
-                return " * ".join(_operand(text_of(arg)) for arg in args)
+                return " * ".join(operand(text_of(arg)) for arg in args)
             case Apply(function="minimum" | "maximum" as function, args=args):
                 found, *others = map(text_of, args)
                 for other in others:
@@ -163,7 +163,7 @@ class Blocks:
                 return f"tl.where({', '.join(map(text_of, args))})"
             case Apply(function="ge" | "gt" as function, args=args):
                 sign = {"ge": ">=", "gt": ">"}[function]
-                return f" {sign} ".join(_operand(text_of(arg)) for arg in args)
+                return f" {sign} ".join(operand(text_of(arg)) for arg in args)
             case Apply(function="and" | "or" as function, args=args):
                 return {"and": " & ", "or": " | "}[function].join(f"({text_of(arg)})" for arg in args)
             case Apply(function="not", args=(arg,)):
@@ -231,5 +231,6 @@ def below(op: Op, node: Node) -> list[Node]:
     return [node]
 
 
-def _operand(text: str) -> str:
+def operand(text: str) -> str:
+    """A text as one operand of others."""
     return text if isinstance(ast.parse(text, mode="eval").body, ast.Name | ast.Call | ast.Constant) else f"({text})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...diagnostics.report import Mistake
+from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...spec.types import Schedule, Spec
@@ -45,7 +46,10 @@ class Streaming(Maps[StreamingProgram]):
 
     def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
         declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
-        return FamilyTests("StreamingTests", StreamingShapes(spec, program), declared)
+        shapes = StreamingShapes(spec, program)
+        if module.gluon is not None:
+            declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
+        return FamilyTests("StreamingTests", shapes, declared)
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program)

@@ -16,7 +16,8 @@ def grouped(op: Op, stream: Stream) -> Stream:
     Rows of all heads of a group may lie in one tile, so that none of its bounds is of one head alone.
     """
     streamed = [load for load in stream.matrices if stream.streamed in load.axes]
-    bounds = blocks_of(op, stream).values
+    blocks = blocks_of(op, stream)
+    bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
     axes = [axis for axis in stream.batch if axis != BATCH and not any(axis in load.axes for load in streamed)]
     axes = [axis for axis in axes if not any(axis in node.axes for node in bounds)]
     if not axes:

@@ -15,6 +15,7 @@ from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import Stream
 from . import partial_sums
+from .gluon import gluon_view
 from .kernels import StreamingKernel, plan_streaming
 from .program import StreamingProgram
 from .reduction import plan_reduction
@@ -29,6 +30,9 @@ class StreamingModule(Common):
         self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
+        # Torch has to see what a triton_op launches.
+        has_gluon = self.is_plain() and not self.shared and around.register != "triton_op"
+        self.gluon = gluon_view(program) if has_gluon else None
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
@@ -59,8 +63,18 @@ class StreamingModule(Common):
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
             **self.known(self.without_partial(kernel)),
+            "gluon_text": self.gluon_text(),
         }
-        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+
+    def gluon_text(self) -> str:
+        """What the launch is told of the Gluon kernel beside the plain one."""
+        if self.gluon is None:
+            return ""
+        kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
+        is_masked = self.plan.blocks.tiles is not None
+        fields = f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds})'
+        return f", gluon=streaming.Gluon({fields})"
 
     def without_partial(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
@@ -70,7 +84,8 @@ class StreamingModule(Common):
     def split(self, reduction: Kernel) -> str:
         """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
         kernel = self.without_partial(reduction)
-        launcher, args = self.around.launcher(reduction.name), self.args(kernel, self.sizes_of(kernel))
+        launcher = self.around.launcher(reduction.name)
+        args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
         length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
         return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
@@ -132,8 +147,7 @@ class StreamingModule(Common):
     def sizes_of(self, kernel: Kernel) -> str:
         """The lengths and strides that a kernel is told, folded."""
         batch = self.stream.batch
-        own_strides = [tensor for tensor in self.op.inputs if tensor.name not in self.shared]
-        every = [(t.name, self.spread(t), self.spread_axes(t)) for t in own_strides]
+        every = [(t.name, self.spread(t), self.spread_axes(t)) for t in self.op.inputs if t.name not in self.shared]
         every += [(result.output.name, result.output.name, result.axes) for result in self.op.results]
         every = [one for one in every if f"{one[0]}_ptr" in kernel.names]
         texts = tuple_text([text for _, text, _ in every])
@@ -141,14 +155,12 @@ class StreamingModule(Common):
         lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
         return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
 
-    def args(self, kernel: Kernel, sizes: str = "") -> str:
-        """The tensors, integers and params of a launch, with `sizes` in place of those of all tensors."""
+    def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
+        """The tensors, integers and params of a launch; `sizes` are those that are folded."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
-            if sizes:  # Which may be None, as far as types tell.
-                return tuple_text([tuple_text(list(tensors)), sizes, tuple_text([*others, *params])])
-            sizes = tuple_text(["*sizes", *others]) if others else "sizes"
+            sizes = tuple_text([f"*{sizes}", *others]) if others else sizes
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
         texts: list[str] = []

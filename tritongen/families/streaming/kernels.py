@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
@@ -39,6 +40,9 @@ class StreamingKernel:
     blocks: Blocks
 
 
+L = TypeVar("L", bound="Below")
+
+
 @dataclass
 class Lines:
     """The lines of a kernel as they come, each with the path that it stands on."""
@@ -68,10 +72,7 @@ class Builder:
         self.choices = Choices(self.op)
         self.places = Places(self.op, self.stream, self.space, self.compute)
         self.blocks = blocks_of(self.op, self.stream)
-        self.lowering = Below(
-            self.op, self.compute, self.places.index, self.places.size, self.loaded, _nothing, self.choices,
-            largest=self.stream.largest,
-        )  # fmt: skip
+        self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
         self.lines = Lines()
@@ -85,6 +86,12 @@ class Builder:
             self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
         roots = {*self.products, *(name for one in self.stream.sums for name in references(one.factor))}
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
+
+    def lowered_by(self, lowering: type[L]) -> L:
+        places, largest = self.places, self.stream.largest
+        return lowering(
+            self.op, self.compute, places.index, places.size, self.loaded, _nothing, self.choices, largest=largest
+        )
 
     def score_of(self) -> str:
         """The value that exponentials are of, "" where nothing is taken below the largest."""
@@ -106,6 +113,14 @@ class Builder:
         return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
 
     def built(self, splits: bool) -> StreamingKernel:
+        self.build()
+        stores = partial_sums.stores(self.stream) if splits else ()
+        kernel = self.kernel(stores)
+        turn = tuple(nested(self.lines.turn))
+        return StreamingKernel(kernel, stores, turn, self.space, self.compute, self.blocks)
+
+    def build(self) -> None:
+        """Make all lines."""
         pending = dict(self.sums)
         done: set[str] = set()
         for value in self.op.values:
@@ -125,10 +140,6 @@ class Builder:
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
-        stores = partial_sums.stores(self.stream) if splits else ()
-        kernel = self.kernel(stores)
-        turn = tuple(nested(self.lines.turn))
-        return StreamingKernel(kernel, stores, turn, self.space, self.compute, self.blocks)
 
     # The loop
 
@@ -223,6 +234,7 @@ class Builder:
 
     def sum(self, total: StreamSum) -> None:
         name = total.name
+        self.elements([Value(name, total.factor, "")])
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
@@ -233,11 +245,19 @@ class Builder:
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
-            self.lines.loop.append(Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)"))
-            return
-        self.block(total.matrix)
+            self.lines.loop.append(Line(f"{name} = {so_far} + {self.row_total(factor)}"))
+        else:
+            self.add_product(name, factor, total.matrix, so_far)
+
+    def row_total(self, factor: str) -> str:
+        """The sum of each row of a tile."""
+        return f"tl.sum({factor}, 1, keep_dims=True)"
+
+    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
+        """Add a factor times a block of a matrix to a sum."""
+        self.block(matrix)
         factor = factor if factor.isidentifier() else f"({factor})"
-        terms = f"{factor}.to({total.matrix.name}.dtype)", total.matrix.name, so_far
+        terms = f"{factor}.to({matrix.name}.dtype)", matrix.name, so_far
         self.lines.loop.append(Line(f"{name} = {self.dot(*terms)}"))
 
     # Before and after
@@ -282,9 +302,13 @@ class Builder:
             self.lines.end.append(Line(f"{name} = in_base_e({name})"))
         self.elements(values, self.lines.end)
         for value in values:
-            self.lines.end += self.lowering.line(value)
+            self.lines.end += self.final(value)
         for result in self.op.results:
             self.lines.end += self.store(result)
+
+    def final(self, value: Value) -> list[Line]:
+        """A value that is computed behind the loop."""
+        return self.lowering.line(value)
 
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.of_result(result), self.places.mask(result.axes)

@@ -55,6 +55,12 @@ class StreamingShapes(Shapes):
     def tiled(self) -> list[tuple[int, ...]]:
         return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
 
+    def gluon(self) -> list[tuple[int, ...]]:
+        """Of heads that TMA reads, of up to 128."""
+        cases = [self.lengths_of(*case) for case in ((200, 333, 64), (300, 130, 128), (129, 257, 80))]
+        places = [self.axes.index(axis) for axis in self.stream.widths]
+        return [case for case in cases if all(case[place] % 8 == 0 and case[place] <= 128 for place in places)]
+
     def wide(self) -> tuple[int, ...]:
         return self.lengths_of(37, 90, 24)
 

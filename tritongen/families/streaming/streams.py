@@ -39,7 +39,8 @@ from ..stream import Scores, Stream, StreamSum
 
 def stream_of(op: Op) -> tuple[Op, Stream] | None:
     """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math."""
-    if not only_maps_and_reduces(op):
+    # Rows, the streamed axis and what scores are summed over are three.
+    if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()

@@ -1,0 +1,129 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""What Gluon kernels for Hopper are made of, as device functions: rings of blocks in shared memory, that one warp fills
+by TMA and warp groups read, and what these multiply.
+"""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+)
+
+# Triton 3.6 has other names for them.
+async_load = getattr(tma, "async_load", tma.async_copy_global_to_shared)
+async_store = getattr(tma, "async_store", tma.async_copy_shared_to_global)
+
+
+@gluon.constexpr_function
+def several(count, shape):
+    """The shape of so many blocks."""
+    return [count, *shape]
+
+
+@gluon.jit
+def memory(desc, COUNT: gl.constexpr):
+    """Shared memory for so many blocks of a tensor."""
+    shape: gl.constexpr = several(COUNT, desc.block_shape)
+    return gl.allocate_shared_memory(desc.dtype, shape, desc.layout)
+
+
+@gluon.jit
+def ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Memory for so many blocks, and barriers that tell of each that it is full, and that all readers have read it."""
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=READERS)
+    return memory(desc, STAGES), full, free
+
+
+@gluon.jit
+def fill(ring, step, desc, head, row):
+    """Begin to load the block of a step, from some row of a head on, as soon as what was there before has been read."""
+    blocks, full, free = ring
+    STAGES: gl.constexpr = blocks.shape[0]
+    stage, turn = step % STAGES, step // STAGES
+    mbarrier.wait(free.index(stage), turn & 1 ^ 1)
+    mbarrier.expect(full.index(stage), desc.block_type.nbytes)
+    at = head + (row.to(gl.int32), 0)  # noqa: RUF005 (Triton 3.6 unpacks no tuples.)
+    async_load(desc, at, full.index(stage), blocks.index(stage))
+
+
+@gluon.jit
+def take(ring, step):
+    """The block of a step as a matrix, as soon as it is there."""
+    blocks, full, _ = ring
+    STAGES: gl.constexpr = blocks.shape[0]
+    stage, turn = step % STAGES, step // STAGES
+    mbarrier.wait(full.index(stage), turn & 1)
+    return as_matrix(blocks.index(stage))
+
+
+@gluon.jit
+def give_back(ring, step):
+    """Tell that the block of a step has been read."""
+    blocks, _, free = ring
+    STAGES: gl.constexpr = blocks.shape[0]
+    mbarrier.arrive(free.index(step % STAGES))
+
+
+@gluon.jit
+def as_matrix(block):
+    """A block without the dimensions of the batch."""
+    ROWS: gl.constexpr = block.shape[-2]
+    COLS: gl.constexpr = block.shape[-1]
+    return block.reshape([ROWS, COLS])
+
+
+@gluon.constexpr_function
+def product_layout(n_cols):
+    """How four warps hold what tensor cores of Hopper multiply."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n_cols, 16])
+
+
+@gluon.jit
+def begin_scores(left, right):
+    """Begin to multiply the rows of two matrices in shared memory."""
+    ROWS: gl.constexpr = left.shape[0]
+    COLS: gl.constexpr = right.shape[0]
+    zeros = gl.zeros([ROWS, COLS], gl.float32, product_layout(COLS))
+    return warpgroup_mma(
+        left, right.permute((1, 0)), zeros, use_acc=False, is_async=True
+    )
+
+
+@gluon.jit
+def as_left(x, dtype: gl.constexpr, layout: gl.constexpr):
+    """What is multiplied from the left, for a product in some layout."""
+    return gl.convert_layout(x.to(dtype), gl.DotOperandLayout(0, layout, 2))
+
+
+@gluon.jit
+def negate(block):
+    """Change the sign of a matrix in shared memory."""
+    block.store(-block.load(gl.BlockedLayout([1, 8], [16, 2], [4, 1], [1, 0])))
+    fence_async_shared()
+
+
+@gluon.jit
+def online_row_max(largest, x, factor):
+    """`online_max`, of `x` times a factor that takes it to base 2, and of numbers of rows that have no axis of columns:
+    along one, threads would hold each many times.
+    """
+    larger = gl.maximum(largest, gl.max(x, 1) * factor)
+    shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
+    return larger, shift, gl.exp2(largest - shift)
+
+
+@gluon.jit
+def store_block(desc, blocks, place, head, row, x):
+    """Store what a warp group has computed by TMA, by way of memory that this alone uses."""
+    tma.store_wait(0)  # What was there before has been read.
+    as_matrix(blocks.index(place)).store(x.to(desc.dtype))
+    fence_async_shared()
+    at = head + (row.to(gl.int32), 0)  # noqa: RUF005
+    async_store(desc, at, blocks.index(place))

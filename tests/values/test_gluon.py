@@ -1,0 +1,162 @@
+"""The Gluon kernel of attention beside the plain one: which operators have one, and on Hopper what it computes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+IS_HOPPER = torch.cuda.is_available() and not torch.version.hip and torch.cuda.get_device_capability()[0] == 9
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from importing import built, runtime_of  # noqa: E402
+
+from tritongen.operator.compile import generate  # noqa: E402
+from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.types import Spec  # noqa: E402
+
+QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
+MEAN = 'o = "sum(softmax(s, N) * v, N)"'
+CAUSAL = f's = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"\n{MEAN}'
+LOG = '\nlse = "logsumexp(s, N)"'
+
+
+def spec_of(
+    compute: str = CAUSAL,
+    inputs: str = QKV,
+    outputs: str = 'o = "q"',
+    params: str = 'scale = { type = "float" }',
+    kind: str = "float",
+    more: str = "",
+) -> Spec:
+    head = f'[op]\nname = "attend"\nsummary = "Attends."\n[types]\nT = "{kind}"\n'
+    text = f"{head}[inputs]\n{inputs}\n[params]\n{params}\n[compute]\n{compute}\n[outputs]\n{outputs}\n{more}"
+    return read_spec("attend.toml", text)
+
+
+def kernel_of(spec: Spec) -> str:
+    """The text of the Gluon kernel, "" where there is none."""
+    return generate(spec).get("gluon_kernels.py", "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_of(kind="float32"),
+        spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
+        spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
+        spec_of(more='[torch]\nregister = "triton_op"\n'),
+    ],
+    ids=["float32", "no largest", "another matrix", "keys across", "a flag", "torch sees launches"],
+)  # fmt: skip
+def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
+    assert not kernel_of(spec)
+
+
+def test_the_scores_are_those_of_the_plain_kernel() -> None:
+    """Between the matmuls stand the same lines, but for the scale, which exponents take where nothing else reads it."""
+    plain, gluon = generate(spec_of())["kernels.py"], kernel_of(spec_of())
+    mask = 's = tl.where(col_mask & (cols <= rows), s, float("-inf"))'.replace('"', "'")
+    assert mask in plain.replace('"', "'")
+    assert mask.replace("tl.", "gl.") in gluon.replace('"', "'")
+    assert "s = s_sum * scale" in plain
+    assert "s = s_sum\n" in gluon
+    assert "s_sum * scale" in kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"')))
+    capped = CAUSAL.replace("sum(q * k, D) * scale", "30 * tanh(sum(q * k, D) * scale / 30)")
+    assert "tanh(" in kernel_of(spec_of(capped))
+
+
+def test_numbers_that_are_the_scale() -> None:
+    """One above 0 needs no care for its sign."""
+    assert "negate(q)" in kernel_of(spec_of())
+    assert "negate(q)" not in kernel_of(spec_of(CAUSAL.replace("scale", "0.125"), params=""))
+    assert "s = s_sum * -0.125" in kernel_of(spec_of(CAUSAL.replace("scale", "(-0.125)"), params=""))
+
+
+# On Hopper
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
+    """Causal attention with its log-sum-exp, and the kernels that it launches."""
+    if not IS_HOPPER:
+        pytest.skip("needs NVIDIA's Hopper")
+    operator = built(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path)
+    names: list[str] = []
+    launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
+    run = launch.run
+
+    def spy(key: Any, kernel: Any, *args: Any, **options: Any) -> None:
+        names.append(kernel.__name__)
+        run(key, kernel, *args, **options)
+
+    monkeypatch.setattr(launch, "run", spy)
+    return operator, names
+
+
+def check(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """Twice, since the second call launches what the first compiled."""
+    s = q.double() @ k.double().mT * scale
+    rows, cols = (torch.arange(n, device=q.device) for n in s.shape[-2:])
+    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    tolerance = 2e-2 if q.dtype == torch.bfloat16 else 3e-3
+    for _ in range(2):
+        o, lse = operator.attend(q, k, v, scale=scale)
+        torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ v.double(), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(lse.double(), torch.logsumexp(s, -1), rtol=1e-4, atol=1e-4)
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    random = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=random).to("cuda", dtype)
+
+
+@pytest.mark.parametrize("scale", [0.1, -0.1, 0.0, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(200, 333, 64, 64), (500, 129, 128, 96), (65, 65, 16, 24), (1000, 1, 80, 128)])
+def test_values(
+    launched: tuple[ModuleType, list[str]], sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float
+) -> None:
+    """Of lengths that no tile divides, and of scales of either sign."""
+    operator, names = launched
+    m, n, d, e = sizes
+    tensors = (drawn(2, 3, length, width, dtype=dtype) for length, width in ((m, d), (n, d), (n, e)))
+    check(operator, *tensors, scale)
+    assert names == ["attend_gluon_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("laid_out", "takes"),
+    [
+        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), True),
+        (lambda x: x[:, :1].expand(-1, 3, -1, -1), True),
+        (lambda x: torch.cat([x, x], -1)[..., :64], True),
+        (lambda x: torch.cat([x, x[..., :4]], -1)[..., :64], False),
+        (lambda x: torch.cat([x, x], -1)[..., 4:68], False),
+        (lambda x: x.mT.contiguous().mT, False),
+    ],
+    ids=["rows before heads", "one for all heads", "parts of rows", "rows 136 bytes apart", "unaligned", "columns"],
+)
+def test_layouts(
+    launched: tuple[ModuleType, list[str]], laid_out: Callable[[torch.Tensor], torch.Tensor], takes: bool
+) -> None:
+    """Where TMA cannot step through a tensor, the plain kernel is launched."""
+    operator, names = launched
+    q, k, v = (laid_out(drawn(2, 3, length, 64)) for length in (200, 300, 300))
+    check(operator, q, k, v, 0.125)
+    assert names[0].endswith("_gluon_kernel") == takes
+
+
+def test_rows_that_are_few(launched: tuple[ModuleType, list[str]]) -> None:
+    operator, names = launched
+    check(operator, drawn(2, 3, 64, 64), drawn(2, 3, 300, 64), drawn(2, 3, 300, 64), 0.125)
+    assert names == ["attend_kernel"]

@@ -1,0 +1,286 @@
+"""The Gluon kernel beside a plain one: on Hopper one warp loads blocks by TMA, and two warp groups compute."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...emit.host_checks import tuple_text
+from ...lang.ir import Call, Constant, Load, Node, Op, Ref, Result, Scalar, Value, walk
+from ...lang.names import in_string
+from ...lang.trees import parse
+from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.lines import Line, mentions, nested
+from ...lowering.lower import Compute
+from ...lowering.views import Argument
+from ..stream import Scores, Stream
+from .below import Below
+from .blocks import operand
+from .kernels import Builder
+from .program import StreamingProgram
+from .streams import is_row_sum
+
+HALF = {"float16", "bfloat16"}
+MOST_DIMS = 3  # of the batch, since TMA steps through five
+# What Gluon has of what kernels call of Triton's language.
+SHARED = frozenset(
+    "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
+    " where".split()
+)
+
+
+def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
+    """What the template prints of a mean with weights below a largest, of queries, keys and values alone; None for
+    other math.
+    """
+    op, stream = program.op, program.stream
+    matrices = {load.name for load in stream.matrices}
+    wide = [result for result in op.results if _is_wide(result, stream)]
+    takes = (
+        stream.largest
+        and not stream.turns
+        and not stream.group
+        and len(stream.scores) == len(stream.summed) == len(wide) == 1
+        and len(matrices) == 3
+        and matrices == {tensor.name for tensor in op.inputs}
+        and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in op.inputs)
+        and not wide[0].when
+        and wide[0].axes[-1] in stream.widths
+        and not any(param.kind in ("bool", "enum") for param in op.params)
+        and not any(is_row_sum(value, stream) for value in op.values)
+        and all(one.falls for one in stream.sums)
+    )
+    return _GluonBuilder(program, wide[0]).view() if takes else None
+
+
+@dataclass
+class Scaled(Below):
+    """Takes exponentials to base 2 of scores times a factor, which has their scale, and behind the loop spreads numbers
+    of rows, where they meet a matrix, along its columns.
+    """
+
+    rows: str = ""
+    widths: frozenset[str] = frozenset()
+    spreads: bool = False
+
+    def expression(self, node: Node) -> ast.expr:
+        if self.spreads and self.is_of_rows(node):
+            return parse(f"{self.of_rows(node)}[:, None]")
+        return super().expression(node)
+
+    def call(self, node: Call) -> ast.expr:
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(x, Ref(name=y))),)) if (
+                self.in_loop and y == self.largest
+            ):
+                return parse(f"tl.exp2({ast.unparse(self.in_compute(x))} * factor - shift[:, None])")
+            case Call(function="div", args=(x, y)) if self.spreads and self.is_of_rows(y):
+                return parse(f"{operand(ast.unparse(self.in_compute(x)))} * (1 / {self.of_rows(y)})[:, None]")
+        return super().call(node)
+
+    def is_of_rows(self, node: Node) -> bool:
+        return self.rows in node.axes and not self.widths & set(node.axes)
+
+    def of_rows(self, node: Node) -> str:
+        """What is one number for each row."""
+        self.spreads = False
+        text = ast.unparse(self.in_compute(node))
+        self.spreads = True
+        return operand(text)
+
+
+class _GluonBuilder(Builder):
+    """Makes the lines between the matmul of scores and that of the sums, and those behind the loop.
+
+    Matrices are in shared memory, and the template multiplies them. Numbers of rows have no axis of columns in the
+    loop: threads would hold each many times along it.
+    """
+
+    def __init__(self, program: StreamingProgram, wide: Result) -> None:
+        super().__init__(program)
+        self.wide = wide
+        self.compute = Compute("tl.float32")
+        self.places = replace(self.places, compute=self.compute)
+        self.scaled = self.lowering = self.lowered_by(Scaled)
+        self.scaled.rows, self.scaled.widths = self.stream.rows, frozenset(self.stream.widths)
+        self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
+        self.weights = ""
+
+    @property
+    def masked(self) -> str:
+        return "MASKED"
+
+    def row_tile(self, load: Load) -> None:
+        pass
+
+    def product(self, score: Scores) -> None:
+        pass
+
+    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
+        self.weights = factor
+
+    def begin(self) -> None:
+        pass
+
+    def inner(self, value: Value) -> None:
+        """A value of the tile; scores without the scale that the exponents take."""
+        super().inner(replace(value, node=self.unscaled) if self.scale and value.name == self.score else value)
+
+    def largest(self, value: Value) -> None:
+        name, score = value.name, self.score
+        self.lines.loop += self.masked_past_the_end(score)
+        self.lines.loop.append(Line(f"{name}, shift, rescale = online_row_max({name}, {score}, factor)"))
+
+    def row_total(self, factor: str) -> str:
+        return f"tl.sum({factor}, 1)"
+
+    def final(self, value: Value) -> list[Line]:
+        self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
+        return super().final(value)
+
+    def store(self, result: Result) -> list[Line]:
+        return [] if result is self.wide else super().store(result)
+
+    # The whole
+
+    def view(self) -> dict[str, Any] | None:
+        """What the template prints; None where lines call what Gluon has not, or what is known of rows before the loop
+        is asked for behind it, where they lie otherwise.
+        """
+        self.build()
+        setup, end = nested(self.lines.setup), nested(self.lines.end)
+        loop, bounds = [*setup, *nested(self.lines.loop)], self.lines.bounds
+        if not self.blocks.tiles:
+            bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+        before = {name for line in setup for name in line.targets}
+        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in [*bounds, *loop, *end])
+        dims = self.space.rows
+        if not is_shared or _told(end, before) or mentions(loop, "tile_mask") or len(dims) > MOST_DIMS:
+            return None
+        stream = self.stream
+        (score,), (matrix,) = stream.scores, stream.summed
+        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in dims[1:])]
+        largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
+        others = [Argument(f"{one.output.name}_ptr", "") for one in self.op.results if one is not self.wide]
+        others += self.strides([*end])
+        names = [one.name for one in others]
+        mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
+        numbers = param_arguments(self.op, self.compute, mentioned)
+        params = [one.name for one in numbers]
+        casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
+        has_col_mask = mentions(loop, "col_mask")
+        block = _told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
+        described = [*(tensor.name for tensor in self.op.inputs), self.wide.output.name]
+        pointers, strides = ([one for one in others if one.name.endswith("_ptr") == is_one] for is_one in (True, False))
+        signature = [*pointers, *(Argument(name, "") for name in lengths), *strides, *numbers]
+        integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
+        streamed = {score.right.name, matrix.name}
+        tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
+        return {
+            "family": "streaming",
+            "name": self.op.name,
+            "rows": stream.rows,
+            "streamed": stream.streamed,
+            "q": score.left.name,
+            "k": score.right.name,
+            "v": matrix.name,
+            "o": self.wide.output.name,
+            "score": score.name,
+            "dot": next(one.name for one in stream.sums if one.matrix is not None),
+            "largest": largest,
+            "sums": sums,
+            "state": ", ".join(state),
+            "heads": ", ".join(dim.index for dim in dims),
+            "head": tuple_text([dim.index for dim in dims]),
+            "lengths": ", ".join(lengths),
+            "decode": self.places.decode(),
+            "bounds": _in_gluon(bounds),
+            "n_parts": len(self.blocks.parts),
+            "whole": self.blocks.parts.index("whole"),
+            "tile_params": _listed(_told(bounds, params)),
+            "block_state": ", ".join([*state, *_told(loop, ["rows"])]),
+            "block_params": _listed([*block, *_told(loop, params)]),
+            "use_cols": has_col_mask or mentions(loop, "cols"),
+            "use_col_mask": has_col_mask,
+            "use_rows": mentions(loop, "rows"),
+            "loop": _in_gluon(loop),
+            "weights": self.weights,
+            "scale": self.scale,
+            "is_signed": self.scale in params,
+            "use_end_rows": mentions(end, "rows") or mentions(end, "row_mask"),
+            "use_row_mask": mentions(end, "row_mask"),
+            "end_state": _told(end, state),
+            "end": _in_gluon(end),
+            "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *params]),
+            "signature": ", ".join([*(f"{name}_desc" for name in described), *(one.spelling for one in signature)]),
+            "casts": _in_gluon(casts),
+            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
+            "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+        }
+
+
+def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
+    """The number that all scores are multiplied by, a param or above 0, and what they are without it; "" where a line
+    reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
+    """
+    whole = op.value(score).node
+    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
+    parts = [part for value in op.values for part in walk(value.node)]
+    uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
+    exponents = [part for part in parts if _is_exponent(part, score, stream.largest)]
+    if len(uses) > len(exponents) + 1:  # The largest is of them, too.
+        return "", whole
+    match mask.args[1] if mask else whole:
+        case (
+            Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
+        ):
+            text = _spelled(op, scale)
+        case _:
+            return "", whole
+    if mask is None:
+        return text if product.name == stream.scores[0].name else "", product
+    test, _, other = mask.args
+    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == stream.scores[0].name
+    return text if is_mask else "", replace(mask, args=(test, product, other))
+
+
+def _spelled(op: Op, scale: Node) -> str:
+    """A float param, or a number above 0, as a line spells it; "" for others."""
+    match scale:
+        case Scalar(name=name):
+            return name if any(param.name == name and param.kind == "float" for param in op.params) else ""
+        case Constant(value=float() | int() as number) if number > 0:
+            return repr(float(number))
+    return ""
+
+
+def _is_exponent(node: Node, score: str, largest: str) -> bool:
+    """Whether a node is exp(score - largest)."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
+            return (x, y) == (score, largest)
+    return False
+
+
+def _is_wide(result: Result, stream: Stream) -> bool:
+    """Whether a result is a matrix, and not a number for each row."""
+    return bool(set(result.axes) & set(stream.widths))
+
+
+def _told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
+    """Those of some names that are in some lines."""
+    lines = list(lines)
+    return [name for name in names if mentions(lines, name)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in front of other arguments."""
+    return "".join(f"{name}, " for name in names)
+
+
+def _in_gluon(lines: Iterable[Line]) -> list[Line]:
+    return [replace(line, text=re.sub(r"\btl\.", "gl.", line.text)) for line in lines]
