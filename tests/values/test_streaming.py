@@ -136,6 +136,10 @@ def _sink(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor)
     return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
 
 
+def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return p @ v / (p.sum(-1, keepdim=True) + 1)
+
+
 def _repeated(k: torch.Tensor) -> torch.Tensor:
     return k.repeat_interleave(SIZES["R"], 1)
 
@@ -164,10 +168,6 @@ def _sink_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.
 def _of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     mask = torch.arange(SIZES["N"]) <= 9 * length[:, None, None]
     return F.scaled_dot_product_attention(q, _repeated(k), _repeated(v), attn_mask=mask, scale=0.25)
-
-
-def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return p @ v / (p.sum(-1, keepdim=True) + 1)
 
 
 def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
