@@ -98,6 +98,7 @@ def run(
     if (
         described is not None
         and group_size % SHORTEST == 0
+        and all(matrix.numel() for matrix in _given(matrices))
         and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
         launches = _by_tma(described, reduction, *given, device, **layout)
@@ -272,9 +273,9 @@ def _arranged(
     matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int
 ) -> torch.Tensor | None:
     """A float32 matrix in which the "rows", or columns, are contiguous, or the "inner" axis: a copy where there are so
-    many of the other matrix that copying does not show.
+    many of the other matrix that copying does not show, and no batch picks of more than it has.
     """
-    if matrix is None or matrix.itemsize != 4:
+    if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
     lies = matrix.mT if axis == "rows" else matrix
     is_traced = torch.compiler.is_compiling()

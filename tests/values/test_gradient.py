@@ -198,7 +198,7 @@ def imported(spec: Spec, folder: Path) -> Any:
 def drawn(spec: Spec) -> list[torch.Tensor]:
     torch.manual_seed(0)
     # M and K alike, on purpose.
-    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,), "H": (2,)}
+    lengths = {"...": (2, 3), "M": (4,), "N": (7,), "K": (4,), "S": (3,), "D": (5,), "H": (2,), "B": (3,), "E": (5,)}
     tensors = []
     for tensor in spec.inputs:
         terms = tensor.type.shape

@@ -8,7 +8,9 @@ from functools import reduce
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Value, numbered, walk
 from ..lang.promotion import promote
+from ..spec.types import FLOATS
 from .factors import factors_of, scales_by_group, without_casts
+from .picked import Picked
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
 
@@ -291,6 +293,21 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
         if extra:
             name, more = result.output.name, ", ".join(extra)
             raise _refused(op, name, f"has the axis {more} more than its contraction", "write a spec for each step")
+
+
+def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:
+    """Refuse matrices that are picked but for a single plain product of floats, and along the batch."""
+    axes = op.input(picked.name).type.axes
+    is_matrix = contraction.batch == (picked.batch,) and len(axes) == len(contraction.roles(axes))
+    plain = contraction.is_plain and len(contraction.products) == 1 and not contraction.groups
+    floats = all(set(op.input(name).type.dtypes) <= set(FLOATS) for name in _factors_of(contraction))
+    if not is_matrix or not plain or not floats or picked.name not in _factors_of(contraction):
+        line = contraction.names[0]
+        raise _refused(op, line, f"stands beside take({picked.name}, …)", "take in a spec of its own")
+
+
+def _factors_of(contraction: Contraction) -> set[str]:
+    return {factor.name for factor in contraction.factors if isinstance(factor, Load)}
 
 
 def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:

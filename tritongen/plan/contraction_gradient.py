@@ -41,13 +41,16 @@ from ..lang.unparse import spelled
 from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
+from ..passes.picked import picked_in
 from ..passes.structure import SAVES, name_reductions, references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner, unplanned
 
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
-    """Raises `Mistakes` for a gradient that no family plans."""
+    """Raises `Mistakes` for a gradient that no family plans, or that is planned as a whole."""
+    if picked_in(op) != ():
+        raise Mistakes(unplanned(grad.wrt, grad.wrt[0], "is scattered, beside a matmul"))
     return _Planner(op, contraction, grad, families).backward()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...lang.ir import Op, Result
@@ -13,6 +13,7 @@ from ...lowering.lines import Line
 from ...lowering.lower import Compute, if_given, load_default
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
 from ...passes.contractions import Contraction
+from ...passes.picked import Picked
 from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
 from .operands import Operand
 
@@ -30,6 +31,7 @@ class Places:
     op: Op
     contraction: Contraction
     compute: Compute
+    picked: tuple[Picked, ...] = ()
 
     def roles(self, name: str) -> tuple[str, ...]:
         return self.contraction.roles(self.op.input(name).type.axes)
@@ -38,7 +40,25 @@ class Places:
         """The pointers to where the rows or the columns of a matrix begin."""
         roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
         steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
+        if self.is_picked(operand.name):
+            steps[0] = f"{operand.name}_at.to(INDEX) * {stride(operand.name, 'batch')}"
         return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+
+    def is_picked(self, name: str) -> bool:
+        return any(one.name == name for one in self.picked)
+
+    def picks(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
+        """Which of some matrices is that of the batch, and whether it exists; with `masks`, for loads by pointers."""
+        lines = []
+        for operand in operands:
+            for one in (one for one in self.picked if one.name == operand.name):
+                name, at = one.name, f"{one.name}_at"
+                lines.append(Line(f"{at} = tl.load({one.index}_ptr + batch * {stride(one.index, 'batch')})"))
+                lines.append(Line(f"{name}_exists = ({at} >= 0) & ({at} < {self.size_name(one.axis)})"))
+                if masks:
+                    side = ("row_mask", "col_mask")[operand.side]
+                    lines.append(Line(f"{name}_mask = tl.where({name}_exists, {side}, False)"))
+        return lines
 
     def base(self, operand: Operand) -> str:
         return f"{operand.name}_{('rows', 'cols')[operand.side]}"
@@ -119,6 +139,8 @@ class Places:
         other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
         at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
         mask = self.mask(operand.tensor.type.axes, operand.side)
+        if self.is_picked(name):
+            mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"
         return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
 
     def index(self, axis: str, side: int | None) -> ast.expr:

@@ -12,10 +12,10 @@ HALVES = "_first", "_second"  # suffixes of the names of a tile's halves
 TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands of the matmul whose turn it is
 
 
-def copied(name: str, side: int, flag: str, batched: bool, half: str = "") -> Line:
-    """The line that copies a block of a side, or half of its columns."""
+def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matrix: str = "matrix") -> Line:
+    """The line that copies a block of a side, or half of its columns, of a `matrix` of a batch."""
     at = ("first_row", "first_col + BLOCK_N // 2" if half == HALVES[1] else "first_col")[side]
-    load = f"load_block_in_batch({name}_desc, matrix, " if batched else f"load_block({name}_desc, "
+    load = f"load_block_in_batch({name}_desc, {matrix}, " if batched else f"load_block({name}_desc, "
     return Line(f"{name}{half} = {load}{at}, start, {flag}){'.T' if side else ''}")
 
 

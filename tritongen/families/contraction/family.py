@@ -10,6 +10,7 @@ from ...lang.ir import Op
 from ...lang.promotion import is_float8
 from ...passes import contractions
 from ...passes.merged_sums import sharing_sums
+from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
 from ...passes.structure import apart, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
@@ -35,13 +36,17 @@ class Contraction(Maps[ContractionProgram]):
 
     def take(self, op: Op) -> ContractionProgram | None:
         """Raises `Mistakes` for products that one kernel does not compute."""
-        found = contractions.contraction_of(op) if only_maps_and_reduces(op) else None
+        op = with_picks_inside(op)
+        inputs, picked = op.inputs, picked_in(op) or ()
+        found = contractions.contraction_of(as_batches(op, picked)) if only_maps_and_reduces(op) else None
         if found is None:
             return None
         op, contraction = sharing_sums(*found)
         if mistakes := apart(op, set(contraction.cols)):
             raise Mistakes(*mistakes)
-        return ContractionProgram(op, contraction.inner, contraction)
+        for one in picked:
+            contractions.check_picked(op, contraction, one)
+        return ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         why = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
@@ -49,7 +54,7 @@ class Contraction(Maps[ContractionProgram]):
 
     def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
         """Of what is multiplied."""
-        return operands_of(program.op, program.contraction).dot.of
+        return operands_of(program.seen, program.contraction).dot.of
 
     def matmuls(self, program: ContractionProgram) -> contractions.Contraction:
         return program.contraction
@@ -60,7 +65,7 @@ class Contraction(Maps[ContractionProgram]):
     def tests(self, spec: Spec, program: ContractionProgram, module: Module) -> FamilyTests:
         op = program.op
         gives_float8 = any(is_float8(op, result.dtype) for result in op.results)
-        joined = operands_of(op, program.contraction).joined
+        joined = operands_of(program.seen, program.contraction).joined
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
             "tolerances": _tolerances(op),

@@ -55,7 +55,7 @@ class Products(Common):
         every = plan.pointers, plan.descriptors, plan.shares, plan.combine
         kernels = [] if by_gemm else [kernel for kernel in every if kernel]
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
-        self.shapes = Shapes(self.contraction, self.operands, self.host)
+        self.shapes = Shapes(self.contraction, self.operands, self.host, program.seen.inputs)
 
     def module(self) -> Module:
         if self.by_gemm:

@@ -57,12 +57,12 @@ class ContractionKernels:
 def plan_contraction(program: ContractionProgram) -> ContractionKernels:
     builder = _Builder(program)
     operands = builder.operands
-    described = is_described(program.op, program.contraction, operands)
+    described = is_described(program.seen, program.contraction, operands)
     return ContractionKernels(
         builder.compute,
         operands,
         operands.dot if operands.converts else None,
-        widened(program.op, program.contraction, operands),
+        widened(program.seen, program.contraction, operands),
         builder.accumulator,
         builder.reduces_rows(),
         builder.slices,
@@ -133,7 +133,7 @@ class _Builder(Sums):
 
     def bases(self) -> list[Line]:
         """The pointers to where the rows and columns of matrices begin."""
-        return [
+        return self.places.picks(self.operands.matrices, True) + [
             line
             for operand in self.operands.matrices
             for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_line(operand)])
@@ -169,15 +169,16 @@ class _Builder(Sums):
 
     def shares(self) -> Kernel:
         doc = "Stream-K: partial sums of the tiles in the tail wave, which are too few for all SMs."
-        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), self.described())
+        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), self.described(True))
 
-    def described(self) -> Lines:
-        """The sums of a tile whose blocks are copied by TMA."""
-        lines = Lines(setup=self.limit())
+    def described(self, knows: bool) -> Lines:
+        """The sums of a tile whose blocks are copied by TMA; the loop may know of matrices that do not exist."""
+        lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
 
         def read(operand: Operand, half: str = "") -> list[Line]:
             batched = "batch" in self.places.roles(operand.name)
-            return [copied(operand.name, operand.side, operand.flag, batched, half)]
+            matrix = f"{operand.name}_at.to(tl.int32)" if self.places.is_picked(operand.name) else "matrix"
+            return [copied(operand.name, operand.side, operand.flag, batched, half, matrix)]
 
         if joined := self.operands.joined:
             (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
@@ -200,13 +201,13 @@ class _Builder(Sums):
             lines.loop += [copied(name, side, flag, batched) for side, (name, flag) in enumerate(TURNS.items())]
             lines.loop.append(self.summing(*self.contraction.sums, *TURNS))
         else:
-            lines.setup += self.start()
+            lines.setup += self.start(knows=knows)
             self.block(lines, read)
         return lines
 
     def descriptors(self) -> Kernel:
-        lines = self.described()
-        lines.end += self.after(True, self.reduces_rows())
+        lines = self.described(False)
+        lines.end += [*self.missing(), *self.after(True, self.reduces_rows())]
         doc = "A persistent kernel whose tiles of rows by columns are copied by TMA."
         return self.kernel("tma_kernel", doc, self.arguments.tma(), lines)
 
@@ -240,7 +241,7 @@ class _Builder(Sums):
 
     @cached_property
     def arguments(self) -> Arguments:
-        lines = Lines(setup=self.limit())
+        lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
         self.block(lines, self.places.read_by_pointer)
         loop, end = [*nested([*lines.setup, *lines.loop])], [*nested([*self.read_parts(), *self.after()])]
         loop, end = [*self.casts(loop), *loop], [*self.casts(end, False), *end]

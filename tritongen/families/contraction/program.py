@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...lang.ir import Op
 from ...passes.contractions import Contraction
+from ...passes.picked import Picked, as_batches
 from ...passes.structure import Program
 from ...spec.types import FLOATS
 
@@ -14,6 +16,12 @@ class ContractionProgram(Program):
     """An operator whose reductions are sums of products; `over` are the axes that those are summed over."""
 
     contraction: Contraction
+    picked: tuple[Picked, ...] = ()
+
+    @property
+    def seen(self) -> Op:
+        """The operator as kernels see it: with a matrix for each of the batch, whatever those are picked of."""
+        return as_batches(self.op, self.picked)
 
 
 def is_one_matmul(program: ContractionProgram) -> bool:

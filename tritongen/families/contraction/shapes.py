@@ -22,6 +22,7 @@ class Shapes:
     contraction: Contraction
     operands: Operands
     host: Host
+    inputs: tuple[Input, ...]  # as kernels see them
 
     def present(self, roles: tuple[str, ...]) -> list[str]:
         return [role for role in roles if self.contraction.axes(role)]
@@ -37,7 +38,7 @@ class Shapes:
 
     def merged_inputs(self) -> list[dict[str, Any]]:
         """The inputs whose axes are not already one for each role."""
-        found = [(tensor, self.merged(tensor)) for tensor in self.host.op.inputs]
+        found = [(tensor, self.merged(tensor)) for tensor in self.inputs]
         return [
             {"name": tensor.name, "merged": text, "is_optional": tensor.default is not None}
             for tensor, text in found

@@ -32,7 +32,7 @@ class MatmulShapes(Shapes):
     def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
         """A matmul of such sides, a few in a batch; several axes make a side about so long."""
         contraction = self.contraction
-        lengths = dict.fromkeys(contraction.batch, 3)
+        lengths = dict.fromkeys(contraction.batch, 3) | {one.axis: 4 for one in self.program.picked}
         for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
             free = [axis for axis in side if axis in self.axes]
             lengths |= dict.fromkeys(free[1:], 2)
@@ -70,6 +70,7 @@ class MatmulSizes:
 
     def __init__(self, program: ContractionProgram) -> None:
         self.contraction = program.contraction
+        self.picked = [(local(one.axis), "64") for one in program.picked]
         self.fixed = dict(program.op.sizes)
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
 
@@ -78,7 +79,7 @@ class MatmulSizes:
         number = 2 * len(self.contraction.products) * (8 if sides[0] else 1)
         counts = [self.length(side) for side in sides[1:]]
         return {
-            "lengths": [pair for side in sides for pair in self.assigned(side, side == sides[0])],
+            "lengths": [*self.picked, *(pair for side in sides for pair in self.assigned(side, side == sides[0]))],
             "operations": " * ".join([str(number), *counts]),
         }
 

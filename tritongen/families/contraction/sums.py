@@ -37,7 +37,7 @@ class Sums:
 
     def __init__(self, program: ContractionProgram) -> None:
         contraction = program.contraction
-        self.op, self.contraction = program.op, contraction
+        self.op, self.contraction = program.seen, contraction
         self.products = {product.name: product for product in contraction.products}
         self.choices = Choices(self.op)
         self.inside = needed(self.op.values, self.products)
@@ -47,7 +47,7 @@ class Sums:
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         self.takes_turns = take_turns(self.op, contraction, self.operands)
-        self.places = Places(self.op, contraction, self.compute)
+        self.places = Places(self.op, contraction, self.compute, program.picked)
         self.kept = kept_where(self.op, contraction)
 
     # Expressions
@@ -214,9 +214,22 @@ class Sums:
         text = ast.unparse(lowering.expression(condition))
         return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
 
-    def start(self, width: str = "BLOCK_N", names: Iterable[str] = ()) -> list[Line]:
+    def start(self, width: str = "BLOCK_N", names: Iterable[str] = (), knows: bool = True) -> list[Line]:
+        """The accumulators, NaN of matrices that do not exist where a loop `knows` of them."""
         zeros = f"tl.zeros([BLOCK_M, {width}], ACC)"
+        if knows and self.existing:
+            zeros = f'tl.full([BLOCK_M, {width}], tl.where({self.existing}, 0.0, float("nan")), ACC)'
         return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
+
+    def missing(self) -> list[Line]:
+        """The sums are NaN of matrices that do not exist: flattened loops want accumulators that begin with zeros."""
+        sums = self.contraction.sums if self.existing else ()
+        return [Line(f'{name} = tl.where({self.existing}, {name}, float("nan"))') for name in sums]
+
+    @property
+    def existing(self) -> str:
+        """Whether all matrices exist that are picked; "" where none is."""
+        return " & ".join(f"{one.name}_exists" for one in self.places.picked)
 
 
 def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:

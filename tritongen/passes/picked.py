@@ -1,0 +1,83 @@
+"""Matrices that are picked by index, one for each of a batch: an expert's weights, `take(w, expert, E)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..lang.ir import Load, Node, Op, Ref, children, rebuild, walk
+from ..lang.unparse import spelled
+from ..spec.types import BATCH, Input, plain_shape
+from .structure import references
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """An input whose position along `axis` is in `index`, for each of the `batch`; `load` is how the math reads it."""
+
+    load: Load
+    axis: str
+    index: str
+    batch: str
+
+    @property
+    def name(self) -> str:
+        return self.load.name
+
+    def as_batch(self, tensor: Input) -> Input:
+        """The input as if it had a matrix for each of the batch."""
+        axes = tuple(self.batch if axis == self.axis else axis for axis in tensor.type.axes)
+        return replace(tensor, type=replace(tensor.type, shape=plain_shape(axes)))
+
+
+def picked_in(op: Op) -> tuple[Picked, ...] | None:
+    """The inputs that an operator reads so; None where it takes in other ways, too."""
+    loads = {node for value in op.values for node in walk(value.node) if isinstance(node, Load)}
+    found = tuple(map(_picked, (load for load in loads if load.at)))
+    names = [load.name for load in loads]
+    optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
+    ways = [one for one in found if one and names.count(one.name) == 1 and not {one.name, one.index} & optional]
+    return tuple(sorted(ways, key=lambda one: one.name)) if len(ways) == len(found) else None
+
+
+def with_picks_inside(op: Op) -> Op:
+    """The operator with what lines pick read where others refer to it, whose text says so of lines of ours."""
+    picks = {value.name: value for value in op.values if isinstance(value.node, Load) and value.node.at}
+    ours = {name for name, value in picks.items() if not value.source}
+    found = _changed(op, lambda node: picks[node.name].node if isinstance(node, Ref) and node.name in picks else node)
+    values = tuple(
+        replace(value, source=spelled(value.node)) if value.source and references(before.node) & ours else value
+        for before, value in zip(op.values, found.values, strict=True)
+    )
+    return replace(found, values=values)
+
+
+def _picked(load: Load) -> Picked | None:
+    (axis, index), *others = load.at
+    if others or not isinstance(index, Load) or index.at or len(index.axes) != 1 or BATCH in index.axes:
+        return None
+    return Picked(load, axis, index.name, index.axes[0])
+
+
+def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
+    """The operator as if there were a matrix for each of the batch."""
+    ways = {one.name: one for one in picked}
+    inputs = tuple(ways[t.name].as_batch(t) if t.name in ways else t for t in op.inputs)
+    plain: dict[Node, Node] = {one.load: replace(one.load, at=()) for one in picked}
+    return _changed(replace(op, inputs=inputs), lambda node: plain.get(node, node))
+
+
+def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op:
+    """The operator with its own inputs again, of which it picks."""
+    loads: dict[Node, Node] = {replace(one.load, at=()): one.load for one in picked}
+    return _changed(replace(op, inputs=inputs), lambda node: loads.get(node, node))
+
+
+def _changed(op: Op, other: Callable[[Node], Node]) -> Op:
+    """The operator with other nodes in place of some that have no parts to be changed."""
+
+    def changed(node: Node) -> Node:
+        found = other(node)
+        return found if found is not node else rebuild(node, tuple(map(changed, children(node))))
+
+    return replace(op, values=tuple(replace(value, node=changed(value.node)) for value in op.values))
