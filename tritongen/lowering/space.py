@@ -113,7 +113,7 @@ def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:
     lengths = dict(op.sizes)
     count = 1
     while set(axes[-count:]) <= set(lengths) and math.prod(lengths[axis] for axis in axes[-count:]) < LINE:
-        if axes[-count - 1 : -count] in ((), (BATCH,)):
+        if count + 1 >= len(axes) or axes[-count - 1] == BATCH:  # The first axes stay rows.
             break
         count += 1
     return axes[-count:] if axes[-count:] != (BATCH,) else ()
