@@ -56,11 +56,28 @@ def test_one_run_of_elements(host: ModuleType, launches: list[Any], tables: Any)
 
 def test_axes_in_another_order_are_no_run(host: ModuleType, launches: list[Any], tables: Any) -> None:
     """Though all tensors are contiguous, and square."""
-    x = torch.empty(4, 4)
+    x = torch.empty(16, 16)
     assert host.run(None, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x))
-    assert launches.pop() == (STRIDED, (4,), (1, 4), (4, 4, 1, 4, 4, 1), ())
+    assert launches.pop() == (STRIDED, (4,), (8, 8), (16, 16, 1, 16, 16, 1), ())
     assert host.run(None, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x.mT))
     assert launches.pop()[0] == FLAT
+
+
+def test_tiles_are_wide_where_columns_are_close(host: ModuleType, launches: list[Any], tables: Any) -> None:
+    """Every eighth shares sectors with the next, which a square tile would read once for each row."""
+    for step, tile in ((8, (4, 4)), (9, (8, 8))):
+        x, y = torch.empty(64, 20 * step + 1)[:, : 20 * step : step], torch.empty(64, 20)
+        assert host.run(None, KERNELS, tables, "M N, M N -> (M N)", 2, (x, y))
+        assert launches.pop()[2] == tile
+        assert host.run_tiles(None, STRIDED, tables[1], "M N, M N -> M N", 1, (x, y))
+        assert launches.pop()[2] == tile
+
+
+def test_columns_of_several_axes(host: ModuleType, launches: list[Any], tables: Any) -> None:
+    """The kernel takes them apart, whose lengths it knows but for the first."""
+    x, y = torch.empty(6, 10), torch.empty(6, 10, 2)
+    assert host.run_tiles(None, STRIDED, tables[1], "M W, M W S -> M W*S=2", 1, (x, y))
+    assert launches.pop() == (STRIDED, (10,), (4, 4), (6, 20, 10, 1, 20, 2, 1), ())
 
 
 def test_tiles_of_any_strides(host: ModuleType, launches: list[Any], tables: Any) -> None:
