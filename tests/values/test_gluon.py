@@ -130,8 +130,8 @@ def test_values(
     """Of lengths that no tile divides, and of scales of either sign."""
     operator, names = launched
     m, n, d, e = sizes
-    tensors = (drawn(2, 3, length, width, dtype=dtype) for length, width in ((m, d), (n, d), (n, e)))
-    check(operator, *tensors, scale)
+    q, k, v = (drawn(2, 3, length, width, dtype=dtype) for length, width in ((m, d), (n, d), (n, e)))
+    check(operator, q, k, v, scale)
     assert names == ["attend_gluon_kernel"]
 
 
