@@ -209,6 +209,8 @@ def needs_gpu(mutant: Mutant) -> str:
     """Why only a GPU runs a statement that no test executes here; empty where a test should."""
     if mutant.mutation.gpu:
         return mutant.mutation.gpu
+    if mutant.path.name == "gluon_kernels.py":
+        return "Gluon"
     if mutant.tests:
         return ""
     first = mutant.mutation.lines[0]

@@ -55,7 +55,7 @@ def device_imports(runtime: str) -> Mapping[str, str]:
 
 def gluon_imports(runtime: str) -> Mapping[str, str]:
     """What provides the names of a module of Gluon kernels, which call device functions of plain Triton, too."""
-    hopper = ("fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait")
+    hopper = ("fence_async_shared", "tma", "warpgroup_mma", "warpgroup_mma_wait")
     language = "from triton.experimental.gluon.language.nvidia.hopper"
     rings = {name: f"from {runtime}.rings import {name}" for name in device_names("rings")}
     return GLUON | {name: f"{language} import {name}" for name in hopper} | dict(device_imports(runtime)) | rings
