@@ -24,7 +24,12 @@ from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
 PASSES = ("sm_90", "gfx942", "sm_100", "wide", "sm_80")
-GALLERY = sorted((ROOT / "specs").glob("*.toml"))
+# Specs and the folders that they became.
+BUILT = [
+    (spec, ROOT / ops / spec.stem)
+    for specs, ops in (("specs", "generated"), ("examples/specs", "examples/ops"))
+    for spec in sorted((ROOT / specs).glob("*.toml"))
+]
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
     "attention_decode attention_documents attention_gate attention_sink arg_two_axes bool_and_numbers casts"
@@ -72,10 +77,9 @@ def all_targets(request: pytest.FixtureRequest) -> bool:
 
 @pytest.mark.parametrize("place", range(len(PASSES)))
 def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
-    """One in five of the gallery, and of the others."""
-    gallery = [(spec, ROOT / "generated" / spec.stem) for spec in GALLERY[place :: len(PASSES)]]
+    """One in five of the gallery and the examples, and of the others."""
     others = generated(OTHERS[place :: len(PASSES)], tmp_path)
-    compile_all([*gallery, *others], *(() if all_targets else ("--target", PASSES[place])))
+    compile_all([*BUILT[place :: len(PASSES)], *others], *(() if all_targets else ("--target", PASSES[place])))
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])

@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @cache
 def written(home: Path, name: str) -> Path:
-    folders = ROOT / "specs", Path(__file__).parent / "specs"
+    folders = ROOT / "specs", ROOT / "examples" / "specs", Path(__file__).parent / "specs"
     path = next(folder / f"{name}.toml" for folder in folders if (folder / f"{name}.toml").exists())
     folder = home / name
     folder.mkdir(parents=True)

@@ -56,8 +56,9 @@ def kernel_of(spec: Spec) -> str:
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
+        spec_of(inputs='q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'),
     ],
-    ids=["float32", "no largest", "another matrix", "keys across", "a flag", "torch sees launches"],
+    ids=["float32", "no largest", "another matrix", "keys across", "a flag", "torch sees launches", "grouped heads"],
 )  # fmt: skip
 def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
     assert not kernel_of(spec)
