@@ -259,16 +259,22 @@ def run_named(
     grid: tuple[int, ...],
     by_name: dict[str, Any],
     args: tuple[Any, ...],
+    names: Sequence[str] = (),
     **options: Any,
 ) -> Replay | None:
-    """Launch a kernel, and give what launches it again; None where it was given what is of this call alone."""
+    """Launch a kernel, and give what launches it again; None where it was given what is of this call alone.
+
+    Its arguments have the `names` of the first tensors, and their own.
+    """
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
     if compiled is None or not is_replayed(device_of(args)):
         return None
-    names = [
-        name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
-    ]
+    own = (
+        name.removesuffix("_ptr").removesuffix("_desc")
+        for name in kernel.arg_names[len(names) :]
+    )
+    names = [*names, *own]
     if not all(
         is_named(name, arg, by_name) for name, arg in zip(names, args, strict=False)
     ):

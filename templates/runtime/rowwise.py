@@ -97,7 +97,7 @@ def run(
     """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
 
     Args:
-        key: that of the call, by which calls like it launch the same; two stages are not launched again.
+        key: that of the call, by which calls like it launch the same.
         shape: the numbers of rows and columns.
         contiguous: whether neighbouring columns are neighbours in memory.
         args: the tensors of the kernels, their sizes and their params.
@@ -128,7 +128,7 @@ def run(
     device = launch.device_of(args[0])
     n_splits = heuristics.choose_splits(n_rows, n_cols, config, device) if split else 1
     if split is not None and n_splits > 1:
-        _run_split(split, shape, n_splits, config, vectors, device)
+        _run_split(key, split, shape, n_splits, config, vectors, (loop[1], args))
         return
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
     if search:
@@ -164,16 +164,18 @@ def _parts(n_cols: int, n_splits: int, config: triton.Config) -> tuple[int, int]
 
 
 def _run_split(
+    key: launch.Key | None,
     split: Split,
     shape: tuple[int, int],
     n_splits: int,
     config: triton.Config,
     vectors: dict[str, Any],
-    device: torch.device,
+    called: tuple[Any, launch.Args],
 ) -> None:
-    """Launch both stages, with about so many programs to a row."""
-    n_rows, n_cols = shape
+    """Launch both stages, with about so many programs to a row, where one kernel would have been `called`."""
+    (kernel, (operands, lengths, values)), (n_rows, n_cols) = called, shape
     n_splits, split_cols = _parts(n_cols, n_splits, config)
+    device = launch.device_of(operands)
     parts = tuple(
         (
             None
@@ -183,30 +185,49 @@ def _run_split(
         for dtype in split.states
     )
     given, sizes, params = split.args
-    launch.run(
-        None,
-        split.kernel,
-        (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits),
-        config,
-        (*given, *parts),
-        (n_splits, split_cols, *sizes),
-        params,
-        **vectors,
-        **split.constants,
+    first = (*given, *parts, n_splits, split_cols, *sizes, *params)
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
+    tiles = {**config.kwargs, "num_warps": config.num_warps, **vectors}
+    merge, second, constants = _merging(split.merge, parts, n_splits, split_cols, shape)
+    if key is None:
+        launch.run(None, split.kernel, grid, None, first, **tiles, **split.constants)
+        launch.run(None, merge, (n_rows,), None, second, **constants)
+        return
+    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
+    behind = len(operands) + len(lengths)
+    names = names[: len(operands)] + names[behind : behind + len(values)]
+    by_name = dict(zip(names, (*operands, *values), strict=True))
+    merged: list[str] = []
+    if isinstance(split.merge, Sums):
+        own = [name.removesuffix("_ptr") for name in split.kernel.arg_names]
+        for part, result in zip(own[len(given) :], split.merge.results, strict=False):
+            merged += [part, *(name for name in names if by_name[name] is result)]
+    launch.remember(
+        key,
+        launch.run_named(
+            split.kernel, grid, by_name, first, **tiles, **split.constants
+        ),
+        launch.run_named(merge, (n_rows,), by_name, second, merged, **constants),
+        names=names,
     )
-    merge = split.merge
+
+
+def _merging(
+    merge: Merge | Sums,
+    parts: tuple[torch.Tensor | None, ...],
+    n_splits: int,
+    split_cols: int,
+    shape: tuple[int, int],
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel of the second stage, its arguments and its constants."""
     tile: dict[str, Any] = {"BLOCK_N": tensors.power_of_two(n_splits), "num_warps": 4}
-    grid = (n_rows,)
     if isinstance(merge, Merge):
         given, sizes, params = merge.args
         told = (n_splits, split_cols) if merge.counted else (n_splits,)
-        given, sizes = (*parts, *given), (*told, *sizes)
-        tile = {"BLOCK_M": 1, **tile, **merge.constants}
-        launch.run(None, merge.kernel, grid, None, given, sizes, params, **tile)
-        return
+        args = (*parts, *given, *told, *sizes, *params)
+        return merge.kernel, args, {"BLOCK_M": 1, **tile, **merge.constants}
     first, *others = zip(parts, merge.results, merge.are_means, strict=True)
     other = others[0] if others else (None, None, False)
     tile |= {"IS_MEAN": first[2], "IS_OTHER_MEAN": other[2]}
-    given = (*first[:2], *other[:2])
     kernel = merge_sums_kernel if merge.wrapped is None else merge.wrapped
-    launch.run(None, kernel, grid, None, given, (n_splits, n_cols), **tile)
+    return kernel, (*first[:2], *other[:2], n_splits, shape[1]), tile

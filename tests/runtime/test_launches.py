@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -300,6 +301,14 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
+    def launch(*args: Any, **options: Any) -> Rerun:
+        INTERPRET(kernel, grid)(*args, **options)
+        return Rerun(kernel)
+
+    return launch
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["linear_silu_mul", "addmm"])
@@ -314,13 +323,6 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
     for table in (configs.TMA, configs.STRIDED):
         monkeypatch.setattr(table, "choose", lambda *_: config)
 
-    def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
-        def launch(*args: Any, **options: Any) -> Rerun:
-            INTERPRET(kernel, grid)(*args, **options)
-            return Rerun(kernel)
-
-        return launch
-
     monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
     both = torch.empty(2, 96, 72)  # In one piece, so that they are as far apart for every call.
     for alpha in (2.0, 3.0):
@@ -334,3 +336,28 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
             want = torch.nn.functional.silu(x.double() @ gate.T.double()) * (x.double() @ up.T.double())
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
         assert len(runtime_of(module, "launch").Launches.known) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("logsumexp", lambda x: x.logsumexp(-1)),
+        ("mean", lambda x: x.mean(-1)),
+        ("var", lambda x: x.var(-1)),
+        ("l2_norm", lambda x: x.norm(dim=-1)),
+    ],
+)
+def test_stages_launched_again_are_right(
+    name: str, wanted: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that programs share, merged by an operator's own kernel and, of plain sums, by the runtime's."""
+    module = module_at(GENERATED / name)
+    replay_on_the_cpu(runtime_of(module, "launch"), monkeypatch)
+    monkeypatch.setattr(runtime_of(module, "heuristics"), "choose_splits", lambda *_: 3)
+    monkeypatch.setattr(runtime_of(module, "heuristics").Registers, "fits", lambda *_: False)
+    monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
+    for seed in (0, 1):
+        x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(seed))
+        torch.testing.assert_close(getattr(module, name)(x).double(), wanted(x.double()), rtol=1e-5, atol=1e-5)
+    assert len(runtime_of(module, "launch").Launches.known) == 1

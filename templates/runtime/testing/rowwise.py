@@ -9,7 +9,7 @@ import triton
 
 from .. import heuristics
 from .elementwise import SMALL_TILE, TALL_TILE, MapTests
-from .harness import SUMS, Harness, Shape, each, only
+from .harness import SUMS, Harness, Shape, each, gpu, only
 from .inputs import scattered
 
 Row = tuple[int, ...]
@@ -128,3 +128,13 @@ class RowwiseTests(MapTests):
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check(*self.make(self.wide))
         self.check(*map(scattered, self.make(self.unfolded())))
+
+    @gpu
+    @each("n_splits", lambda cls: cls.splits[:1])
+    def test_splits_of_calls_alike(
+        self, n_splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They launch both stages, with states of their own."""
+        self.force_loop(monkeypatch, n_splits)
+        for seed in (0, 1):
+            self.check(*self.make(self.wide, seed=seed))
