@@ -27,7 +27,11 @@ def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
     copy = aligned_empty(tensor, *tensor.shape)
     if tensor.numel() > 0:
         same = _widest(tensor)
-        _launch("copy", copy_kernel, tensor.view(same), copy.view(same))
+        if same.itemsize <= 2 and tensor.stride(-1) == 1:
+            # Rows whose elements are moved one by one, for which torch takes 48 us, and the kernel 55.
+            copy.view(same).copy_(tensor.view(same))
+        else:
+            _launch("copy", copy_kernel, tensor.view(same), copy.view(same))
     return copy
 
 

@@ -33,6 +33,7 @@ STRIDED = matmul_heuristics.Strided(
         tile(32, 32, 256, num_warps=4, num_stages=4),
         tile(16, 128, 64, num_warps=4, num_stages=4),
         tile(16, 64, 256, num_warps=4, num_stages=3),
+        tile(16, 64, 128, num_warps=4, num_stages=4),
     ),
     single=(
         tile(128, 128, 16, num_warps=4, num_stages=3),

@@ -149,14 +149,17 @@ class Tma(heuristics.Table):
 
 def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Configs:
     """The tiles of half precision that read the right matrix few times, all rows at once or 64, and in long pieces: 64
-    columns that lie next to one another, if that leaves enough tiles.
+    columns that lie next to one another, if that leaves enough tiles, past few rows in shorter blocks and more stages.
     """
     rows = min(n_rows, 64)
     cols = 64 if cols_last and n_cols >= 4096 else 0
+    inner = 128 if cols and n_rows <= 16 else 256
     suited = (
         config
         for config in configs
-        if config.kwargs["BLOCK_M"] >= rows and config.kwargs["BLOCK_N"] >= cols
+        if config.kwargs["BLOCK_M"] >= rows
+        and config.kwargs["BLOCK_N"] >= cols
+        and config.kwargs["BLOCK_K"] <= inner
     )
     return tuple(suited) or configs
 

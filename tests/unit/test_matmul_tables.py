@@ -291,9 +291,9 @@ def test_what_the_rule_never_copies_by_descriptors_has_none(length: str, describ
 def test_few_rows_are_one_tile(configs: ModuleType) -> None:
     """So that the right matrix is read once; its columns in pieces of 128 bytes, where that leaves tiles enough."""
 
-    def tile(n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool) -> tuple[int, int]:
+    def tile(n_rows: int, n_cols: int, dtype: torch.dtype, cols_last: bool, sides: str = "MN") -> tuple[int, ...]:
         config = configs.STRIDED.choose(n_rows, n_cols, dtype, cols_last, CPU)
-        return config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+        return tuple(config.kwargs[f"BLOCK_{side}"] for side in sides)
 
     for n_rows in (1, 16, 17, 32, 33, 64):
         for n_cols in (512, 1024, 4096, 14336):
@@ -302,6 +302,9 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
             assert n_cols < 4096 or tile(n_rows, n_cols, torch.bfloat16, True)[1] >= 64
     assert tile(64, 4096, torch.bfloat16, False) == tile(64, 1024, torch.bfloat16, True) == (64, 32)
     assert tile(16, 4096, torch.float32, True) in ((16, 64), (16, 32))
+    # Half of the inner axis at once, and twice the stages, where its columns are what is contiguous.
+    assert tile(16, 4096, torch.bfloat16, True, "MNK") == (16, 64, 128)
+    assert tile(16, 4096, torch.bfloat16, False, "MNK") == (32, 32, 256)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ POINTERS = (
     Tiles(4, 32, 32, 256, 4),
     Tiles(4, 16, 128, 64, 4),
     Tiles(4, 16, 64, 256, 3),
+    Tiles(4, 16, 64, 128, 4),
 )
 # Of float32 as it is, without tensor cores.
 POINTERS_FMA = (
