@@ -211,7 +211,7 @@ def exp_below(x, y):
 @triton.jit
 def exp_of(x, shift):
     """exp(x) by the power of two whose exponent is less by a shift; float64 has base e throughout."""
-    return power(in_base_2(x) - shift)
+    return exp_in_base(in_base_2(x) - shift)
 
 
 @triton.jit
@@ -227,7 +227,7 @@ def in_base_e(x):
 
 
 @triton.jit
-def power(x):
+def exp_in_base(x):
     """What `x` is the exponent of: in base 2, and of float64 in base e."""
     return tl.exp(x) if x.dtype == tl.float64 else tl.exp2(x)
 
@@ -247,7 +247,7 @@ def online_max(largest, x):
     """
     larger = tl.maximum(largest, in_base_2(tl.max(x, 1, keep_dims=True)))
     shift = shift_below(larger)
-    return larger, shift, power(largest - shift)
+    return larger, shift, exp_in_base(largest - shift)
 
 
 @triton.jit
@@ -257,4 +257,4 @@ def merge_max(largest, parts):
     """
     larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
     shift = shift_below(larger)
-    return larger, power(parts - shift), power(largest - shift)
+    return larger, exp_in_base(parts - shift), exp_in_base(largest - shift)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from importing import written
 
+from tritongen.emit.imports import DEVICE_MODULES, device_names
 from tritongen.spec.read import read_spec
 
 RUNTIME = Path(__file__).parents[2] / "templates" / "runtime"
@@ -92,3 +93,9 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     runtime = {f"{name}._runtime.{module}" for module in ("testing", "gemm_kernels", "split_kernels")}
     assert not {"pytest", *runtime} & set(done.stdout.split()), done.stderr
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
+
+
+def test_device_functions_have_names_of_their_own() -> None:
+    """Kernels import them by these, from whichever module has one."""
+    names = [name for module in (*DEVICE_MODULES, "rings") for name in device_names(module)]
+    assert len(set(names)) == len(names)

@@ -65,7 +65,7 @@ def test_others_are_stored(change: tuple[str, str], kept: str) -> None:
 def test_positions_outside(dtype: torch.dtype, tma: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory is read, and results are NaN."""
     module = built(spec_of(), tmp_path)
-    monkeypatch.setattr(runtime_of(module, "heuristics"), "use_tma", lambda *_: tma)
+    monkeypatch.setattr(runtime_of(module, "matmul_heuristics"), "use_tma", lambda *_: tma)
     x, weight, bias = torch.randn(5, 17, 32), torch.randn(4, 24, 32), torch.randn(24)
     expert = torch.tensor([3, -1, 0, 4, 2], dtype=dtype)
     got = module.gradient_product_picked(x, weight, expert, bias)
