@@ -129,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", action="store_true")
     parser.add_argument("--target", choices=PASSES)
+    parser.add_argument("--gluon", action="store_true", help="what is written in Gluon alone")
     parser.add_argument("paths", nargs="+", metavar="SPEC FOLDER")
     options = parser.parse_args()
     launches = Launches()
@@ -146,7 +147,10 @@ def main() -> None:
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
-            call(launches, spec, module, OLD if target == "sm_80" else NARROW)
+            if options.gluon:
+                call_gluon(spec, module, {param.name: value(param, False) for param in spec.params})
+            else:
+                call(launches, spec, module, OLD if target == "sm_80" else NARROW)
     if options.target in (None, "wide"):
         of_wide_types(launches, specs, modules)
     if options.target is None:

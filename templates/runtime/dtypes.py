@@ -13,6 +13,8 @@ BOOLS = (torch.bool,)
 NUMBERS = (*FLOATS, *INTS)
 ANY = (*NUMBERS, *BOOLS)
 N_PARTS = {"bf16x3": 2, "bf16x6": 3}  # by precisions of products of float32
+# As kernels are, from when they are imported; torch.compile traces no reading of the environment.
+INTERPRETED: bool = triton.knobs.runtime.interpret
 
 
 def promote(*dtypes: torch.dtype) -> torch.dtype:
@@ -65,7 +67,7 @@ def accumulator_dtype(dtype: torch.dtype) -> tl.dtype:
 
 def dot_precision(precision: str) -> str:
     """The `input_precision` of tl.dot for float32; the interpreter does not know all, and never splits or rounds."""
-    return "ieee" if triton.knobs.runtime.interpret else precision
+    return "ieee" if INTERPRETED else precision
 
 
 def n_parts(dtype: torch.dtype, precision: str) -> int:
@@ -75,7 +77,7 @@ def n_parts(dtype: torch.dtype, precision: str) -> int:
 
 def part_dtype() -> torch.dtype:
     """The dtype of such parts; the interpreter multiplies bfloat16 wrong, and has the same numbers in float32."""
-    return torch.float32 if triton.knobs.runtime.interpret else torch.bfloat16
+    return torch.float32 if INTERPRETED else torch.bfloat16
 
 
 def torch_dtype(dtype: tl.dtype) -> torch.dtype:

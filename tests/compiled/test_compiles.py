@@ -77,8 +77,8 @@ def all_targets(request: pytest.FixtureRequest) -> bool:
 
 @pytest.mark.parametrize("place", range(len(PASSES)))
 def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
-    """One in five of the gallery and the examples, and of the others."""
-    others = generated(OTHERS[place :: len(PASSES)], tmp_path)
+    """One in five of the gallery and the examples, and of the others; without `--all-targets` a third of those."""
+    others = generated(OTHERS[place :: len(PASSES) * (1 if all_targets else 3)], tmp_path)
     compile_all([*BUILT[place :: len(PASSES)], *others], *(() if all_targets else ("--target", PASSES[place])))
 
 
@@ -87,7 +87,7 @@ def test_the_runtime(target: str, all_targets: bool) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
     if target != "sm_90" and not all_targets:
         pytest.skip("needs --all-targets")
-    told = printed("compiling_gemm.py", target)
+    told = printed("compiling_gemm.py", target, *(["--all"] if all_targets else []))
     assert compiled(told) > 20
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
@@ -122,24 +122,20 @@ def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
     """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
     spec = ROOT / "specs" / "attention.toml"
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
-    told = compile_all([(spec, folder)], "--target", "sm_90")
+    told = compile_all([(spec, folder)], "--target", "sm_90", "--gluon")
     assert "attention_gluon_kernel multiplies bf16.bf16" in told
 
 
 def test_scales_leave_float8_to_tensor_cores(all_targets: bool, tmp_path: Path) -> None:
     """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
-    names = ["product_float8", "product_groups", "product_group_bytes", "product_groups_of_weights"]
-    gallery = [ROOT / "specs" / f"{name}.toml" for name in ("fp8_matmul_scaled", "fp8_matmul_blocks")]
-    pairs = [*generated(names, tmp_path), *((spec, ROOT / "generated" / spec.stem) for spec in gallery)]
+    gallery = {"fp8_matmul_scaled": "e4m3.e4m3", "fp8_matmul_blocks": "e4m3.e4m3"}
+    others = {"product_groups_of_weights": "bf16.bf16"}
+    if all_targets:
+        others |= {"product_float8": "e4m3.e4m3", "product_groups": "e4m3.e4m3", "product_group_bytes": "s8.s8"}
+    pairs = [(ROOT / "specs" / f"{name}.toml", ROOT / "generated" / name) for name in gallery]
+    pairs += generated([*others], tmp_path)
     told = compile_all(pairs, *(() if all_targets else ("--target", "sm_90")))
-    assert set(re.findall(r"\b(\w+)_tma_kernel multiplies (.+)", "\n".join(told))) == {
-        ("fp8_matmul_scaled", "e4m3.e4m3"),
-        ("fp8_matmul_blocks", "e4m3.e4m3"),
-        ("product_float8", "e4m3.e4m3"),
-        ("product_groups", "e4m3.e4m3"),
-        ("product_group_bytes", "s8.s8"),
-        ("product_groups_of_weights", "bf16.bf16"),
-    }
+    assert set(re.findall(r"\b(\w+)_tma_kernel multiplies (.+)", "\n".join(told))) == {*(gallery | others).items()}
 
 
 def generated(names: Sequence[str], folder: Path) -> list[tuple[Path, Path]]:

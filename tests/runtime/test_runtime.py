@@ -99,3 +99,12 @@ def test_device_functions_have_names_of_their_own() -> None:
     """Kernels import them by these, from whichever module has one."""
     names = [name for module in (*DEVICE_MODULES, "rings") for name in device_names(module)]
     assert len(set(names)) == len(names)
+
+
+def test_operators_are_traced_with_their_gradients() -> None:
+    """By torch.compile as far as it goes without a GPU; what reads the environment it does not trace."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(Path(__file__).with_name("traced.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["linear", "bij_bjk", "attention", "rms_norm", "sum", "outer"]

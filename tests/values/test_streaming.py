@@ -5,6 +5,7 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -501,8 +502,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
         compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
 
 
-@pytest.mark.parametrize("n_splits", [3, 7])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "n_splits"), zip(CASES, itertools.cycle((3, 7)), strict=False))
 def test_values_of_splits(
     name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

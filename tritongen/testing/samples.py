@@ -154,7 +154,7 @@ class Shapes:
 
     def deep(self) -> tuple[int, ...]:
         """Five dimensions and more, where there may be any number."""
-        return self.of((2, 3, 4, 2), 2, 5) if self.batch else self.ragged
+        return self.of((2, 3, 2, 2), 2, 5) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail, and three parts of blocks of 32.
