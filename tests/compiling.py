@@ -254,7 +254,7 @@ def call_gluon(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
     """Launch the kernels that are written in Gluon, with and without what a gradient needs."""
     heuristics = operator.runtime("heuristics")
     plain = heuristics.use_gluon
-    put([(heuristics, "use_gluon", lambda *_: True)])
+    put([(heuristics, "use_gluon", lambda *_: True), (heuristics, "choose_stream_splits", lambda *_: 1)])
     tensors = [draw(one, spec, ("bfloat16",), "even") for one in spec.inputs]
     for given in (tensors, [leaf(one, spec, tensor) for one, tensor in zip(spec.inputs, tensors, strict=True)]):
         operator.function(*given, **params)
