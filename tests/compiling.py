@@ -155,7 +155,7 @@ def main() -> None:
         of_wide_types(launches, specs, modules)
     if options.target is None:
         for module in modules:
-            for name in module.kernels() - launches.launched:
+            for name in module.kernels(gluon=not launches.largest) - launches.launched:
                 launches.refuse(f"{name} was not launched")
     for kernel, dtypes in sorted(launches.multiplied):
         print(f"{kernel} multiplies {dtypes}")
@@ -182,8 +182,8 @@ class Operator:
     def runtime(self, name: str) -> ModuleType:
         return runtime_of(self.package, name)
 
-    def kernels(self) -> set[str]:
-        files = ["kernels", *(["gluon_kernels"] if self.has_gluon else [])]
+    def kernels(self, gluon: bool) -> set[str]:
+        files = ["kernels", *(["gluon_kernels"] if gluon and self.has_gluon else [])]
         modules = [importlib.import_module(f"{self.package.__name__}.{name}") for name in files]
         return {name for module in modules for name in vars(module) if name.endswith("_kernel")}
 
