@@ -1,4 +1,4 @@
-"""The runtime's gemm, which computes gradients of matmuls: its values, and that its kernels compile for GPUs."""
+"""The values of the runtime's gemm, which computes gradients of matmuls; tests/compiled shows that its kernels compile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton
-from triton.runtime.interpreter import InterpretedFunction
+from replaying import replay_interpreted
 
 GEMM = runtime_module("gemm")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRET: Any = InterpretedFunction.__getitem__
 # Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.
 TOLERANCES = {torch.float16: 1e-3, torch.float32: 1e-6, torch.float64: 1e-14}
 ERRORS = {"bf16x3": 6e-5, "bf16x6": 3e-7}  # Where the interpreter rounds to bfloat16, it cuts off.
@@ -320,16 +319,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-class Rerun:
-    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew."""
-
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *args: INTERPRET(self.kernel, grid)(*args)
-
-
 def known() -> list[Any]:
     """The calls that launches are known of, but for those of copies."""
     return [key for key in GEMM.launch.Launches.known if key[0] == "gemm"]
@@ -347,16 +336,7 @@ def test_launched_again(
     dtype = torch.float32 if way in ("copied", "split") else torch.float16
     precision = "bf16x6" if way == "split" else "ieee"
 
-    def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
-        def launch(*args: Any, **options: Any) -> Rerun:
-            INTERPRET(kernel, grid)(*args, **options)
-            return Rerun(kernel)
-
-        return launch
-
-    monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
-    monkeypatch.setattr(GEMM.launch, "is_replayed", lambda _: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
+    replay_interpreted(GEMM.launch, monkeypatch)
     for seed in range(3):
         check(*make(batch, seed=seed, dtype=dtype), precision)
         assert len(known()) == 1

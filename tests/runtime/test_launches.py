@@ -18,10 +18,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton
-from triton.runtime.interpreter import InterpretedFunction
+from replaying import replay_interpreted, replay_on_the_cpu
 
 GENERATED = Path(__file__).parents[2] / "generated"
-INTERPRET: Any = InterpretedFunction.__getitem__
 
 
 @pytest.fixture
@@ -30,11 +29,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = runtime_module("launch")
     replay_on_the_cpu(module, monkeypatch)
     return module
-
-
-def replay_on_the_cpu(launch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "is_replayed", lambda _: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
 
 
 class Kernel:
@@ -280,16 +274,6 @@ def test_two_matrices_are_known_by_how_far_apart_they_are(host: ModuleType, monk
     assert host.distance(both[0], both[1]) is None
 
 
-class Rerun:
-    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew."""
-
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *args: INTERPRET(self.kernel, grid)(*args)
-
-
 WAYS: dict[str, dict[str, Any]] = {
     "pointers": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 1},
     "parts": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 3},
@@ -301,14 +285,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
-    def launch(*args: Any, **options: Any) -> Rerun:
-        INTERPRET(kernel, grid)(*args, **options)
-        return Rerun(kernel)
-
-    return launch
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["linear_silu_mul", "addmm"])
@@ -316,14 +292,13 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
     """Calls alike, with other values in other memory, through the launches of the first."""
     module = module_at(GENERATED / name)
     config = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_warps=4)
-    replay_on_the_cpu(runtime_of(module, "launch"), monkeypatch)
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
     for choice, answer in WAYS[way].items():
         monkeypatch.setattr(runtime_of(module, "matmul_heuristics"), choice, answer)
     configs = importlib.import_module(f"{module.__name__}.configs")
     for table in (configs.TMA, configs.STRIDED):
         monkeypatch.setattr(table, "choose", lambda *_: config)
 
-    monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
     both = torch.empty(2, 96, 72)  # In one piece, so that they are as far apart for every call.
     for alpha in (2.0, 3.0):
         both.normal_()
@@ -353,10 +328,9 @@ def test_stages_launched_again_are_right(
 ) -> None:
     """Rows that programs share, merged by an operator's own kernel and, of plain sums, by the runtime's."""
     module = module_at(GENERATED / name)
-    replay_on_the_cpu(runtime_of(module, "launch"), monkeypatch)
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
     monkeypatch.setattr(runtime_of(module, "heuristics"), "choose_splits", lambda *_: 3)
     monkeypatch.setattr(runtime_of(module, "heuristics").Registers, "fits", lambda *_: False)
-    monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)
     for seed in (0, 1):
         x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(getattr(module, name)(x).double(), wanted(x.double()), rtol=1e-5, atol=1e-5)

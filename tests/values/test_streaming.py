@@ -502,7 +502,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
         compare(operator.attend, case.torch, case.tensors(dtype), places, tolerance)
 
 
-@pytest.mark.parametrize(("name", "n_splits"), zip(CASES, itertools.cycle((3, 7)), strict=False))
+@pytest.mark.parametrize(("name", "n_splits"), [*zip(CASES, itertools.cycle((3, 7)), strict=False)])
 def test_values_of_splits(
     name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
