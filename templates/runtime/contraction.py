@@ -31,7 +31,6 @@ Args = tuple[Any, ...]
 Lengths = tuple[int, int, int]
 Matrices = tuple[torch.Tensor | None, ...]
 Results = tuple[torch.Tensor | None, ...]
-Launch = tuple[Any, tuple[int, ...], Args, dict[str, Any]]  # kernel, grid, options
 
 
 def run(
@@ -107,15 +106,8 @@ def run(
             strided, reduction, *given, device, dtype, n_strides, is_readable
         )
     constants = {"ACC": accumulator, "INDEX": index}
-    if key is None:
-        for kernel, grid, args, options in launches:
-            launch.run(None, kernel, grid, None, args, **constants, **options)
-        return
-    replays = [
-        launch.run_named(kernel, grid, by_name, args, **constants, **options)
-        for kernel, grid, args, options in launches
-    ]
-    launch.remember(key, *replays)
+    stages = [one._replace(options=constants | one.options) for one in launches]
+    launch.run_stages(key, by_name, stages)
 
 
 def _by_tma(
@@ -136,7 +128,7 @@ def _by_tma(
     n_halves: int = 1,
     n_slices: int = 2,
     may_specialize: bool = False,
-) -> list[Launch]:
+) -> list[launch.Stage]:
     """Persistent programs, and stream-K for the tail wave where that saves time.
 
     `n_turns` matmuls alternate, whose matrices of a side lie alike; where `is_joined`, one descriptor reads both right
@@ -182,18 +174,19 @@ def _by_tma(
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short
     options = _options(config, block_k, config.num_stages)
-    launches: list[Launch] = []
+    launches: list[launch.Stage] = []
     if first_tile:
         args = (*descs, *written, *terms, first_tile, *loop, *both, *epilogue, *flags)
         ways = {}
         if may_specialize:
             ways["WARP_SPECIALIZE"] = matmul_heuristics.warps_specialize(device)
-        launches.append((kernel, (min(tiles, programs),), args, options | ways))
+        grid = (min(tiles, programs),)
+        launches.append(launch.Stage(kernel, grid, args, options | ways))
     if n_long:
         n_parts = n_long * long_parts + n_short * short_parts
         partial = _partial_sums(sums, n_parts, block_m, block_n, device)
         args = (*descs, *partial, *terms, first_tile, *split, *loop, *both, *flags)
-        launches.append((stream_k, (n_parts,), args, options))
+        launches.append(launch.Stage(stream_k, (n_parts,), args, options))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
         launches.append(_reduce(reduction, (*args, *both, *epilogue), split, config))
     return launches
@@ -214,7 +207,7 @@ def _by_pointers(
     dtype: torch.dtype,
     n_strides: tuple[int, ...],
     is_readable: bool,
-) -> list[Launch]:
+) -> list[launch.Stage]:
     """A program for each tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
     loop, both, epilogue = beside
@@ -250,7 +243,7 @@ def _by_pointers(
     if n_parts == 1:
         none = (None,) * sums[0]
         args = (*matrices, *results, *none, *terms, None, *rest)
-        return [(kernel, (tiles,), args, options)]
+        return [launch.Stage(kernel, (tiles,), args, options)]
     n_steps = _steps(n_inner, group_size, block_k)
     steps = tensors.cdiv(n_steps, n_parts)
     n_parts = tensors.cdiv(n_steps, steps)
@@ -259,7 +252,7 @@ def _by_pointers(
     split = (tiles, n_parts, 0, 0)
     reduced = (*results, *partial, n_rows, n_cols, 0, *split, *both, *epilogue)
     return [
-        (kernel, (tiles, n_parts), args, options),
+        launch.Stage(kernel, (tiles, n_parts), args, options),
         _reduce(reduction, reduced, split, config),
     ]
 
@@ -295,12 +288,13 @@ def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:
 
 def _reduce(
     kernel: Any, args: Args, split: tuple[int, int, int, int], config: triton.Config
-) -> Launch:
+) -> launch.Stage:
     """Few rows of a tile to each program, of the tiles that are split."""
     n_long, _, n_short, _ = split
     tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
     grid = ((n_long + n_short) * tile["BLOCK_M"] // REDUCE_M,)
-    return kernel, grid, args, {**tile, "REDUCE_M": REDUCE_M, "num_warps": 4}
+    options = {**tile, "REDUCE_M": REDUCE_M, "num_warps": 4}
+    return launch.Stage(kernel, grid, args, options)
 
 
 def _blocks(config: triton.Config) -> tuple[int, int, int]:

@@ -157,16 +157,16 @@ def _split(
     result_desc = tma.result_descriptor(result, block_m, half)
     tiles = n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
-    launched = launch.run_named(
-        split_kernels.gemm_split_kernel,
-        (min(tiles, matmul_heuristics.persistent_programs(left.device)),),
-        by_name,
-        (left_desc, right_desc, result_desc, result, *lengths, tiles, *flags),
-        N_PARTS=n_parts,
-        ACC=dtypes.accumulator_dtype(left.dtype),
-        INDEX=tensors.index_dtype(result),
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
+    programs = matmul_heuristics.persistent_programs(left.device)
+    args = left_desc, right_desc, result_desc, result, *lengths, tiles, *flags
+    options = {
+        "N_PARTS": n_parts,
+        "ACC": dtypes.accumulator_dtype(left.dtype),
+        "INDEX": tensors.index_dtype(result),
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
         **config.kwargs,
-    )
-    launch.remember(key, launched)
+    }
+    grid = (min(tiles, programs),)
+    stage = launch.Stage(split_kernels.gemm_split_kernel, grid, args, options)
+    launch.run_stages(key, by_name, [stage])

@@ -131,10 +131,10 @@ def run(
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
         if described:
-            tensors = tuple(
-                moved(described[place], one) if place in described else one
-                for place, one in enumerate(tensors)
-            )
+            given = [*tensors]
+            for place, one in described.items():
+                given[place] = moved(one, given[place])
+            tensors = tuple(given)
         if device.index == torch.cuda.current_device():
             relaunch(*tensors, *sizes, *params, *constants)
         else:
@@ -226,7 +226,9 @@ class Replay:
 def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
     """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
     moved = object.__new__(type(descriptor))
-    vars(moved).update(vars(descriptor), base=tensor)
+    fields = vars(moved)
+    fields.update(vars(descriptor))
+    fields["base"] = tensor
     return moved
 
 
@@ -301,3 +303,40 @@ def remember(
         launch(dict(zip(names, (*tensors, *params), strict=True)))
 
     Launches.add(key, in_order if names else launch if len(found) > 1 else found[0])
+
+
+class Stage(NamedTuple):
+    """One of the launches of a call: `names` are those of its first tensors, where they are not the kernel's own."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    names: Sequence[str] = ()
+
+
+def run_stages(
+    key: Key | None,
+    by_name: dict[str, Any],
+    stages: Sequence[Stage],
+    names: Sequence[str] = (),
+) -> None:
+    """Launch kernels one after another; calls like this one launch them again, as `remember` says."""
+    if key is None:
+        for kernel, grid, args, options, _ in stages:
+            run(None, kernel, grid, None, args, **options)
+        return
+    replays = [
+        run_named(kernel, grid, by_name, args, names=own, **options)
+        for kernel, grid, args, options, own in stages
+    ]
+    remember(key, *replays, names=names)
+
+
+def named(kernel: Any, args: Args) -> dict[str, Any]:
+    """The tensors and params of a launch, in order, by what the kernel calls them."""
+    tensors, sizes, params = args
+    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
+    behind = len(tensors) + len(sizes)
+    names = names[: len(tensors)] + names[behind : behind + len(params)]
+    return dict(zip(names, (*tensors, *params), strict=True))

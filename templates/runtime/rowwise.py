@@ -173,9 +173,9 @@ def _run_split(
     called: tuple[Any, launch.Args],
 ) -> None:
     """Launch both stages, with about so many programs to a row, where one kernel would have been `called`."""
-    (kernel, (operands, lengths, values)), (n_rows, n_cols) = called, shape
+    n_rows, n_cols = shape
     n_splits, split_cols = _parts(n_cols, n_splits, config)
-    device = launch.device_of(operands)
+    device = launch.device_of(called[1][0])
     parts = tuple(
         (
             None
@@ -189,27 +189,17 @@ def _run_split(
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
     tiles = {**config.kwargs, "num_warps": config.num_warps, **vectors}
     merge, second, constants = _merging(split.merge, parts, n_splits, split_cols, shape)
-    if key is None:
-        launch.run(None, split.kernel, grid, None, first, **tiles, **split.constants)
-        launch.run(None, merge, (n_rows,), None, second, **constants)
-        return
-    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
-    behind = len(operands) + len(lengths)
-    names = names[: len(operands)] + names[behind : behind + len(values)]
-    by_name = dict(zip(names, (*operands, *values), strict=True))
+    by_name = {} if key is None else launch.named(*called)
     merged: list[str] = []
-    if isinstance(split.merge, Sums):
+    if by_name and isinstance(split.merge, Sums):
         own = [name.removesuffix("_ptr") for name in split.kernel.arg_names]
         for part, result in zip(own[len(given) :], split.merge.results, strict=False):
-            merged += [part, *(name for name in names if by_name[name] is result)]
-    launch.remember(
-        key,
-        launch.run_named(
-            split.kernel, grid, by_name, first, **tiles, **split.constants
-        ),
-        launch.run_named(merge, (n_rows,), by_name, second, merged, **constants),
-        names=names,
+            merged += [part, *(name for name, one in by_name.items() if one is result)]
+    stages = (
+        launch.Stage(split.kernel, grid, first, tiles | split.constants),
+        launch.Stage(merge, (n_rows,), second, constants, merged),
     )
+    launch.run_stages(key, by_name, stages, tuple(by_name))
 
 
 def _merging(

@@ -156,20 +156,13 @@ def _run_split(
     first = (*given, partial, *sizes, *params)
     second = (partial, *merged, n_splits, *merged_sizes, *merged_params)
     reduced = {**split.constants, "BLOCK_SPLITS": BLOCK_SPLITS}
-    if key is None:
-        launch.run(None, kernel, grid, None, first, **constants)
-        launch.run(None, split.kernel, (n_lines,), None, second, **reduced)
-        return
-    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
-    behind = len(first) - len(params)
-    names = names[: len(given)] + names[behind : len(first)]
-    by_name = dict(zip(names, (*given, *params), strict=True))
-    launch.remember(
-        key,
-        launch.run_named(kernel, grid, by_name, first, **constants),
-        launch.run_named(split.kernel, (n_lines,), by_name, second, **reduced),
-        names=names,
+    stages = (
+        launch.Stage(kernel, grid, first, constants),
+        launch.Stage(split.kernel, (n_lines,), second, reduced),
     )
+    called = given, (None, *sizes), params  # With what stands for partial sums.
+    by_name = {} if key is None else launch.named(kernel, called)
+    launch.run_stages(key, by_name, stages, tuple(by_name))
 
 
 def padded(width: int) -> int:

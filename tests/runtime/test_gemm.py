@@ -1,4 +1,4 @@
-"""The values of the runtime's gemm, which computes gradients of matmuls; tests/compiled shows that its kernels compile."""
+"""The values of the runtime's gemm, which computes gradients of matmuls; tests/compiled compiles its kernels."""
 
 from __future__ import annotations
 

@@ -335,3 +335,20 @@ def test_stages_launched_again_are_right(
         x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(getattr(module, name)(x).double(), wanted(x.double()), rtol=1e-5, atol=1e-5)
     assert len(runtime_of(module, "launch").Launches.known) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+def test_split_streams_launched_again_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs that split the keys, with partial sums and a scale of each call's own."""
+    module = module_at(GENERATED / "attention")
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
+    heuristics = runtime_of(module, "heuristics")
+    monkeypatch.setattr(heuristics, "choose_stream_splits", lambda *_: 3)
+    monkeypatch.setattr(heuristics.Streamed, "choose", lambda *_: heuristics.streamed_tile(16, 16, 4, 1))
+    for seed, scale in enumerate((0.1, 0.3)):
+        random = torch.Generator().manual_seed(seed)
+        q, k, v = (torch.randn(2, 70, 16, generator=random) for _ in range(3))
+        s = (q.double() @ k.double().mT * scale).masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf)
+        got = module.attention(q, k, v, scale=scale)
+        torch.testing.assert_close(got.double(), s.softmax(-1) @ v.double(), rtol=1e-4, atol=1e-5)
+    assert len(runtime_of(module, "launch").Launches.known) == 1
