@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import Load, Node
+from ..lang.ir import Call, Load, Node, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +74,11 @@ class Stream:
         """The matrices that tiles are read of."""
         found = [side for scores in self.scores for side in (scores.left, scores.right)]
         return tuple(dict.fromkeys([*found, *self.summed]))
+
+
+def is_exponent(node: Node, score: str, largest: str) -> bool:
+    """Whether a node is exp(score - largest)."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
+            return (x, y) == (score, largest)
+    return False

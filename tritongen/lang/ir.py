@@ -6,7 +6,7 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
@@ -320,6 +320,14 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
             return replace(node, arg=parts[0], at=parts[1])
         case _:
             return node
+
+
+def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
+    """The node with what `other` gives in place of parts of it, which are not looked into."""
+    found = other(node)
+    if found is not node:
+        return found
+    return rebuild(node, tuple(replaced(part, other) for part in children(node)))
 
 
 def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Load, Node, Op, Ref, children, rebuild, walk
+from ..lang.ir import Load, Node, Op, Ref, replaced, walk
 from ..lang.unparse import spelled
 from ..spec.types import BATCH, Input, plain_shape
 from .structure import references
@@ -75,9 +75,4 @@ def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op
 
 def _changed(op: Op, other: Callable[[Node], Node]) -> Op:
     """The operator with other nodes in place of some that have no parts to be changed."""
-
-    def changed(node: Node) -> Node:
-        found = other(node)
-        return found if found is not node else rebuild(node, tuple(map(changed, children(node))))
-
-    return replace(op, values=tuple(replace(value, node=changed(value.node)) for value in op.values))
+    return replace(op, values=tuple(replace(value, node=replaced(value.node, other)) for value in op.values))

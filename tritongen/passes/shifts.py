@@ -25,19 +25,22 @@ def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
     node = op.value(name).node
     if not isinstance(node, Reduce) or node.kind not in ("max", "min"):
         return False
-    moves: dict[str, _Move | None] = {}
-    for value in op.values:
-        moves[value.name] = _Move("adds", 1) if value.name == name else _moved(value.node, moves)
+    moves = _moves(op, name)
     return all((move := moves[result]) is not None and move.times == 0 for result in results)
 
 
 def falls_with(op: Op, name: str, node: Node) -> float | None:
     """By which power of exp(t) a node is multiplied as a maximum grows by t; None where it changes otherwise."""
+    move = _moved(node, _moves(op, name))
+    return None if move is None or (move.kind == "adds" and move.times) else move.times
+
+
+def _moves(op: Op, name: str) -> dict[str, _Move | None]:
+    """What each value does as a maximum grows."""
     moves: dict[str, _Move | None] = {}
     for value in op.values:
         moves[value.name] = _Move("adds", 1) if value.name == name else _moved(value.node, moves)
-    move = _moved(node, moves)
-    return None if move is None or (move.kind == "adds" and move.times) else move.times
+    return moves
 
 
 def _moved(node: Node, moves: _Moves) -> _Move | None:

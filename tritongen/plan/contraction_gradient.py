@@ -31,9 +31,11 @@ from ..lang.ir import (
     Ref,
     Result,
     Value,
+    as_loads,
     children,
     numbered,
     rebuild,
+    replaced,
     walk,
 )
 from ..lang.promotion import promote
@@ -168,9 +170,7 @@ class _Planner:
 
     def with_sums(self, node: Node) -> Node:
         """The node with products as inputs, but for those that are results."""
-        if isinstance(node, Ref) and node.name in self.products:
-            return self.load(node.name) if self.sums[node.name].name == node.name else node
-        return rebuild(node, tuple(map(self.with_sums, children(node))))
+        return as_loads(node, {name: name for name, tensor in self.sums.items() if tensor.name == name})
 
     def gradient_after(self, after: Op) -> Gradient:
         """The gradient of what follows the products, by them and by its other inputs."""
@@ -204,7 +204,7 @@ class _Planner:
         if self.shared(result.dtype) == dtype:
             return node
         self.converted[own] = (seed.name, dtype)
-        return _replaced(node, seed, mine)
+        return replaced(node, lambda part: mine if part == seed else part)
 
     def seed_of(self, found: Gradient, product: str, node: Node) -> Load | None:
         """The gradient of a result that a gradient is, or is a number times."""
@@ -330,14 +330,11 @@ class _Planner:
 
     def beyond(self, op: Op, given: dict[str, Result], results: tuple[Result, ...]) -> Op:
         """What follows some products, which are inputs."""
-
-        def read(node: Node) -> Node:
-            if isinstance(node, Ref) and node.name in given:
-                return Load(node.name, node.axes, node.dtype)
-            return rebuild(node, tuple(map(read, children(node))))
-
+        names = {name: name for name in given}
         inputs = tuple(Input(name, self.type_of(result.dtype, result.axes)) for name, result in given.items())
-        values = tuple(replace(value, node=read(value.node)) for value in op.values if value.name not in given)
+        values = tuple(
+            replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in given
+        )
         return replace(op, name=f"{op.name}_inputs", inputs=(*inputs, *op.inputs), values=values, results=results)
 
     def multiplied(self, gradient: Gradient, outgoing: dict[str, Node]) -> Op:
@@ -402,9 +399,3 @@ def chosen(node: Node, path: Path) -> Node:
         then, other = (node, zero) if holds else (zero, node)
         node = Choose(test, then, other, node.axes, node.dtype)
     return node
-
-
-def _replaced(node: Node, part: Node, other: Node) -> Node:
-    if node == part:
-        return other
-    return rebuild(node, tuple(_replaced(child, part, other) for child in children(node)))

@@ -37,7 +37,7 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
 from .backward import Backward, Plan, Planner
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
@@ -113,7 +113,7 @@ class _Planner:
             if name not in ends or name in found:
                 return {}
             matrix = self.matrices.get(name)
-            if matrix is not None and not _are_alike(like(self.op, result, "").type, self.type_of(matrix)):
+            if matrix is not None and not are_alike((like(self.op, result, "").type, self.type_of(matrix))):
                 return {}
             found[name] = result
         return found
@@ -335,11 +335,6 @@ def _end(op: Op, node: Node, ends: Container[str]) -> str:
     if not isinstance(node, Ref) or node.name in ends:
         return node.name if isinstance(node, Ref) else ""
     return _end(op, op.value(node.name).node, ends)
-
-
-def _are_alike(one: TensorType, other: TensorType) -> bool:
-    """Whether two tensors are of the same dtype."""
-    return one.variable == other.variable and one.dtypes == other.dtypes and bool(one.variable or len(one.dtypes) == 1)
 
 
 def _uses(steps: tuple[Step, ...], texts: Mapping[str, str], told: Iterable[str]) -> dict[str, tuple[str, ...]]:

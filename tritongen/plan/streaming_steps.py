@@ -20,9 +20,8 @@ from ..lang.ir import (
     Result,
     Value,
     as_loads,
-    children,
     numbered,
-    rebuild,
+    replaced,
     walk,
 )
 from ..lang.unparse import spelled
@@ -130,9 +129,9 @@ def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
     def told(node: Node) -> Node:
         if isinstance(node, Load) and node.name == delta.name:
             return Ref(delta.name, node.axes, node.dtype)
-        return rebuild(node, tuple(map(told, children(node))))
+        return node
 
-    values = tuple(replace(value, node=told(value.node)) for value in op.values)
+    values = tuple(replace(value, node=replaced(value.node, told)) for value in op.values)
     own = {tensor.name for tensor in inputs}
     others = (tensor for tensor in op.inputs if tensor.name not in {*own, delta.name})
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..families.stream import Stream
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, numbered, rebuild
+from ..families.stream import Stream, is_exponent
+from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, numbered, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
@@ -45,17 +45,9 @@ def means_of(op: Op, stream: Stream) -> Means | None:
     score = largest.arg
     totals = [one.name for one in stream.sums if one.matrix is None]
     powers = (resolve(op, one.factor) for one in stream.sums)
-    if len(totals) != 1 or not all(_is_power(power, score, stream) for power in powers):
+    if len(totals) != 1 or not all(is_exponent(power, score.name, stream.largest) for power in powers):
         return None
     return _Finder(op, stream, totals[0]).found(score)
-
-
-def _is_power(node: Node, score: Ref, stream: Stream) -> bool:
-    """Whether a node is the exponential of the scores, below their largest."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=largest))),)):
-            return x == score.name and largest == stream.largest
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +287,9 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
     def renamed(node: Node) -> Node:
         if isinstance(node, Ref):
             return replace(node, name=names.get(node.name, node.name))
-        return rebuild(node, tuple(map(renamed, children(node))))
+        return node
 
-    values = (Value(names.get(v.name, v.name), renamed(v.node), v.source) for v in op.values)
+    values = (Value(names.get(v.name, v.name), replaced(v.node, renamed), v.source) for v in op.values)
     return replace(op, values=tuple(values))
 
 

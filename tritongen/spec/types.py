@@ -7,6 +7,7 @@ file: a `Mistake` names the key and the offset, and `tritongen.diagnostics.repor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -65,6 +66,12 @@ class TensorType:
     @property
     def axes(self) -> tuple[str, ...]:
         return tuple(name for term in self.shape for name in term.names)
+
+
+def are_alike(types: Sequence[TensorType]) -> bool:
+    """Whether tensors are sure to be of one dtype."""
+    kinds = {one.variable or one.dtypes for one in types}
+    return len(kinds) == 1 and (len(types) == 1 or bool(types[0].variable) or len(types[0].dtypes) == 1)
 
 
 def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:

@@ -12,7 +12,7 @@ from ...lowering.tile import needed
 from ...passes.contractions import Contraction
 from ...passes.factors import SHORTEST, dtypes_of, multiplied, not_as_floats
 from ...passes.structure import references
-from ...spec.types import FLOAT8S, FLOATS, Input
+from ...spec.types import FLOAT8S, FLOATS, Input, are_alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,7 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
     dot = multiplied(op, promote(*(side.dtype for side in contraction.products[0].sides)))
     names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
-    kinds = {one.tensor.type.variable or tuple(one.tensor.type.dtypes) for one in matrices}
-    one_kind = len(kinds) == 1 and (
-        len(matrices) == 1 or all(one.tensor.type.variable or len(one.tensor.type.dtypes) == 1 for one in matrices)
-    )
+    one_kind = are_alike([one.tensor.type for one in matrices])
     dtypes = {dtype for operand in matrices for dtype in operand.tensor.type.dtypes}
     float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
     converts = not (contraction.is_plain and (one_kind or float8))

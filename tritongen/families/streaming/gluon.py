@@ -17,7 +17,7 @@ from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
 from ...lowering.views import Argument
-from ..stream import Scores, Stream
+from ..stream import Scores, Stream, is_exponent
 from .below import Below
 from .blocks import operand
 from .kernels import Builder
@@ -231,7 +231,7 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
     mask = whole if isinstance(whole, Call) and whole.function == "where" else None
     parts = [part for value in op.values for part in walk(value.node)]
     uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in parts if _is_exponent(part, score, stream.largest)]
+    exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
     if len(uses) > len(exponents) + 1:  # The largest is of them, too.
         return "", whole
     match mask.args[1] if mask else whole:
@@ -256,14 +256,6 @@ def _spelled(op: Op, scale: Node) -> str:
         case Constant(value=float() | int() as number) if number > 0:
             return repr(float(number))
     return ""
-
-
-def _is_exponent(node: Node, score: str, largest: str) -> bool:
-    """Whether a node is exp(score - largest)."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
-            return (x, y) == (score, largest)
-    return False
 
 
 def _is_wide(result: Result, stream: Stream) -> bool:

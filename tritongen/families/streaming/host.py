@@ -96,8 +96,7 @@ class StreamingModule(Common):
         """The widths of the matrices of a tile, and of those of a block."""
         sides: list[list[str]] = [[], []]
         for load in self.stream.matrices:
-            width = next(axis for axis in load.axes if axis in self.stream.widths)
-            sides[self.stream.streamed in load.axes].append(width)
+            sides[self.stream.streamed in load.axes].append(self.stream.width(load))
         return tuple_text([tuple_text(side) for side in sides])
 
     def turn(self) -> tuple[str, str] | None:

@@ -25,6 +25,7 @@ from ...lang.ir import (
     children,
     numbered,
     rebuild,
+    replaced,
     walk,
 )
 from ...lowering.choices import Choices
@@ -33,7 +34,7 @@ from ...passes.contractions import WIDEST, applied, product_of, sides_of
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
-from ...spec.types import BATCH, FLOATS
+from ...spec.types import BATCH, FLOATS, are_alike
 from ..stream import Scores, Stream, StreamSum
 
 
@@ -91,10 +92,7 @@ class _Finder:
         if not sums:
             return None
         in_loop = self.needed([one.factor for one in sums])
-        nodes = (self.op.value(name).node for name in in_loop)
-        if all(one.matrix is None for one in sums) and not any(
-            _is_below(part) for node in nodes for part in walk(node)
-        ):
+        if all(one.matrix is None for one in sums) and not self.has_powers(in_loop):
             return None
         scores: list[Scores] = []
         for name in in_loop:
@@ -148,17 +146,10 @@ class _Finder:
             return op
         name, score = numbered("score", self.taken), node.arg
         self.taken.add(name)
-
-        def named(part: Node) -> Node:
-            return (
-                Ref(name, score.axes, score.dtype)
-                if part == score
-                else rebuild(part, tuple(map(named, children(part))))
-            )
-
+        ref = Ref(name, score.axes, score.dtype)
         values: list[Value] = []
         for value in op.values:
-            node = named(value.node)
+            node = replaced(value.node, lambda part: ref if part == score else part)
             if node != value.node and all(one.name != name for one in values):
                 values.append(Value(name, score, ""))
             values.append(replace(value, node=node))
@@ -375,10 +366,7 @@ class _Finder:
 
     def alike(self, stream: Stream) -> bool:
         """Whether all matrices are of one dtype."""
-        types = [self.op.input(load.name).type for load in stream.matrices]
-        return len({one.variable or one.dtypes for one in types}) == 1 and (
-            bool(types[0].variable) or len(types[0].dtypes) == 1 or len(stream.matrices) == 1
-        )
+        return are_alike([self.op.input(load.name).type for load in stream.matrices])
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:
