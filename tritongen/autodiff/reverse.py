@@ -26,7 +26,7 @@ from ..lang.ir import (
     Take,
     Value,
     children,
-    numbered,
+    fresh,
     rebuild,
     walk,
 )
@@ -66,9 +66,7 @@ class Reverse:
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
 
     def fresh(self, name: str) -> str:
-        name = numbered(name, self.taken)
-        self.taken.add(name)
-        return name
+        return fresh(name, self.taken)
 
     def floats(self, node: Node) -> bool:
         return node.dtype.kind in ("float", "any")

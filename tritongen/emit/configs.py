@@ -192,12 +192,10 @@ def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
 
 def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
     """What the template of configs.py sees."""
-    first: dict[tuple[object, ...], str] = {}
+    first: dict[Table, str] = {}
     told = []
     for table in tables:
-        earlier = first.setdefault(
-            (table.kind, table.configs, table.single, table.double, table.wide, table.strided_rows), table.name
-        )
+        earlier = first.setdefault(replace(table, name=""), table.name)
         told.append(table if earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)

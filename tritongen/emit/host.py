@@ -141,13 +141,13 @@ class Host(Checks):
                 parts.append("*(0,) * len(batch)")
             else:
                 parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
-        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        return tuple_text(parts)
 
     def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
         if over == (BATCH,):
             return "tuple(batch)" if hashed else "batch"
         parts = ["*batch" if axis == BATCH else axis for axis in over]
-        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        return tuple_text(parts)
 
     def retry(self) -> str:
         """The call of the function again with every tensor contiguous."""

@@ -284,6 +284,13 @@ def numbered(name: str, taken: Container[str]) -> str:
     return next(free)
 
 
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, numbered where it is taken; from now on it is."""
+    name = numbered(name, taken)
+    taken.add(name)
+    return name
+
+
 def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Call(args=args):

@@ -80,7 +80,6 @@ class Assembler:
         passes: tuple[Pass, ...],
         stores: list[Line],
         lowering: Lowering,
-        results: bool = True,
         tiles: bool = True,
     ) -> Kernel:
         body, stores, setup = [*nested(body)], [*nested(stores)], [*nested(setup)]

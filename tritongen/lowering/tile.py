@@ -138,8 +138,7 @@ class Tile:
         """What reads the one element of a row in the block of columns that begins at `first`."""
         mine = self.tensor(tensor)
         dims = self.space.cols
-        places = [f"({_along(first, dims, place)}).to(INDEX)" for place in range(len(dims))]
-        steps = [f"{place} * {mine.stride(dim)}" for place, dim in zip(places[:-1], dims, strict=False)]
+        steps = [f"({_along(first, dims, n)}).to(INDEX) * {mine.stride(dim)}" for n, dim in enumerate(dims[:-1])]
         masked = f", mask=row_mask, other={self.fill(tensor)}" if self.moves(mine.axes)[0] else ""
         return f"tl.load({' + '.join([self.base(mine), *steps])}{masked}){self.widen(tensor)}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, numbered, rebuild, walk
+from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, fresh, rebuild, walk
 from .contractions import Contraction
 
 
@@ -29,8 +29,7 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
         """The node with what adds products under a name of its own."""
         if not (terms := _added(node, once)):
             return rebuild(node, tuple(named(child, line) for child in children(node)))
-        name = numbered(f"{line}_sums", names)
-        names.add(name)
+        name = fresh(f"{line}_sums", names)
         sums.update(dict.fromkeys(terms, name))
         values.append(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Value, numbered, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Value, fresh, walk
 from .contractions import times
 from .factors import factors_of
 
@@ -24,8 +24,7 @@ def one_sided_sums_first(op: Op) -> Op:
             own = []
             for place, factor in enumerate(factors):
                 if alone := _alone(node, factor, [*factors[:place], *factors[place + 1 :]]):
-                    name = numbered(f"{_called(factor, value.name)}_sum", taken)
-                    taken.add(name)
+                    name = fresh(f"{_called(factor, value.name)}_sum", taken)
                     axes = tuple(axis for axis in factor.axes if axis not in alone)
                     own.append(Value(name, Reduce("sum", factor, alone, axes, factor.dtype), ""))
                     factors[place] = Ref(name, axes, factor.dtype)

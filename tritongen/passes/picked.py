@@ -43,6 +43,8 @@ def picked_in(op: Op) -> tuple[Picked, ...] | None:
 def with_picks_inside(op: Op) -> Op:
     """The operator with what lines pick read where others refer to it, whose text says so of lines of ours."""
     picks = {value.name: value for value in op.values if isinstance(value.node, Load) and value.node.at}
+    if not picks:
+        return op
     ours = {name for name, value in picks.items() if not value.source}
     found = _changed(op, lambda node: picks[node.name].node if isinstance(node, Ref) and node.name in picks else node)
     values = tuple(
@@ -61,6 +63,8 @@ def _picked(load: Load) -> Picked | None:
 
 def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
     """The operator as if there were a matrix for each of the batch."""
+    if not picked:
+        return op
     ways = {one.name: one for one in picked}
     inputs = tuple(ways[t.name].as_batch(t) if t.name in ways else t for t in op.inputs)
     plain: dict[Node, Node] = {one.load: replace(one.load, at=()) for one in picked}
@@ -69,6 +73,8 @@ def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
 
 def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op:
     """The operator with its own inputs again, of which it picks."""
+    if not picked:
+        return replace(op, inputs=inputs)
     loads: dict[Node, Node] = {replace(one.load, at=()): one.load for one in picked}
     return _changed(replace(op, inputs=inputs), lambda node: loads.get(node, node))
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children, numbered, rebuild, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -73,8 +73,7 @@ def name_reductions(op: Op) -> Op:
         if top:
             known[node] = Ref(value.name, node.axes, node.dtype)
             return node
-        name = numbered(f"{value.name}_{node.kind}", names)
-        names.add(name)
+        name = fresh(f"{value.name}_{node.kind}", names)
         values.append(Value(name, node, ""))
         known[node] = Ref(name, node.axes, node.dtype)
         return known[node]

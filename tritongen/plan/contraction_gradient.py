@@ -33,7 +33,7 @@ from ..lang.ir import (
     Value,
     as_loads,
     children,
-    numbered,
+    fresh,
     rebuild,
     replaced,
     walk,
@@ -68,9 +68,7 @@ class _Planner:
         self.converted: dict[str, tuple[str, Dtype]] = {}
 
     def fresh(self, name: str) -> str:
-        name = numbered(name, self.taken)
-        self.taken.add(name)
-        return name
+        return fresh(name, self.taken)
 
     # The sums of products, as what follows them sees them
 

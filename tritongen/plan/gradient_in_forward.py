@@ -14,7 +14,7 @@ from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, numbered, rebuild, walk
+from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, fresh, rebuild, walk
 from ..lang.names import shown
 from ..lowering.space import row_space
 from ..passes.structure import Program
@@ -129,8 +129,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
         if not isinstance(node, Load) or node.name not in names or not node.at:
             return node
         if node not in known:
-            name = numbered(f"{line}_taken", taken)
-            taken.add(name)
+            name = fresh(f"{line}_taken", taken)
             values.append(Value(name, node, ""))
             known[node] = Ref(name, node.axes, node.dtype)
         return known[node]

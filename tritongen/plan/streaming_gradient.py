@@ -29,7 +29,7 @@ from ..lang.ir import (
     Value,
     as_loads,
     children,
-    numbered,
+    fresh,
     rebuild,
     walk,
 )
@@ -93,9 +93,7 @@ class _Planner:
         self.delta = self.fresh("delta")
 
     def fresh(self, name: str) -> str:
-        name = numbered(name, self.taken)
-        self.taken.add(name)
-        return name
+        return fresh(name, self.taken)
 
     def backward(self) -> Backward | None:
         results = self.plain_results()
@@ -180,8 +178,7 @@ class _Planner:
         given: dict[str, Node] = {}
 
         def named(name: str, node: Node, says: bool = True) -> Ref:
-            name = numbered(name, taken)
-            taken.add(name)
+            name = fresh(name, taken)
             values.append(Value(name, node, spelled(node) if says else ""))
             return Ref(name, node.axes, node.dtype)
 

@@ -20,7 +20,7 @@ from ..lang.ir import (
     Result,
     Value,
     as_loads,
-    numbered,
+    fresh,
     replaced,
     walk,
 )
@@ -154,8 +154,7 @@ def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
             axes = tuple(other for other in node.arg.axes if other != axis)
             part = replace(node, over=(axis,), axes=axes)
             known = next((one.name for one in parts if one.node == part), "")
-            name = known or numbered(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
-            taken.add(name)
+            name = known or fresh(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
             parts += [] if known else [Value(name, part, spelled(part))]
             values += [] if known else parts[-1:]
             rest = tuple(other for other in node.over if other != axis)

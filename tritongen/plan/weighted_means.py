@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..families.stream import Stream, is_exponent
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, numbered, rebuild, replaced
+from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
@@ -179,9 +179,7 @@ class _Finder:
         return Ref(self.named[kind], node.axes, node.dtype)
 
     def fresh(self, name: str) -> str:
-        name = numbered(name, self.taken)
-        self.taken.add(name)
-        return name
+        return fresh(name, self.taken)
 
     def value(self, name: str, node: Node) -> str:
         name = self.fresh(name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .nodes import Either, Entries, Fields, Flag, Integer, Many, Number, Text
 from .types import PRECISIONS, WRITES
 
-_MOST = 2**63 - 1
-
 
 def _sizes(says: str, most: int, power_of_two: bool = True) -> Either:
     one = Integer(says, 1, most, power_of_two)

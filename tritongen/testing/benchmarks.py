@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..emit.host_checks import tuple_text
 from ..emit.scoping import undefined_names
 from ..lang.ir import Op
 from ..lang.names import in_string
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Spec
 from .samples import Shapes, dtype_columns, range_of
-from .tests import bound_text, imports, oracle_view, tuple_text
+from .tests import bound_text, imports, oracle_view
 
 ROW = 4096
 HEAD = 64  # of a dimension that is split into axes: heads of two halves, say

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..emit.host_checks import CLASS_NAMES
+from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.registration import LOWER
 from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
@@ -306,7 +306,3 @@ def input_dtype(tensor: Input, op: Op) -> str:
         return f"torch.{tensor.type.dtypes[0]}"
     position = columns.index(tensor.type.variable or tensor.name)
     return "dtype" if len(columns) == 1 else f"dtypes[{position}]"
-
-
-def tuple_text(parts: list[str]) -> str:
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

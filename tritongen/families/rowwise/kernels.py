@@ -276,7 +276,7 @@ class _Builder(Rows):
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
-        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering, results=False)
+        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
         extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
         more = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
         inputs = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from ...lang.ir import Op
 from ...passes.contractions import Contraction
 from ...spec.lengths import LENGTH
 from ..family import Step
@@ -41,8 +40,8 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     op = step.op
     reads = sum(_bytes(tensor.type.axes, lengths) for tensor in op.inputs)
     writes = sum(_bytes(result.axes, lengths) for result in op.results)
-    rows = step.family.rows(step.program)
-    if rows is None or not step.program.over or not _maps_back(op, rows):
+    rows = _mapped_rows(step)
+    if rows is None:
         return reads + writes
     over = step.program.over
     apart = any(tensor.type.axes[-1] not in over for tensor in op.inputs if set(over) & set(tensor.type.axes))
@@ -52,15 +51,16 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 def leaves_idle(step: Step) -> bool:
     """Whether rows are mapped back that are too few for all SMs: a single one, or as many as the spec says."""
+    rows = _mapped_rows(step)
+    return rows is not None and _count(rows, dict(step.op.sizes)) < SMS
+
+
+def _mapped_rows(step: Step) -> tuple[str, ...] | None:
+    """The axes of rows whose elements need what is reduced of them, so that programs cannot share a row; else None."""
     rows = step.family.rows(step.program)
-    if rows is None or not step.program.over or not _maps_back(step.op, rows):
-        return False
-    return _count(rows, dict(step.op.sizes)) < SMS
-
-
-def _maps_back(op: Op, rows: tuple[str, ...]) -> bool:
-    """Whether what is reduced of a row is needed by its elements, so that programs cannot share it."""
-    return any(set(result.axes) - set(rows) for result in op.results)
+    if rows is None or not step.program.over:
+        return None
+    return rows if any(set(result.axes) - set(rows) for result in step.op.results) else None
 
 
 def _multiplied(matmuls: Contraction, lengths: dict[str, int]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Value, children, numbered, rebuild, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Value, children, fresh, rebuild, walk
 from ...passes.contractions import is_product, product_of, sides_of
 from ...spec.types import plain_shape
 
@@ -102,8 +102,7 @@ def sums_parted(op: Op) -> Op:
 
 def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
     """A reference to a node, which becomes the next of some values."""
-    name = numbered(name, taken)
-    taken.add(name)
+    name = fresh(name, taken)
     values.append(Value(name, node, ""))
     return Ref(name, node.axes, node.dtype)
 

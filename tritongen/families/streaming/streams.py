@@ -23,7 +23,7 @@ from ...lang.ir import (
     Take,
     Value,
     children,
-    numbered,
+    fresh,
     rebuild,
     replaced,
     walk,
@@ -144,8 +144,7 @@ class _Finder:
         node = op.value(self.largest).node
         if not isinstance(node, Reduce) or isinstance(node.arg, Ref):
             return op
-        name, score = numbered("score", self.taken), node.arg
-        self.taken.add(name)
+        name, score = fresh("score", self.taken), node.arg
         ref = Ref(name, score.axes, score.dtype)
         values: list[Value] = []
         for value in op.values:
@@ -169,8 +168,7 @@ class _Finder:
         same = (value for value in self.op.values if value.node == node)
         found = maximum_of(self.op, x, y) or next(same, None)
         if found is None:
-            name = numbered("largest", self.taken)
-            self.taken.add(name)
+            name = fresh("largest", self.taken)
             found = Value(name, node, "")
             values.append(found)
             self.op = replace(self.op, values=(*self.op.values, found))
@@ -219,8 +217,7 @@ class _Finder:
             core = product_of(tuple(inside))
             dot = replace(node, arg=core, axes=tuple(a for a in core.axes if a not in node.over))
             if outside:
-                name = numbered(f"{value.name}_dot", self.taken)
-                self.taken.add(name)
+                name = fresh(f"{value.name}_dot", self.taken)
                 values.append(Value(name, dot, ""))
                 values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
             else:
