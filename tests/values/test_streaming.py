@@ -520,6 +520,20 @@ def test_values_of_splits(
             torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optional_table_of_relative_positions(
+    given: bool, tmp_path: Path, small: Callable[[ModuleType], None]
+) -> None:
+    """That is read at computed positions, and only where a caller has one."""
+    case = CASES["relative_positions"]
+    optional = case.inputs.replace("P]", "P=96] = 0")
+    operator = built(replace(case, inputs=optional).spec(), tmp_path)
+    small(operator)
+    *qkv, table = case.tensors(torch.float64)
+    found = operator.attend(*qkv, table) if given else operator.attend(*qkv)
+    torch.testing.assert_close(found, case.torch(*qkv, table) if given else _full(*qkv), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     """By the forward, nor by its gradient but where that says so: no tensor has both rows and what streams."""

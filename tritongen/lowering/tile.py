@@ -194,7 +194,7 @@ class Tile:
                 name = ast.unparse(position)
                 own = checks if at[moved].axes else alike
                 own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
-        mask = self.mask(node.axes)
+        mask = self.mask_of_gather(node.axes)
         if mask and alike:  # Triton's interpreter takes no mask that is a tile's & a number's.
             mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
         masks = [*([mask] if mask else alike), *checks]
@@ -202,7 +202,12 @@ class Tile:
         other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
-        return lowering.optional(tensor, text, self.default(tensor)) if mine.optional else parse(text)
+        read = parse(text)
+        return lowering.optional(tensor, ast.unparse(read), self.default(tensor)) if mine.optional else read
+
+    def mask_of_gather(self, axes: tuple[str, ...]) -> str:
+        """The mask of what is read at computed positions, but for where those are outside."""
+        return self.mask(axes)
 
     def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
         """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""

@@ -12,6 +12,7 @@ from ..family import Step
 from ..maps import Maps
 from ..matmul_schedule import refused
 from ..stream import Stream
+from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
 from .program import StreamingProgram
@@ -31,8 +32,9 @@ class Streaming(Maps[StreamingProgram]):
         if found is None:
             return None
         op, stream = found
-        stream = grouped(op, stream)
-        return StreamingProgram(op, (*stream.turns, stream.streamed), stream)
+        blocks = blocks_of(op, stream)
+        stream = grouped(stream, blocks)
+        return StreamingProgram(op, (*stream.turns, stream.streamed), stream, blocks)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         why = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"

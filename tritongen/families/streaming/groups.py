@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import Op
 from ...spec.types import BATCH
 from ..stream import Stream
-from .blocks import blocks_of
+from .blocks import Blocks
 
 
-def grouped(op: Op, stream: Stream) -> Stream:
+def grouped(stream: Stream, blocks: Blocks) -> Stream:
     """The stream whose last axis of the batch that no streamed matrix has is not of the batch, but of a group of heads.
 
     Rows of all heads of a group may lie in one tile, so that none of its bounds is of one head alone.
     """
     streamed = [load for load in stream.matrices if stream.streamed in load.axes]
-    blocks = blocks_of(op, stream)
     bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
     axes = [axis for axis in stream.batch if axis != BATCH and not any(axis in load.axes for load in streamed)]
     axes = [axis for axis in axes if not any(axis in node.axes for node in bounds)]

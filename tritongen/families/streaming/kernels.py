@@ -20,7 +20,7 @@ from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
 from . import partial_sums
 from .below import Below
-from .blocks import Blocks, blocks_of
+from .blocks import Blocks
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -70,8 +70,8 @@ class Builder:
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
         self.choices = Choices(self.op)
-        self.places = Places(self.op, self.stream, self.space, self.compute)
-        self.blocks = blocks_of(self.op, self.stream)
+        self.places = Places(self.op, self.space, self.compute, stream=self.stream)
+        self.blocks = program.blocks
         self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
@@ -101,7 +101,7 @@ class Builder:
     def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
         if self.in_row_sum:
             return parse(f"{node.name}.to({self.compute.text})")
-        return self.places.gather(node, lowering) if node.at else ast.Name(node.name)
+        return self.places.load(node, lowering)
 
     def streams(self, axes: Iterable[str]) -> bool:
         return self.stream.streamed in axes
@@ -157,7 +157,7 @@ class Builder:
     def block(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.base(load))
+            self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.matrix_base(load))
             self.lines.loop.append(self.places.matrix(load, self.masked))
 
     @property
@@ -224,7 +224,7 @@ class Builder:
             if tensor.name in names and tensor.name not in self.read:
                 self.read.add(tensor.name)
                 target = self.lines_for(tensor.type.axes) if lines is None else lines
-                target += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
+                target += under(self.choices.reading(tensor.name, values), self.places.reads(tensor))
 
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
@@ -311,7 +311,7 @@ class Builder:
         return self.lowering.line(value)
 
     def store(self, result: Result) -> list[Line]:
-        tensor, mask = self.places.of_result(result), self.places.mask(result.axes)
+        tensor, mask = self.places.result(result), self.places.mask(result.axes)
         masked = f", mask={mask}" if mask else ""
         text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
         if result.when:
@@ -397,8 +397,8 @@ class Builder:
 
     def strides(self, lines: list[Line]) -> list[Argument]:
         found = []
-        tensors = [self.places.of_input(tensor.name) for tensor in self.op.inputs]
-        tensors += [self.places.of_result(result) for result in self.op.results]
+        tensors = [self.places.tensor(tensor) for tensor in self.op.inputs]
+        tensors += [self.places.result(result) for result in self.op.results]
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
         for tensor in sorted(tensors, key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]

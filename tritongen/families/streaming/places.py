@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ...lang.integers import Integers, inside
-from ...lang.ir import Load, Node, Op, Ref, Result, Scalar, walk
+from ...lang.ir import Load, Op
 from ...lang.trees import parse
 from ...lowering.lines import Line
-from ...lowering.lower import Compute, Lowering, if_given, load_default
+from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
-from ...lowering.tile import Tensor, decoded
+from ...lowering.tile import Tensor, Tile, decoded
 from ...spec.types import BATCH, Input
 from ..stream import Stream
 
@@ -34,7 +33,9 @@ def space_of(op: Op, stream: Stream) -> Space:
     cols += [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
     cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
     cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
-    return Space(tuple(dims), tuple(cols))
+    known = {axis for dim in (*dims, *cols) for axis in dim.axes}
+    taken = [_dim(axis, "", f"size_{axis.lower()}") for axis in op.axes if axis not in known]
+    return Space(tuple(dims), tuple(cols), taken=tuple(taken))
 
 
 def _dim(axis: str, index: str, size: str) -> Dim:
@@ -42,13 +43,10 @@ def _dim(axis: str, index: str, size: str) -> Dim:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Places(Tile):
     """Spells addresses, masks and positions."""
 
-    op: Op
-    stream: Stream
-    space: Space
-    compute: Compute
+    stream: Stream = field(kw_only=True)
     row_mask: str = "row_mask"  # "" where all rows of a tile are rows of the tensors
 
     def dim(self, axis: str) -> Dim:
@@ -58,11 +56,7 @@ class Places:
         return tuple(map(self.dim, axes))
 
     def of_input(self, name: str) -> Tensor:
-        tensor = self.op.input(name)
-        return Tensor(name, tensor.type.axes, tensor.default is not None)
-
-    def of_result(self, result: Result) -> Tensor:
-        return Tensor(result.output.name, result.axes, bool(result.when))
+        return self.tensor(self.op.input(name))
 
     # The batch
 
@@ -81,7 +75,7 @@ class Places:
 
     # Matrices
 
-    def base(self, load: Load) -> Line:
+    def matrix_base(self, load: Load) -> Line:
         """The line that points to a matrix, at the turn that it is of."""
         tensor = self.of_input(load.name)
         return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), self.dims(self.stream.turns))}")
@@ -111,14 +105,14 @@ class Places:
         masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
         return " & ".join(mask for axis, mask in masks.items() if mask and axis in axes)
 
-    def load(self, tensor: Input) -> list[Line]:
+    def reads(self, tensor: Input) -> list[Line]:
         """The lines that read an element for each of a tile."""
         mine = self.of_input(tensor.name)
         mask = self.mask(mine.axes)
         # What whole blocks read has no mask. Past the end all that is computed of it is masked.
         other = "" if mask == "col_mask" else f", other={_other(tensor)}"
         masked = f", mask={mask}{other}" if mask else ""
-        text = f"tl.load({self.address(mine)}{masked}){self.widening(tensor)}"
+        text = f"tl.load({self.address(mine)}{masked}){self.widen(tensor)}"
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, text, self.default(tensor))
         return [Line(f"{tensor.name} = {text}")]
@@ -132,45 +126,15 @@ class Places:
         number = load_default(tensor)
         return number if tensor.type.dtypes == ("bool",) else f"tl.full((), {number}, {self.compute.text})"
 
-    def widening(self, tensor: Input) -> str:
-        return f".to({self.compute.text})" if any("float" in dtype for dtype in tensor.type.dtypes) else ""
-
-    def gather(self, node: Load, lowering: Lowering) -> ast.expr:
-        """An element at computed positions; NaN (0 for integers) where one is out of range."""
-        tensor = self.op.input(node.name)
-        mine = self.of_input(node.name)
-        at = dict(node.at)
-        terms, checks = [mine.pointer], list[str]()
-        for axis in mine.axes:
-            if axis not in at:
-                continue
-            position = lowering.expression(at[axis])
-            name = ast.unparse(position if isinstance(position, ast.Name) else lowering.hoist("at", position))
-            computed = any(isinstance(n, Load | Ref | Scalar) or n in lowering.integers.widened for n in walk(at[axis]))
-            terms.append(f"{name}{'.to(INDEX)' if computed else ''} * {self.taken_stride(mine, axis)}")
-            if not self.within(at[axis], axis, lowering.integers):
-                checks += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((axis,)))})"]
-        plain = tuple(axis for axis in mine.axes if axis not in at)
-        steps = self.space.steps(plain, self.space.dims)
-        terms += [f"{dim.index} * {mine.stride(dim)}" for dim in steps]
-        own = self.mask(node.axes)
-        mask = [*([own if own != "col_mask" else "(cols < n_cols)"] if own else []), *checks]
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        other = 'float("nan")' if floats and checks else _other(tensor)
-        rest = f", mask={' & '.join(mask)}, other={other}" if mask else ""
-        return parse(f"tl.load({' + '.join(terms)}{rest}){self.widening(tensor)}")
+    def mask_of_gather(self, axes: tuple[str, ...]) -> str:
+        """Positions of whole blocks are masked, too, which are computed of what lies past the end."""
+        own = self.mask(axes)
+        return own if own != "col_mask" else "(cols < n_cols)"
 
     def taken_stride(self, tensor: Tensor, axis: str) -> str:
         return tensor.stride(Dim((axis,), "", "", suffix(axis), True))
 
-    def within(self, node: Node, axis: str, integers: Integers) -> bool:
-        size = dict(self.op.sizes).get(axis)
-        return bool(size and inside(integers.bounds(node), (0, size - 1)))
-
     # What the lowering asks
-
-    def index(self, axis: str) -> ast.expr:
-        return ast.Name(self.dim(axis).index)
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:
         first, *others = map(self.size_name, axes)

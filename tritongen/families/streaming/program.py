@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...passes.structure import Program
 from ..stream import Stream
+from .blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +14,4 @@ class StreamingProgram(Program):
     """An operator whose reductions are scores, and sums of what is made of them; `over` is what the sums are over."""
 
     stream: Stream
+    blocks: Blocks

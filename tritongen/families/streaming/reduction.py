@@ -23,7 +23,7 @@ class Reduction(Builder):
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
-        self.places = Places(self.op, self.stream, self.space, self.compute, row_mask="")
+        self.places = Places(self.op, self.space, self.compute, stream=self.stream, row_mask="")
         self.lowering.in_loop = False
 
     def reduction(self) -> Kernel:
