@@ -372,6 +372,26 @@ class Harness:
             )
 
     @classmethod
+    def check_accuracy(
+        cls, got: torch.Tensor, torchs: torch.Tensor, want: torch.Tensor
+    ) -> None:
+        """Of what is finite in float64, no error far over torch's own, but for rounding: of the dtype or, since the
+        oracle is float64 too, which has no exacter one, its tolerance.
+        """
+        finite = want.isfinite()
+        largest, error, allowed = (
+            float(one[finite].abs().max())
+            for one in (want, got.to(want) - want, torchs.to(want) - want)
+        )
+        dtype = got.dtype
+        rounding = 2 * torch.finfo(dtype).eps
+        if dtype == torch.float64:
+            rounding = cls.tolerances[dtype]
+        assert (
+            error <= cls.error_factor * allowed + rounding * largest
+        ), f"{error} for {allowed} of torch's, of {largest}"
+
+    @classmethod
     def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
         """Results of half precision are the nearest to what is wanted, but for a few that lie between two."""
         if got.dtype not in (torch.float16, torch.bfloat16):
