@@ -423,13 +423,9 @@ class Harness:
         Those of the backward are named for what they are of: LOOP_BACKWARD, TMA_DX. One that has several names has
         one of them here.
         """
-        tables: dict[Any, str] = {}
-        for name, table in vars(cls.tables).items():
-            if type(table) is kind and ("_" in name) == backward:
-                tables.setdefault(table, name)
         return [
             (name, config)
-            for table, name in tables.items()
+            for table, name in cls.tables_of(kind, backward).items()
             for config in (*table, *others)
         ]
 
@@ -457,8 +453,13 @@ class Harness:
             cls.force(patch, table, config)
 
     @classmethod
-    def tables_of(cls, kind: type) -> list[Any]:
-        return [one for one in vars(cls.tables).values() if type(one) is kind]
+    def tables_of(cls, kind: type, backward: bool | None = None) -> dict[Any, str]:
+        """The tables of a kind, of both passes or of one, each by one of its names."""
+        found: dict[Any, str] = {}
+        for name, table in vars(cls.tables).items():
+            if type(table) is kind and backward in (None, "_" in name):
+                found.setdefault(table, name)
+        return found
 
     @classmethod
     def loops(cls, backward: bool = False) -> bool:
