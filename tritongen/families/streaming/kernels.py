@@ -14,7 +14,7 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
-from ...lowering.tile import loads, needed
+from ...lowering.tile import Tensor, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
@@ -354,6 +354,7 @@ class Builder:
         known = [f"size_{axis.lower()}" for axis in self.stream.widths]
         known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
         constexprs += [name for name in known if mentions(body, name)]
+        by_length = self.steps_by_length()
         integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
         return Kernel(
             name=f"{self.op.name}_{suffix}",
@@ -364,10 +365,19 @@ class Builder:
             setup=tuple(setup),
             body=tuple(loop),
             stores=tuple(end),
-            fixed=(*lengths, *integers),
+            fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
             use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
         )
+
+    def steps_by_length(self) -> set[str]:
+        """The steps from head to head of tensors with a number for each row or column: as long as these are many."""
+        numbers = [one for one in self.tensors() if not set(one.axes) & {*self.stream.widths}]
+        dims = (*self.space.rows, *self.places.dims(self.stream.turns))
+        return {tensor.stride(dim) for tensor in numbers for dim in dims}
+
+    def tensors(self) -> list[Tensor]:
+        return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
 
     def across(self, lines: list[Line]) -> list[Line]:
         """Positions across tiles, as far as lines need them."""
@@ -397,10 +407,8 @@ class Builder:
 
     def strides(self, lines: list[Line]) -> list[Argument]:
         found = []
-        tensors = [self.places.tensor(tensor) for tensor in self.op.inputs]
-        tensors += [self.places.result(result) for result in self.op.results]
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
-        for tensor in sorted(tensors, key=lambda one: not set(one.axes) & set(self.stream.batch)):
+        for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
             for dim, value in steps:
                 if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
