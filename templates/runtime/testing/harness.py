@@ -438,6 +438,8 @@ class Harness:
             table = getattr(cls.tables, table)
         if hasattr(table, "choose"):
             patch.setattr(table, "choose", lambda *_: config)
+        if hasattr(table, "candidates"):
+            patch.setattr(table, "candidates", lambda *_: (config,))
         is_searched = cls.searched is not None and isinstance(table, heuristics.Table)
         for kernel in vars(cls.searched).values() if is_searched else ():
             # The interpreter searches the first of a table alone.

@@ -10,7 +10,7 @@ from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
-from ..matmul_schedule import refused
+from ..matmul_schedule import too_small
 from ..stream import Stream
 from .blocks import blocks_of
 from .groups import grouped
@@ -37,8 +37,11 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingProgram(op, (*stream.turns, stream.streamed), stream, blocks)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        why = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
-        return refused(schedule, "tiles of a matmul", why)
+        found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
+        if schedule.block_k:
+            message = "block_k is of sums in blocks, and a kernel that streams an axis holds its heads whole"
+            found.append(Mistake("TG607", message, ("schedule", "block_k"), hint="leave it out"))
+        return found
 
     def stream(self, program: StreamingProgram) -> Stream:
         return program.stream
