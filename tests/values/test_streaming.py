@@ -666,3 +666,15 @@ def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
     """Beside what differs from row to row, which each block is masked by."""
     text = generate(CASES["limits"].spec())["kernels.py"]
     assert "bounds = blocks_from_start(tl.minimum(first_row + 10, n_cols), " in text
+
+
+def test_whole_blocks_compute_what_is_not_implied() -> None:
+    """Of a condition, that is the part by documents; the other is computed in masked blocks alone."""
+    condition = "(index(N) <= index(M)) & (of_q == of_k)"
+    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
+    case = Case(inputs, f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", _documents)
+    text = generate(case.spec())["kernels.py"]
+    assert "s = tl.where(of_q == of_k, s_sum * 0.25, float('-inf'))" in text
+    for line in text.splitlines():
+        if "tl.where(" in line and "<=" in line:
+            assert line.startswith(" " * 16)  # under an `if`

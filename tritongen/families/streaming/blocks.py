@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
 from ...lowering.lines import Line
+from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
     FALSE,
@@ -50,9 +52,13 @@ class Blocks:
         from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
         return ("whole", "masked") if from_start else ("masked", "whole", "masked")
 
-    def implied(self, op: Op, test: Node) -> bool:
-        """Whether a condition is true in whole blocks."""
-        return all(resolve(op, part) in self.decided for part in conjuncts(op, test))
+    def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
+        """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
+        parts = [*conjuncts(op, test)]
+        implied = [part for part in parts if resolve(op, part) in self.decided]
+        if len(implied) in (0, len(parts)):
+            return (test, None) if implied else (None, test)
+        return _all_of(implied), _all_of([part for part in parts if part not in implied])
 
     @property
     def values(self) -> list[Node]:
@@ -183,6 +189,10 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
     return Blocks(stream.rows, tiles, decided, stream.streamed)
+
+
+def _all_of(conditions: list[Node]) -> Node:
+    return reduce(lambda one, other: applied("bitwise_and", one, other), conditions)
 
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:

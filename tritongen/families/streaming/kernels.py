@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -190,12 +190,14 @@ class Builder:
         streams = self.streams(value.node.axes)
         lines = self.lines_for(value.node.axes)
         self.elements([value])
-        match value.node:
-            case Call(function="where", args=(test, then, other)) if streams and self.blocks.implied(self.op, test):
-                lines += self.lowering.line(Value(value.name, then, value.source))
-                lines += self.if_masked(self.chosen(value.name, test, other))
-            case _:
-                lines += self.lowering.line(value)
+        node, implied = value.node, None
+        match node:
+            case Call(function="where", args=(test, then, other)) if streams:
+                implied, rest = self.blocks.apart(self.op, test)
+                node = replace(node, args=(rest, then, other)) if rest is not None else then
+        lines += self.lowering.line(replace(value, node=node))
+        if implied is not None:
+            lines += self.if_masked(self.chosen(value.name, implied, other))
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
