@@ -240,10 +240,13 @@ class Builder:
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
-        if not self.stream.largest and not isinstance(total.factor, Ref):
-            self.lines.loop.append(Line(f"{name}_factor = {factor}"))
-            factor = f"{name}_factor"
-            self.past_the_end[factor] = "0.0"
+        first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
+        if not isinstance(total.factor, Ref) and (others or not self.stream.largest):
+            named = f"{first}_factor"
+            if name == first:
+                self.lines.loop.append(Line(f"{named} = {factor}"))
+                self.past_the_end |= {} if self.stream.largest else {named: "0.0"}
+            factor = named
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:

@@ -124,7 +124,8 @@ class _Finder:
                 case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
                     largest = self.largest_of(x, y, values)
                     shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
-                    power = replace(node, args=(replace(difference, args=(x, shift)),))
+                    exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
+                    power = Call("exp", (exponent,), exponent.axes, exponent.dtype)
                     if maximum_of(self.op, x, y) == largest:
                         return power
                     if total := logged(self.op, y, largest.name):
