@@ -88,6 +88,13 @@ class Blocks:
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
         return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
 
+    def meets(self, spelled: Callable[[Node], str]) -> str:
+        """Whether the tile needs a block from `first_col` on: where there are masks."""
+        assert self.tiles is not None
+        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        before = f"first_col < {operand(last)}"
+        return before if first == "0" else f"({before}) & (first_col + BLOCK_N > {operand(first)})"
+
     def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
         """The lines that find the first and the last block that may have something in common with the tile.
 

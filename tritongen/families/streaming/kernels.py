@@ -152,7 +152,7 @@ class Builder:
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines.setup.append(self.places.matrix(load, "True"))
+            self.lines.setup += [self.places.matrix_base(load), self.places.matrix(load, "True")]
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
