@@ -318,10 +318,14 @@ class Builder:
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
         masked = f", mask={mask}" if mask else ""
-        text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
+        address = self.places.moved(tensor, f"{tensor.name}_head", self.space.cols)
+        lines = [
+            Line(f"{tensor.name}_head = {self.places.head(tensor)}"),
+            Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),
+        ]
         if result.when:
-            return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
-        return under(condition(result.paths), [Line(text)])
+            return [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {line.text}") for line in lines)]
+        return under(condition(result.paths), lines)
 
     # The whole
 
