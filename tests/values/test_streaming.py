@@ -749,3 +749,25 @@ def test_an_exponential_of_several_sums_is_one_line() -> None:
     """That of a sink is of the dtype of two inputs in one sum, and of three in the other."""
     forward, _ = generate(CASES["sink_in_lse"].spec())["kernels.py"].split("def attend_reduce_kernel")
     assert forward.count("exp_of(s, shift)") == 1
+
+
+@pytest.mark.parametrize("name", ["heads_that_share_keys", "gradient_by_the_bias"])
+def test_turns_that_are_far_apart(
+    name: str, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads of a group and the batch are summed in turn, also where int32 does not hold where the last one is."""
+    for axis, size in {"B": 3 if "bias" in name else 1, "G": 1, "H": 1, "M": 4, "N": 4, "D": 16, "E": 16}.items():
+        monkeypatch.setitem(SIZES, axis, size)
+    case = CASES[name]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, *others = case.tensors(torch.float16)
+    step = 2**30
+    apart = torch.empty(2 * step + q.numel(), dtype=q.dtype)
+    strides = (step, 0, 16, 1) if "bias" in name else (0, step, 16, 1)
+    results = []
+    for one in (q, apart.as_strided(q.shape, strides).copy_(q)):
+        leaves = [leaf.detach().requires_grad_() for leaf in (one, *others)]
+        o = operator.attend(*leaves)
+        results.append(torch.autograd.grad(o, leaves, torch.ones_like(o)))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)

@@ -55,7 +55,7 @@ class StreamingModule(Common):
             "partial": self.plan.partial,
             "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
             "n_parts": len(parts),
-            "turn": self.turn(),
+            "n_turns": self.n_turns,
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "whole": parts.index("whole"),
@@ -109,9 +109,10 @@ class StreamingModule(Common):
             sides[self.stream.streamed in load.axes].append(self.stream.width(load))
         return tuple_text([tuple_text(side) for side in sides])
 
-    def turn(self) -> tuple[str, str] | None:
-        """The position along the axis that is summed besides, and its length."""
-        return next(((f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in self.stream.turns), None)
+    @property
+    def n_turns(self) -> str:
+        """How many indices there are along the axis that is summed besides."""
+        return next((f"size_{axis.lower()}" for axis in self.stream.turns), "")
 
     def is_plain(self) -> bool:
         """Whether all tensors have the batch in front, and no position along it is used."""

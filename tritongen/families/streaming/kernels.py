@@ -14,7 +14,7 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
-from ...lowering.tile import loads, needed
+from ...lowering.tile import decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
@@ -137,6 +137,8 @@ class Builder:
             for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
+        # In INDEX, for a turn may be far from the one before.
+        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.turns))
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)

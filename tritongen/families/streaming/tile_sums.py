@@ -15,7 +15,7 @@ from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Load, Op, Reduce, Take, Value, walk
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested
-from ...lowering.tile import decoded, needed
+from ...lowering.tile import needed
 from ...passes.structure import references
 from ...spec.types import BATCH
 from ..family import Step
@@ -145,12 +145,12 @@ class _TileBuilder(Builder):
             return
         count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
         if self.met.tiles is None:
-            self.lines.bounds.append(Line(f"n_turns = tl.full((), {count}, INDEX)"))
+            self.lines.bounds.append(Line(f"n_turns = {count}"))
             return
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
         met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
-        turns = Line(f"n_turns = tl.where({met}, {count}, 0).to(INDEX)", "A tile that is masked away has no turns.")
+        turns = Line(f"n_turns = tl.where({met}, {count}, 0)", "A tile that is masked away has no turns.")
         self.lines.bounds += [*self.lowering.pending, turns]
 
     def begin(self) -> None:
@@ -158,8 +158,6 @@ class _TileBuilder(Builder):
             return
         (total,) = self.stream.sums
         self.lines.bounds.append(Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))
-        if len(self.stream.turns) > 1:
-            self.lines.turn[:0] = decoded("turn", self.places.dims(self.stream.turns))
 
 
 class _TileModule(StreamingModule):
@@ -179,13 +177,9 @@ class _TileModule(StreamingModule):
         """All matrices are read anew in each turn."""
         return tuple_text(["()", tuple_text([self.stream.width(load) for load in self.stream.matrices])])
 
-    def turn(self) -> tuple[str, str] | None:
-        match self.stream.turns:
-            case ():
-                return None
-            case (axis,):
-                return f"i_{axis.lower()}", "n_turns"
-        return "turn", "n_turns"
+    @property
+    def n_turns(self) -> str:
+        return "n_turns" if self.stream.turns else ""
 
 
 TILE_SUMS = TileSums()
