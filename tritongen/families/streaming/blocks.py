@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
 from ...lowering.lines import Line
+from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
     FALSE,
@@ -50,9 +52,13 @@ class Blocks:
         from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
         return ("whole", "masked") if from_start else ("masked", "whole", "masked")
 
-    def implied(self, op: Op, test: Node) -> bool:
-        """Whether a condition is true in whole blocks."""
-        return all(resolve(op, part) in self.decided for part in conjuncts(op, test))
+    def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
+        """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
+        parts = [*conjuncts(op, test)]
+        implied = [part for part in parts if resolve(op, part) in self.decided]
+        if len(implied) in (0, len(parts)):
+            return (test, None) if implied else (None, test)
+        return _all_of(implied), _all_of([part for part in parts if part not in implied])
 
     @property
     def values(self) -> list[Node]:
@@ -77,10 +83,17 @@ class Blocks:
         ends = ends if len(self.parts) > 2 else ends[2:]
         texts = [self.spelled(end, spelled) for end in ends]
         if self.compared:
-            texts = ["first_met", *texts[1:3], "last_met"]
+            texts = ["tl.min(first_met, 0)", *texts[1:3], "tl.minimum(tl.max(last_met, 0), end)"]
         function = "blocks_from_start" if len(ends) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
         return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+
+    def meets(self, spelled: Callable[[Node], str]) -> str:
+        """Whether the tile needs a block from `first_col` on: where there are masks."""
+        assert self.tiles is not None
+        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        before = f"first_col < {operand(last)}"
+        return before if first == "0" else f"({before}) & (first_col + BLOCK_N > {operand(first)})"
 
     def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
         """The lines that find the first and the last block that may have something in common with the tile.
@@ -94,15 +107,16 @@ class Blocks:
         says = "What streams is needed from the first to the last block that has anything in common with the tile."
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
         lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
-        lines.append(Line("first_met, last_met = end, tl.full((), 0, tl.int64)"))
+        lines.append(Line("first_met = tl.full([32], end, tl.int64)"))
+        lines.append(Line("last_met = tl.zeros([32], tl.int64)"))
         lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
             Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
             Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
             *self.compared_lines(self.streamed, integers),
             Line(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
-            Line("first_met = tl.minimum(first_met, tl.min(tl.where(empty, first_met, starts), 0))"),
-            Line("last_met = tl.maximum(last_met, tl.max(tl.where(empty, last_met, starts + BLOCK_N), 0))"),
+            Line("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
+            Line("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
         ]
         return [*lines, *(Line(f"    {line.text}") for line in inner)]
 
@@ -183,6 +197,10 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
     return Blocks(stream.rows, tiles, decided, stream.streamed)
+
+
+def _all_of(conditions: list[Node]) -> Node:
+    return reduce(lambda one, other: applied("bitwise_and", one, other), conditions)
 
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:

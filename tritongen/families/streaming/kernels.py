@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -14,7 +14,7 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
-from ...lowering.tile import Tensor, loads, needed
+from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
@@ -137,6 +137,8 @@ class Builder:
             for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
+        # In INDEX, for a turn may be far from the one before.
+        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.turns))
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
@@ -152,7 +154,7 @@ class Builder:
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines.setup.append(self.places.matrix(load, "True"))
+            self.lines.setup += [self.places.matrix_base(load), self.places.matrix(load, "True")]
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
@@ -190,12 +192,14 @@ class Builder:
         streams = self.streams(value.node.axes)
         lines = self.lines_for(value.node.axes)
         self.elements([value])
-        match value.node:
-            case Call(function="where", args=(test, then, other)) if streams and self.blocks.implied(self.op, test):
-                lines += self.lowering.line(Value(value.name, then, value.source))
-                lines += self.if_masked(self.chosen(value.name, test, other))
-            case _:
-                lines += self.lowering.line(value)
+        node, implied = value.node, None
+        match node:
+            case Call(function="where", args=(test, then, other)) if streams:
+                implied, rest = self.blocks.apart(self.op, test)
+                node = replace(node, args=(rest, then, other)) if rest is not None else then
+        lines += self.lowering.line(replace(value, node=node))
+        if implied is not None:
+            lines += self.if_masked(self.chosen(value.name, implied, other))
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
@@ -238,10 +242,13 @@ class Builder:
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
-        if not self.stream.largest and not isinstance(total.factor, Ref):
-            self.lines.loop.append(Line(f"{name}_factor = {factor}"))
-            factor = f"{name}_factor"
-            self.past_the_end[factor] = "0.0"
+        first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
+        if not isinstance(total.factor, Ref) and (others or not self.stream.largest):
+            named = f"{first}_factor"
+            if name == first:
+                self.lines.loop.append(Line(f"{named} = {factor}"))
+                self.past_the_end |= {} if self.stream.largest else {named: "0.0"}
+            factor = named
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
@@ -313,10 +320,14 @@ class Builder:
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
         masked = f", mask={mask}" if mask else ""
-        text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
+        address = self.places.moved(tensor, f"{tensor.name}_head", self.space.cols)
+        lines = [
+            Line(f"{tensor.name}_head = {self.places.head(tensor)}"),
+            Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),
+        ]
         if result.when:
-            return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
-        return under(condition(result.paths), [Line(text)])
+            return [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {line.text}") for line in lines)]
+        return under(condition(result.paths), lines)
 
     # The whole
 
