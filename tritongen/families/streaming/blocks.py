@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, walk
 from ...lowering.lines import Line
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
@@ -182,7 +182,11 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     tiles = replace(tiles, empty=empty if _tells(op, empty, stream) else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
-    return Blocks(stream.rows, tiles, decided, stream.streamed)
+    found = Blocks(stream.rows, tiles, decided, stream.streamed)
+    bounds = [*found.values, *(load for load, _ in found.compared)]
+    # Bounds are told once for all turns.
+    is_known = not any({*stream.turns} & {*node.axes} for node in bounds)
+    return found if is_known else Blocks(stream.rows)
 
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
@@ -229,6 +233,14 @@ def below(op: Op, node: Node) -> list[Node]:
         case Call(function="div", args=(above, _)):
             return below(op, above)
     return [node]
+
+
+def reads_at(op: Op, node: Node) -> bool:
+    """Whether a product has factors beside exponentials that are read at computed positions: NaN where nothing is."""
+    factors = (part for part in below(op, node) if not (isinstance(part, Call) and part.function == "exp"))
+    parts = [part for factor in factors for part in walk(factor)]
+    loads = any(isinstance(part, Load) and part.at for part in parts)
+    return loads or any(reads_at(op, part) for part in parts if isinstance(part, Ref))
 
 
 def operand(text: str) -> str:

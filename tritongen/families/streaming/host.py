@@ -165,8 +165,9 @@ class StreamingModule(Common):
         texts: list[str] = []
         for text in integers:
             name, _, place = text.partition("_heads[")
-            if place and count > 1 and name != "head_sizes":
-                texts += [f"*{name}_heads"] if place == "0]" else []
+            every = [f"{name}_heads[{n}]" for n in range(count)]
+            if place and count > 1 and {*every} <= {*integers}:
+                texts += [f"*{name}_heads"] if text == every[0] else []
             else:
                 texts.append(text)
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])

@@ -20,7 +20,7 @@ from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
 from . import partial_sums
 from .below import Below
-from .blocks import Blocks
+from .blocks import Blocks, reads_at
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -238,9 +238,12 @@ class Builder:
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
-        if not self.stream.largest and not isinstance(total.factor, Ref):
+        is_gathered = self.streams(total.factor.axes) and reads_at(self.op, total.factor)
+        if not isinstance(total.factor, Ref) and (is_gathered or not self.stream.largest):
             self.lines.loop.append(Line(f"{name}_factor = {factor}"))
             factor = f"{name}_factor"
+            self.past_the_end[factor] = "0.0"
+        elif is_gathered:
             self.past_the_end[factor] = "0.0"
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
