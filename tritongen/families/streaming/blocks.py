@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, walk
-from ...lowering.lines import Line
+from ...lowering.lines import Line, mentions
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
     FALSE,
@@ -34,13 +34,15 @@ class Blocks:
 
     `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks. Where
     integers along the rows and along what streams are compared, as numbers of documents are, the first and the last
-    block that the tile may meet are found by those; which of the blocks between are empty is not.
+    block that the tile may meet are found by those; which of the blocks between are empty is not. Where what streams
+    `is_paged`, kernels know between which positions rows of the tile need any, and rows past the last need none.
     """
 
     rows: str
     tiles: Tiles | None = None
     decided: frozenset[Node] = frozenset()
     streamed: str = ""
+    is_paged: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -68,17 +70,36 @@ class Blocks:
         """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
         return _extremes(self.tiles.empty) if self.tiles is not None else ()
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Between which positions rows of the tile need any, of what is paged."""
+        if self.tiles is None:
+            return "0", "n_cols"
+        return "0" if self.tiles.some.first == ZERO else "begin", "end"
+
+    def lines_of_ends(self, spelled: Callable[[Node], str]) -> list[Line]:
+        """The lines that tell these positions."""
+        if self.tiles is None or not self.is_paged:
+            return []
+        some = zip(self.ends, (self.tiles.some.first, self.tiles.some.last), strict=True)
+        lines = [Line(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
+        if mentions(lines, "last_row"):
+            lines.insert(0, Line("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
+        return [replace(lines[0], comment="No page is read but for positions that a row needs."), *lines[1:]]
+
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
         if self.tiles is None:
             return [Line("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Whole blocks need no mask.")]
         some, every = self.tiles.some, self.tiles.every
         ends = [some.first, every.first, every.last, some.last]
-        ends = ends if len(self.parts) > 2 else ends[2:]
         texts = [self.spelled(end, spelled) for end in ends]
+        if self.is_paged:
+            texts = [self.ends[0], *texts[1:3], self.ends[1]]
         if self.compared:
             texts = ["first_met", *texts[1:3], "last_met"]
-        function = "blocks_from_start" if len(ends) == 2 else "blocks_between"
+        texts = texts if len(self.parts) > 2 else texts[2:]
+        function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
         return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
 
@@ -90,10 +111,13 @@ class Blocks:
         if self.tiles is None or not self.compared:
             return []
         first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        if self.is_paged:
+            first, last = self.ends
         begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
         says = "What streams is needed from the first to the last block that has anything in common with the tile."
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
-        lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
+        if not self.is_paged:
+            lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
         lines.append(Line("first_met, last_met = end, tl.full((), 0, tl.int64)"))
         lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
@@ -127,6 +151,8 @@ class Blocks:
                 return str(number)
             case First(axis=self.rows):
                 return "first_row"
+            case Last(axis=self.rows) if self.is_paged:
+                return "last_row"
             case Last(axis=self.rows):
                 return "first_row + (BLOCK_M - 1)"
             case First():
@@ -139,7 +165,9 @@ class Blocks:
                 return value(node)
             case Sum(terms=terms, constant=constant):
                 texts = {term: text_of(term) for term, _ in terms}
-                if constant > 0 and dict(terms).get(last := Last(self.rows)) == 1:  # One beyond the last is a block on.
+                last = Last(self.rows)
+                if constant > 0 and dict(terms).get(last) == 1 and not self.is_paged:
+                    # One beyond the last is a block on.
                     texts[last], constant = "first_row + BLOCK_M", constant - 1
                 found = ""
                 for term, factor in terms:

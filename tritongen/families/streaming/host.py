@@ -26,6 +26,7 @@ class StreamingModule(Common):
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
         self.stream: Stream = program.stream
+        self.pages = program.pages
         self.reduction = None if around.is_gradient else plan_reduction(program)
         self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
@@ -37,7 +38,8 @@ class StreamingModule(Common):
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
         heads = (*stream.batch, *stream.heads)
-        lengths = [length_text(heads), stream.rows, stream.streamed]
+        streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
+        lengths = [length_text(heads), stream.rows, streamed]
         parts = blocks.parts
         extra: dict[str, Any] = {
             "family": "streaming",
@@ -104,10 +106,12 @@ class StreamingModule(Common):
         return next(((f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in self.stream.turns), None)
 
     def is_plain(self) -> bool:
-        """Whether all tensors have the batch in front, and no position along it is used."""
+        """Whether all tensors have the batch in front, none of them in pages, and no position along it is used."""
         batch, dims = self.stream.batch, self.space.rows
         axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
-        return bool(batch) and not any(dim.pinned for dim in dims) and all(one[: len(batch)] == batch for one in axes)
+        if self.pages or not batch or any(dim.pinned for dim in dims):
+            return False
+        return all(one[: len(batch)] == batch for one in axes)
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -175,5 +179,6 @@ class StreamingModule(Common):
     def constant(self, name: str) -> str:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""
         widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths |= {f"size_{self.pages.slot.lower()}": self.pages.slot} if self.pages else {}
         widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)
