@@ -109,6 +109,12 @@ def _limited(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Ten
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25)
 
 
+def _by_head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    of = torch.arange(SIZES["N"])
+    s = _scores(q, k) - torch.arange(SIZES["H"])[:, None, None] * of
+    return torch.softmax(_masked(s, of < limit[:, None, None, None] + 9), -1) @ v
+
+
 def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=_behind(q, k) >= 0, scale=0.25)
 
@@ -533,6 +539,18 @@ CASES = {
         outputs="o:q; u:q",
         by="q k v w gate",
         steps=3,
+    ),
+    "positions_of_heads": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; limit:int32[B]",
+        "s = where(index(N) < limit + 9, sum(q * k, D) * 0.25 - index(H) * index(N), -inf)" + MEAN,
+        _by_head,
+    ),
+    "taken_weights": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; w:float32[F]; kind:int32[B, N]",
+        "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * take(w, kind, F), N)",
+        lambda q, k, w, kind: (torch.softmax(_scores(q, k), -1) @ w.to(q.dtype)[kind.long()][:, None, :, None])[..., 0],
+        outputs="o:q[B, H, M]",
+        by="",
     ),
     "names_of_gradients": Case(
         "q:T[B, H, M, D]; delta:T[B, H, N, D]; dp:T[B, H, N, E]; p:T[H]",

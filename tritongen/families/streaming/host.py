@@ -26,6 +26,7 @@ class StreamingModule(Common):
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
         self.stream: Stream = program.stream
+        self.pages = program.pages
         self.reduction = None if around.is_gradient else plan_reduction(program)
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
@@ -45,7 +46,8 @@ class StreamingModule(Common):
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
         heads = (*stream.batch, *stream.heads)
-        lengths = [length_text(heads), stream.rows, stream.streamed]
+        streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
+        lengths = [length_text(heads), stream.rows, streamed]
         parts = blocks.parts
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *([self.across] if self.across else [])]
         extra: dict[str, Any] = {
@@ -115,10 +117,12 @@ class StreamingModule(Common):
         return next((f"size_{axis.lower()}" for axis in self.stream.turns), "")
 
     def is_plain(self) -> bool:
-        """Whether all tensors have the batch in front, and no position along it is used."""
+        """Whether all tensors have the batch in front, none of them in pages, and no position along it is used."""
         batch, dims = self.stream.batch, self.space.rows
         axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
-        return bool(batch) and not any(dim.pinned for dim in dims) and all(one[: len(batch)] == batch for one in axes)
+        if self.pages or not batch or any(dim.pinned for dim in dims):
+            return False
+        return all(one[: len(batch)] == batch for one in axes)
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -176,8 +180,9 @@ class StreamingModule(Common):
         texts: list[str] = []
         for text in integers:
             name, _, place = text.partition("_heads[")
-            if place and count > 1 and name != "head_sizes":
-                texts += [f"*{name}_heads"] if place == "0]" else []
+            every = [f"{name}_heads[{n}]" for n in range(count)]
+            if place and count > 1 and {*every} <= {*integers}:
+                texts += [f"*{name}_heads"] if text == every[0] else []
             else:
                 texts.append(text)
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
@@ -185,5 +190,6 @@ class StreamingModule(Common):
     def constant(self, name: str) -> str:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""
         widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths |= {f"size_{self.pages.slot.lower()}": self.pages.slot} if self.pages else {}
         widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)

@@ -18,9 +18,9 @@ from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
-from . import partial_sums
+from . import pages, partial_sums
 from .below import Below
-from .blocks import Blocks
+from .blocks import Blocks, reads_at
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -65,7 +65,8 @@ class Builder:
     block_m = "BLOCK_M"
 
     def __init__(self, program: StreamingProgram) -> None:
-        self.op: Op = program.op
+        self.op: Op = program.in_kernels
+        self.pages = program.pages
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
@@ -150,6 +151,8 @@ class Builder:
         self.row_tile(score.left)
         self.block(score.right)
         self.lines.loop.append(Line(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
+        if self.pages and (paged := self.pages.of(score.right.name)):
+            self.lines.loop.append(pages.missing(paged, score.name))
 
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
@@ -160,7 +163,19 @@ class Builder:
         if load.name not in self.read:
             self.read.add(load.name)
             self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.matrix_base(load))
-            self.lines.loop.append(self.places.matrix(load, self.masked))
+            self.lines.loop += self.matrix(load)
+
+    def matrix(self, load: Load) -> list[Line]:
+        """The lines that load a block of a matrix, in pages that are looked up once."""
+        paged = self.pages and self.pages.of(load.name)
+        if not paged:
+            return [self.places.matrix(load, self.masked)]
+        assert self.pages is not None
+        lines = [pages.matrix(self.places, self.pages, paged)]
+        if paged.table not in self.read:
+            self.read.add(paged.table)
+            lines.insert(0, pages.numbers(self.places, self.pages, paged, *self.blocks.ends))
+        return lines
 
     @property
     def masked(self) -> str:
@@ -243,12 +258,16 @@ class Builder:
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
         first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
-        if not isinstance(total.factor, Ref) and (others or not self.stream.largest):
+        is_gathered = self.streams(total.factor.axes) and reads_at(self.op, total.factor)
+        is_masked = is_gathered or not self.stream.largest
+        if not isinstance(total.factor, Ref) and (others or is_masked):
             named = f"{first}_factor"
             if name == first:
                 self.lines.loop.append(Line(f"{named} = {factor}"))
-                self.past_the_end |= {} if self.stream.largest else {named: "0.0"}
+                self.past_the_end |= {named: "0.0"} if is_masked else {}
             factor = named
+        elif is_gathered:
+            self.past_the_end[factor] = "0.0"
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
@@ -278,7 +297,8 @@ class Builder:
         def spelled(node: Node) -> str:
             return ast.unparse(self.lowering.expression(node))
 
-        lines = [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
+        lines = self.blocks.lines_of_ends(spelled)
+        lines += [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
         self.lines.bounds += [*self.lowering.pending, *lines]
 
     def begin(self) -> None:
@@ -362,7 +382,7 @@ class Builder:
         constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
         constexprs = [name for name in constexprs if mentions(body, name)]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
-        known = [f"size_{axis.lower()}" for axis in self.stream.widths]
+        known = [f"size_{axis.lower()}" for axis in self.constant_axes]
         known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
         constexprs += [name for name in known if mentions(body, name)]
         by_length = self.steps_by_length()
@@ -389,6 +409,10 @@ class Builder:
 
     def tensors(self) -> list[Tensor]:
         return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
+    @property
+    def constant_axes(self) -> tuple[str, ...]:
+        """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
+        return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
 
     def across(self, lines: list[Line]) -> list[Line]:
         """Positions across tiles, as far as lines need them."""
@@ -408,7 +432,7 @@ class Builder:
             if mentions(lines, dim.size):
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {"n_rows", "n_cols", *(one.name for one in found)}
-        known |= {f"size_{axis.lower()}" for axis in self.stream.widths}
+        known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
         others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)

@@ -24,8 +24,17 @@ class StreamingShapes(Shapes):
 
     def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
         lengths = dict.fromkeys(self.axes, batch)
-        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows, self.stream.streamed: streamed}
+        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows} | self.positions(streamed)
         return tuple(self.fitting({axis: lengths[axis] for axis in self.axes}).values())
+
+    def positions(self, streamed: int) -> dict[str, int]:
+        """The lengths of the axes of so many streamed positions, or a few more that fill their pages."""
+        pages = self.program.pages
+        if pages is None:
+            return {self.stream.streamed: streamed}
+        size = dict(self.program.op.sizes).get(pages.slot, max(1, min(16, streamed // 3)))
+        count = -(-streamed // size)
+        return {pages.page: count, pages.slot: size} | {one.pages: count + 1 for one in pages.inputs}
 
     def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """So many rows, at least as many streamed positions, and widths that are odd."""
@@ -48,7 +57,7 @@ class StreamingShapes(Shapes):
         ]
 
     def is_valueless(self, axis: str) -> bool:
-        return axis in (self.stream.streamed, *self.stream.widths)
+        return axis in (*self.program.over, *self.stream.widths)
 
     def empty(self) -> list[tuple[int, ...]]:
         """None where nothing is streamed: torch's sums of nothing are 0, whatever divides them."""
@@ -80,7 +89,7 @@ class StreamingSizes:
     template = "bench_products.py.jinja"
 
     def __init__(self, program: StreamingProgram) -> None:
-        self.stream = program.stream
+        self.stream, self.pages = program.stream, program.pages
         self.fixed = dict(program.op.sizes)
         self.axes = program.op.axes
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
@@ -90,6 +99,10 @@ class StreamingSizes:
         lengths = dict.fromkeys(free, "4") | dict.fromkeys(self.stream.widths, "128")
         lengths |= {self.stream.rows: "size", self.stream.streamed: "size"}
         lengths |= dict.fromkeys(self.stream.batch[:1], "128")
+        if self.pages is not None:
+            size = self.fixed.get(self.pages.slot, 64)
+            lengths |= {self.pages.slot: str(size), self.pages.page: f"size // {size}"}
+            lengths |= {one.pages: f"128 * size // {size}" for one in self.pages.inputs}
         matmuls = len(self.stream.scores) + len(self.stream.summed)
         axes = (*self.stream.batch, *self.stream.heads)
         heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in axes] or ["1"])
