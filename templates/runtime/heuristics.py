@@ -294,6 +294,20 @@ def use_gluon(
     )
 
 
+def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
+    """Whether blocks of what streams past so many rows are read by TMA: on NVIDIA's Hopper and later, where rows fill
+    more than half a tile.
+    """
+    return (
+        not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and n_rows > 64
+        and n_cols > 0
+    )
+
+
 def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
     """Rows of a tile, and the length of the blocks that stream past them."""
     tile = {"BLOCK_M": rows, "BLOCK_N": block}

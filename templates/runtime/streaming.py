@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import triton.language as tl
 
-from . import heuristics, launch, tensors
+from . import heuristics, launch, streaming_tma, tensors
 from .dtypes import torch_dtype
 
 BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
@@ -82,6 +82,7 @@ def run(
     constants: dict[str, Any],
     split: Split | None = None,
     in_group: int | None = None,
+    blocks: streaming_tma.Blocks | None = None,
     gluon: Gluon | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
@@ -98,6 +99,7 @@ def run(
         split: how programs split what streams, if they can.
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
+        blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
         gluon: the kernel that is launched instead where the device and the tensors allow.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
@@ -130,9 +132,21 @@ def run(
         grid = tiles, n_splits
         _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
         return
+    given, sizes, params = args
     if split is not None:
-        given, sizes, params = args
         args = given, (None, *sizes), params  # No memory for partial sums.
+    if blocks is not None:
+        args = given, (*[None] * len(blocks.places), *sizes), params  # No descriptors.
+        if heuristics.use_descriptors(matrix.device, n_rows, blocks.n_cols):
+            n_matrices = n_heads // (in_group or 1)
+            found = streaming_tma.descriptors(given, sizes, blocks, n_matrices, config)
+            if found is not None:
+                constants |= {**config.kwargs, "num_warps": config.num_warps}
+                by_name = {} if key is None else launch.named(kernel, args)
+                described = (*given, *found, *sizes, *params)
+                stage = launch.Stage(kernel, (tiles,), described, constants)
+                launch.run_stages(key, by_name, (stage,), tuple(by_name))
+                return
     launch.run(key, kernel, (tiles,), config, *args, **constants)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op
 from ...lang.trees import parse
-from ...lowering.lines import Line
+from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
 from ...lowering.tile import Tensor, Tile, decoded
@@ -91,6 +91,17 @@ class Places(Tile):
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
         return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")
+
+    def described(self, load: Load, read: Line) -> list[Line]:
+        """The lines that load a block by TMA where there is a descriptor, or as another line reads it.
+
+        TMA steps through five dimensions: where there are more, those of the batch that come last have a length of 1.
+        """
+        turns = self.dims(tuple(axis for axis in self.stream.turns if axis in load.axes))
+        steps = (*self.space.rows[: 3 - len(turns)], *turns)
+        at = ", ".join([*(dim.index for dim in steps), "start"])
+        by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
+        return [Line(f"if {load.name}_desc is None:"), *indented([read]), Line("else:"), *indented([Line(by_tma)])]
 
     # Elements
 
