@@ -124,7 +124,7 @@ def run(
         lengths = n_heads, n_rows, gluon.n_cols
         if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
             launches = importlib.import_module(".streaming_gluon", __package__)
-            if launches.run(key, gluon, lengths, args):
+            if launches.run(key, gluon, lengths, in_group, args):
                 return
     constants["num_stages"] = config.num_stages
     if split is not None and n_splits > 1:

@@ -21,16 +21,24 @@ def run(
     key: launch.Key | None,
     gluon: streaming.Gluon,
     lengths: tuple[int, int, int],
+    in_group: int | None,
     args: launch.Args,
 ) -> bool:
     """Launch a Gluon kernel in place of the plain one that `streaming.run` was given; False where TMA cannot step
     through a tensor, or offsets leave int32.
+
+    Of neighbouring heads, `in_group` share what streams, if there are groups.
     """
     every, told, params = args
     sizes = cast(Sequence[int], told)  # Each is known.
     n_heads, n_rows, _ = lengths
-    n_own = [2 if kind else 1 for kind in gluon.kinds]
-    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, n_own, n_heads)
+    n_own = [
+        (2 if kind else 1) + (kind != "cols" and in_group is not None)
+        for kind in gluon.kinds
+    ]
+    groups = [] if in_group is None else [in_group]
+    n_matrices = n_heads // (in_group or 1)
+    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, n_own, n_matrices)
     given = descriptors(every, steps, gluon, batch)
     if given is None:
         return False
@@ -54,7 +62,7 @@ def run(
         (min(tiles, programs),),
         None,
         given,
-        (*lengths, *batch[1:], *others),
+        (*lengths, *batch[1:], *groups, *others),
         params,
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,

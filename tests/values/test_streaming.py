@@ -606,6 +606,17 @@ def test_layouts_that_tma_steps_through(
     assert len(launch.Launches.known) == 3
 
 
+@pytest.mark.parametrize(
+    ("batch", "shape"),
+    [((2, 3), (2, 3, 5, 7, 16)), ((2, 3, 1), (2, 3, 5, 7, 16)), ((2, 3, 4), None)],
+)
+def test_dimensions_that_tma_steps_through(batch: tuple[int, ...], shape: tuple[int, ...] | None) -> None:
+    """Five: the last of the batch is left out where it has a length of 1."""
+    tensor = torch.empty((*batch, 5, 7, 16), dtype=torch.float16)
+    found = runtime_module("streaming_tma").dims_of(tensor, tensor.stride(), batch)
+    assert found == (shape and (shape, (1680, 560, 112, 16, 1)))
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_an_optional_table_of_relative_positions(
     given: bool, tmp_path: Path, small: Callable[[ModuleType], None]

@@ -25,7 +25,6 @@ from .program import StreamingProgram
 from .streams import is_row_sum
 
 HALF = {"float16", "bfloat16"}
-MOST_DIMS = 3  # of the batch, since TMA steps through five
 # What Gluon has of what kernels call of Triton's language.
 SHARED = frozenset(
     "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
@@ -43,7 +42,6 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     takes = (
         stream.largest
         and not stream.turns
-        and not stream.group
         and len(stream.scores) == len(stream.summed) == len(wide) == 1
         and len(matrices) == 3
         and matrices == {tensor.name for tensor in op.inputs}
@@ -159,11 +157,13 @@ class _GluonBuilder(Builder):
         before = {name for line in setup for name in line.targets}
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in [*bounds, *loop, *end])
         dims = self.space.rows
-        if not is_shared or _told(end, before) or mentions(loop, "tile_mask") or len(dims) > MOST_DIMS:
+        if not is_shared or _told(end, before) or mentions(loop, "tile_mask"):
             return None
         stream = self.stream
         (score,), (matrix,) = stream.scores, stream.summed
-        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in dims[1:])]
+        group = self.places.dims(stream.heads)
+        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
+        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
         others = [Argument(f"{one.output.name}_ptr", "") for one in self.op.results if one is not self.wide]
         others += self.strides([*end])
@@ -194,10 +194,11 @@ class _GluonBuilder(Builder):
             "largest": largest,
             "sums": sums,
             "state": ", ".join(state),
-            "heads": ", ".join(dim.index for dim in dims),
+            "heads": ", ".join(dim.index for dim in (*dims, *group)),
             "head": tuple_text([dim.index for dim in dims]),
+            "head_of_rows": tuple_text([dim.index for dim in self.places.described_dims(stream.heads)]),
             "lengths": ", ".join(lengths),
-            "decode": self.places.decode(),
+            "decode": [*map(Line, of_group), *self.places.decode()],
             "bounds": _in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),

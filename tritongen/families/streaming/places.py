@@ -93,15 +93,18 @@ class Places(Tile):
         return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")
 
     def described(self, load: Load, read: Line) -> list[Line]:
-        """The lines that load a block by TMA where there is a descriptor, or as another line reads it.
-
-        TMA steps through five dimensions: where there are more, those of the batch that come last have a length of 1.
-        """
-        turns = self.dims(tuple(axis for axis in self.stream.turns if axis in load.axes))
-        steps = (*self.space.rows[: 3 - len(turns)], *turns)
-        at = ", ".join([*(dim.index for dim in steps), "start"])
+        """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""
+        turns = tuple(axis for axis in self.stream.turns if axis in load.axes)
+        at = ", ".join([*(dim.index for dim in self.described_dims(turns)), "start"])
         by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
         return [Line(f"if {load.name}_desc is None:"), *indented([read]), Line("else:"), *indented([Line(by_tma)])]
+
+    def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
+        """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.
+
+        TMA steps through five in all. Where there are more, the last of the batch have a length of 1.
+        """
+        return (*self.space.rows[: 3 - len(axes)], *self.dims(axes))
 
     # Elements
 
