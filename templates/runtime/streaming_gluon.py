@@ -32,13 +32,9 @@ def run(
     every, told, params = args
     sizes = cast(Sequence[int], told)  # Each is known.
     n_heads, n_rows, _ = lengths
-    n_own = [
-        (2 if kind else 1) + (kind != "cols" and in_group is not None)
-        for kind in gluon.kinds
-    ]
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
-    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, n_own, n_matrices)
+    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
     given = descriptors(every, steps, gluon, batch)
     if given is None:
         return False

@@ -27,6 +27,10 @@ QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
 MEAN = 'o = "sum(softmax(s, N) * v, N)"'
 CAUSAL = f's = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"\n{MEAN}'
 GROUPED = 'q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'
+OF_HEADS = QKV.replace("...", "..., H")
+SLOPES = CAUSAL.replace("* scale", "* scale - slope * (index(M) - index(N))")
+SINK = f"""{CAUSAL.partition(MEAN)[0]}m = "maximum(max(s, N), sink)"
+o = "sum(exp(s - m) * v, N) / (sum(exp(s - m), N) + exp(sink - m))\""""
 LOG = '\nlse = "logsumexp(s, N)"'
 
 
@@ -54,11 +58,12 @@ def kernel_of(spec: Spec) -> str:
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        spec_of(CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
-    ids=["float32", "no largest", "another matrix", "keys across", "a flag", "torch sees launches"],
+    ids=["float32", "no largest", "another matrix", "lengths", "keys across", "a flag", "torch sees launches"],
 )
 def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
     assert not kernel_of(spec)
@@ -90,6 +95,17 @@ def test_heads_of_a_group_read_the_same_blocks() -> None:
     assert "fill(k_ring, step, k_desc, (i0, i1, i2), start)" in text
     assert "fill(q_ring, q_step + half, q_desc, (i0, i1, i_r), row)" in text
     assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in text
+
+
+def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
+    """Before the loop where scores have them, and behind it where only the mean has."""
+    slopes = kernel_of(spec_of(SLOPES, f'{OF_HEADS}\nslope = "float32[H]"'))
+    tile, read, loop = (slopes.index(one) for one in ("_tile(tile, lengths", "slope = gl.load", "for part in"))
+    assert slopes.count("gl.load(") == 1
+    assert tile < read < loop
+    sink = kernel_of(spec_of(SINK, f'{OF_HEADS}\nsink = "float32[H]"'))
+    assert sink.count("gl.load(") == 1
+    assert sink.index("for part in") < sink.index("sink = gl.load")
 
 
 # On Hopper
@@ -209,3 +225,42 @@ def test_grouped_heads(
     )
     check(operator, q, k, v, 0.125, in_group=3)
     assert names == [name]
+
+
+def slopes_of(s: torch.Tensor, v: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    rows, cols = (torch.arange(n, device=s.device) for n in s.shape[-2:])
+    return torch.softmax(s - slope[:, None, None].double() * (rows[:, None] - cols), -1) @ v
+
+
+def sink_of(s: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+    more = sink[:, None, None].double().expand(*s.shape[:-1], 1)
+    return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
+
+
+@pytest.mark.parametrize(
+    ("compute", "wanted", "in_group"), [(SLOPES, slopes_of, 1), (SINK, sink_of, 1), (SLOPES, slopes_of, 3)]
+)
+def test_numbers_of_heads(
+    compute: str, wanted: Callable[..., torch.Tensor], in_group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of slopes of the scores and of sinks, one of each head, or of each of a group."""
+    name = "slope" if wanted is slopes_of else "sink"
+    inputs, outputs, heads = (OF_HEADS, 'o = "q"', "H")
+    if in_group > 1:
+        inputs, outputs, heads = (GROUPED, 'o = "q[..., (G R), M, E]"', "(G R)")
+    spec = spec_of(compute, f'{inputs}\n{name} = "float32[{heads}]"', outputs)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16)
+        for size in ((6, 200, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+    )
+    numbers = torch.rand(6, generator=random).cuda() / 4
+    every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
+    s = q.double() @ every_k.mT * 0.125
+    rows, cols = (torch.arange(n, device="cuda") for n in s.shape[-2:])
+    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    for _ in range(2):
+        o = operator.attend(q, k, v, numbers, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted(s, every_v, numbers), rtol=2e-2, atol=2e-2)
+    assert names == ["attend_gluon_kernel"]

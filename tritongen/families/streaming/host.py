@@ -76,7 +76,10 @@ class StreamingModule(Common):
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         is_masked = self.plan.blocks.tiles is not None
-        fields = f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds})'
+        own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
+        fields = (
+            f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
+        )
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
