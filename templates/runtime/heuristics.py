@@ -315,17 +315,26 @@ def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Conf
 
 
 class Streamed:
-    """For tiles of rows past which an axis streams, of half precision and of what is wider: up to which width of the
-    widest matrix, rows, length of a block, warps and stages.
+    """For tiles of rows past which an axis streams, of half precision, of what is wider, and of half precision whose
+    blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages.
     """
 
-    def __init__(self, half: tuple[Tiling, ...], wide: tuple[Tiling, ...]) -> None:
+    def __init__(
+        self,
+        half: tuple[Tiling, ...],
+        wide: tuple[Tiling, ...],
+        described: tuple[Tiling, ...] = (),
+    ) -> None:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
+        by_tma = {width: streamed_tile(*tile) for width, *tile in described}
+        self.described = by_tma or self.half
 
-    def of(self, itemsize: int) -> dict[int, triton.Config]:
-        """Those of a dtype of so many bytes."""
-        return self.half if itemsize <= 2 else self.wide
+    def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
+        """Those of a dtype of so many bytes, by pointers or by TMA."""
+        if itemsize > 2:
+            return self.wide
+        return self.described if is_described else self.half
 
     @memoized
     def choose(
@@ -335,9 +344,10 @@ class Streamed:
         block_widths: tuple[int, ...],
         itemsize: int,
         device: torch.device,
+        is_described: bool = False,
     ) -> triton.Config:
         """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
-        tiles = self.of(itemsize)
+        tiles = self.of(itemsize, is_described)
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]

@@ -106,7 +106,14 @@ def run(
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
-    read = tile_widths, block_widths, matrix.itemsize, matrix.device
+    given, sizes, params = args
+    dims = None
+    if blocks is not None and heuristics.use_descriptors(
+        matrix.device, n_rows, blocks.n_cols
+    ):
+        n_matrices = n_heads // (in_group or 1)
+        dims = streaming_tma.dims_of_blocks(given, sizes, blocks, n_matrices)
+    read = tile_widths, block_widths, matrix.itemsize, matrix.device, dims is not None
     config = table.choose(n_rows, *read)
     n_tiled, n_lines = n_heads, n_rows
     if in_group is not None:
@@ -134,21 +141,20 @@ def run(
         grid = tiles, n_splits
         _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
         return
-    given, sizes, params = args
     if split is not None:
         args = given, (None, *sizes), params  # No memory for partial sums.
     if blocks is not None:
-        args = given, (*[None] * len(blocks.places), *sizes), params  # No descriptors.
-        if heuristics.use_descriptors(matrix.device, n_rows, blocks.n_cols):
-            n_matrices = n_heads // (in_group or 1)
-            found = streaming_tma.descriptors(given, sizes, blocks, n_matrices, config)
-            if found is not None:
-                constants |= {**config.kwargs, "num_warps": config.num_warps}
-                by_name = {} if key is None else launch.named(kernel, args)
-                described = (*given, *found, *sizes, *params)
-                stage = launch.Stage(kernel, (tiles,), described, constants)
-                launch.run_stages(key, by_name, (stage,), tuple(by_name))
-                return
+        args = given, (*[None] * len(blocks.places), *sizes), params
+    if blocks is not None and dims is not None:
+        described = streaming_tma.descriptors(
+            given, blocks, dims, config.kwargs["BLOCK_N"]
+        )
+        constants |= {**config.kwargs, "num_warps": config.num_warps}
+        every = (*given, *described, *sizes, *params)
+        stage = launch.Stage(kernel, (tiles,), every, constants)
+        by_name = {} if key is None else launch.named(kernel, args)
+        launch.run_stages(key, by_name, (stage,), tuple(by_name))
+        return
     launch.run(key, kernel, (tiles,), config, *args, **constants)
 
 

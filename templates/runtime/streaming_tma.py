@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import tensors
@@ -72,21 +71,25 @@ def block_of(shape: tuple[int, ...], rows: int) -> list[int]:
     return [*[1] * (len(shape) - 2), rows, max(16, tensors.power_of_two(shape[-1]))]
 
 
-def descriptors(
-    every: Sequence[Any],
-    sizes: Sequence[Any],
-    blocks: Blocks,
-    n_heads: int,
-    config: triton.Config,
-) -> list[TensorDescriptor] | None:
-    """Descriptors of matrices that stream, of half precision; None where there can be none of one of them."""
+def dims_of_blocks(
+    every: Sequence[Any], sizes: Sequence[Any], blocks: Blocks, n_heads: int
+) -> list[Dims] | None:
+    """The dimensions of the matrices that stream, all of half precision; None where TMA cannot step through one."""
     batch, steps = steps_of(sizes, blocks.n_dims, blocks.n_own, n_heads)
-    described = []
+    found = []
     for place in blocks.places:
-        tensor = every[place]
-        found = dims_of(tensor, steps[place], batch)
-        if found is None or tensor.itemsize != 2:
+        dims = dims_of(every[place], steps[place], batch)
+        if dims is None or every[place].itemsize != 2:
             return None
-        block = block_of(found[0], config.kwargs["BLOCK_N"])
-        described.append(TensorDescriptor(tensor, *map(list, found), block))
-    return described
+        found.append(dims)
+    return found
+
+
+def descriptors(
+    every: Sequence[Any], blocks: Blocks, dims: Sequence[Dims], rows: int
+) -> list[TensorDescriptor]:
+    """Descriptors of the matrices that stream, in blocks of so many rows."""
+    return [
+        TensorDescriptor(every[place], [*shape], [*strides], block_of(shape, rows))
+        for place, (shape, strides) in zip(blocks.places, dims, strict=True)
+    ]

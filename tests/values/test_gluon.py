@@ -97,6 +97,13 @@ def test_heads_of_a_group_read_the_same_blocks() -> None:
     assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in text
 
 
+def test_results_are_given_in_their_order() -> None:
+    """As the host has them, whichever is the matrix."""
+    text = kernel_of(spec_of(CAUSAL + LOG, outputs='lse = "float32"\no = "q"'))
+    signature = text.partition("def attend_gluon_kernel(")[2].partition("n_heads")[0]
+    assert signature.split(", ")[:5] == ["q_desc", "k_desc", "v_desc", "lse_ptr", "o_desc"]
+
+
 def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
     """Before the loop where scores have them, and behind it where only the mean has."""
     slopes = kernel_of(spec_of(SLOPES, f'{OF_HEADS}\nslope = "float32[H]"'))

@@ -5,12 +5,14 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -528,14 +530,14 @@ def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]
     def force(operator: ModuleType) -> list[int]:
         counts: list[int] = []
         tma = runtime_of(operator, "streaming_tma")
-        described = tma.descriptors
+        dims_of_blocks = tma.dims_of_blocks
 
         def spy(*given: object) -> object:
-            found = described(*given)
+            found = dims_of_blocks(*given)
             counts.append(0 if found is None else len(found))
             return found
 
-        monkeypatch.setattr(tma, "descriptors", spy)
+        monkeypatch.setattr(tma, "dims_of_blocks", spy)
         monkeypatch.setattr(runtime_of(operator, "heuristics"), "use_descriptors", lambda *_: True)
         return counts
 
@@ -604,6 +606,22 @@ def test_layouts_that_tma_steps_through(
         compare(operator.attend, _causal, [q, k, v], [0, 1, 2], 4e-3)
         assert found == [count, count]
     assert len(launch.Launches.known) == 3
+
+
+def test_tiles_whose_blocks_tma_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What streams past keys and values has the registers that addresses would take."""
+    operator = built(CASES["causal"].spec(), tmp_path)
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "shared_memory", lambda _: 232_448)
+    configs = importlib.import_module(f"{operator.__name__}.configs")
+
+    def rows(table: Any, itemsize: int, is_described: bool) -> int:
+        widths = (128, 128)
+        config = table.choose(4096, widths, widths, itemsize, torch.device("cpu"), is_described)
+        return int(config.kwargs["BLOCK_M"])
+
+    assert [rows(configs.STREAMED_DK_DV, 2, by_tma) for by_tma in (False, True)] == [128, 64]
+    assert [rows(configs.STREAMED_DQ, 2, by_tma) for by_tma in (False, True)] == [128, 128]
+    assert [rows(configs.STREAMED_DK_DV, 4, by_tma) for by_tma in (False, True)] == [16, 16]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class StreamingModule(Common):
         return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
-        return Streaming(len(self.stream.scores), len(self.stream.summed))
+        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described))
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
