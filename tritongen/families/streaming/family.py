@@ -16,7 +16,8 @@ from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
 from .program import StreamingProgram
-from .shapes import StreamingShapes, StreamingSizes
+from .shapes import StreamingShapes
+from .sizes import StreamingSizes
 from .streams import stream_of
 
 
