@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 VARIANTS = {
     "unpatched": "transformers' model as it is",
-    "tritongen": "RMSNorm, SwiGLU, RoPE and the loss by generated operators",
+    "tritongen": "RMSNorm, SwiGLU, RoPE, attention and the loss by generated operators",
     "liger": "Liger-Kernel's patch; its loss takes the last projection with it, in chunks",
     "liger-logits": "Liger-Kernel's patch with its loss of logits, as ours is",
     "compile": "transformers' model under torch.compile",

@@ -169,8 +169,8 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
 <!-- Written by `python examples/train_transformer.py report`: run that again rather than edit this. -->
 
 A Llama of the transformers library with random weights, trained as it is and with generated operators in the place
-of its own ([examples/patch_llama.py](../examples/patch_llama.py)): RMSNorm, SwiGLU, RoPE and the loss, forward and
-backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile.
+of its own ([examples/patch_llama.py](../examples/patch_llama.py)): RMSNorm, SwiGLU, RoPE, attention and the loss,
+forward and backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile.
 
 ![losses, their differences, step times and peak memory](training.svg)
 
