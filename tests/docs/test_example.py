@@ -197,6 +197,14 @@ def test_loss(given: dict[str, Any]) -> None:
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+def test_gradients_are_clipped(calls: Counter[str]) -> None:
+    """With a norm of nearly nothing AdamW's epsilon is more than any gradient, so that nothing is learnt."""
+    clipped = train_transformer.measure("unpatched", dataclasses.replace(SETTINGS, largest_norm=1e-12, steps=2))
+    free = train_transformer.measure("unpatched", dataclasses.replace(SETTINGS, largest_norm=1e12, steps=2))
+    assert clipped["losses"][0] == free["losses"][0]
+    assert abs(clipped["losses"][1] - free["losses"][1]) > 1e-3
+
+
 def test_text_has_four_followers_of_two_tokens() -> None:
     settings = dataclasses.replace(train_transformer.TINY, steps=200)
     tokens = train_transformer.make_tokens(settings)
@@ -228,6 +236,8 @@ def test_report(runs: list[dict[str, Any]], tmp_path: Path) -> None:
     assert "unpatched in round 2 gave the same losses" in text
     most = max(abs(one - other) for one, other in zip(runs[1]["losses"], runs[0]["losses"], strict=True))
     assert f"In float32 (3 steps, otherwise alike) the loss of tritongen differs from unpatched's by {most:.1e}" in text
+    assert "gradients clipped to a norm of 1." in text
+    assert "run --out runs --steps 3 --variants unpatched tritongen\n" in page
     (row,) = (line for line in page.splitlines() if line.startswith("| unpatched |"))
     assert " 9.0] |" in row
     assert "<svg" in (tmp_path / "docs" / "training.svg").read_text()
