@@ -46,9 +46,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def written(home: Path, name: str) -> Path:
     folders = ROOT / "specs", ROOT / "examples" / "specs", Path(__file__).parent / "specs"
     path = next(folder / f"{name}.toml" for folder in folders if (folder / f"{name}.toml").exists())
-    folder = home / name
+    return write(home / name, path.read_text(encoding="utf-8"))
+
+
+def write(folder: Path, spec: str) -> Path:
+    """The files of a spec."""
     folder.mkdir(parents=True)
-    for file, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
+    for file, text in generate(read_spec(f"{folder.name}.toml", spec)).items():
         (folder / file).write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
     return folder
@@ -169,6 +173,38 @@ def test_a_peer_that_fails_has_no_rate(
     assert capsys.readouterr().out == f"{provider} at size = 16: CUDA out of memory. Tried to\n"
     with pytest.raises(torch.OutOfMemoryError):
         bench.measure("attention", size=16)
+
+
+def test_peers_by_any_name(home: Path, harness: Any) -> None:
+    """What a spec calls as the benchmark calls its own is what the spec means; lambdas have names of their own."""
+    write(home / "scaled", SCALED)
+    bench = importlib.import_module(f"{PACKAGE}.scaled.bench_scaled").BENCHMARK
+    assert bench.providers == ["scaled", "torch", "torch.compile", "make", "draw", "torch's copy"]
+    tensors = bench.inputs(elements=2**12, dtype=torch.float32)
+    expected = bench.run("torch", False, tensors)()
+    for provider in ("make", "draw"):
+        torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
+
+
+SCALED = """
+[op]
+name = "scaled"
+[inputs]
+torch = "float[A, N]"
+benchmarking = "float[N]"
+[params]
+elements = 2.0
+[compute]
+y = "torch * benchmarking * elements"
+[outputs]
+y = "torch"
+[bench.make]
+torch = "torch * reference"
+given = { reference = "benchmarking * elements" }
+[bench.draw]
+torch = "torch * (lambda benchmarking: benchmarking * Any)(benchmarking)"
+given.Any = "benchmarking.new_full((1,), elements)"
+"""
 
 
 @pytest.mark.usefixtures("counted")
