@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 VARIANTS = {
     "unpatched": "transformers' model as it is",
-    "tritongen": "RMSNorm, SwiGLU, RoPE and the loss by generated operators",
+    "tritongen": "RMSNorm, SwiGLU, RoPE, attention and the loss by generated operators",
     "liger": "Liger-Kernel's patch; its loss takes the last projection with it, in chunks",
     "liger-logits": "Liger-Kernel's patch with its loss of logits, as ours is",
     "compile": "transformers' model under torch.compile",
@@ -58,6 +58,7 @@ class Settings:
     steps: int = 300
     warm_up: int = 20  # steps whose times do not count, and over which the learning rate rises
     learning_rate: float = 3e-4
+    largest_norm: float = 1.0  # of all gradients together, beyond which they are scaled down
     dtype: str = "bfloat16"
     seed: int = 0
 
@@ -177,6 +178,7 @@ def train(model: Any, tokens: Any, settings: Settings) -> dict[str, Any]:
         moments.append(clock.now())
         for weight, master in zip(weights, masters, strict=True):
             master.grad, weight.grad = weight.grad.float(), None
+        torch.nn.utils.clip_grad_norm_(masters, settings.largest_norm)
         optimizer.step()
         optimizer.zero_grad()
         rise.step()

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from examples.train_transformer import PHASES, VARIANTS
+from examples.train_transformer import DEFAULT_VARIANTS, PHASES, VARIANTS, Settings
 
 BASE, OURS = "unpatched", "tritongen"
 LAST = 20  # steps at the end, over which losses are averaged
@@ -153,7 +153,8 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
         f"{first['device']}, {told}. {first['parameters']:,} weights in {settings['dtype']}:"
         f" {settings['layers']} layers of {settings['hidden']:,}, {settings['heads']} heads,"
         f" {settings['kv_heads']} of keys and values, vocabulary {settings['vocabulary']:,}."
-        f" {settings['batch']} sequences of {settings['length']:,} tokens a step, {settings['steps']} steps of AdamW."
+        f" {settings['batch']} sequences of {settings['length']:,} tokens a step, {settings['steps']} steps of AdamW,"
+        f" gradients clipped to a norm of {settings['largest_norm']:g}."
     )
     columns = (
         "The last two columns are the difference of a variant's loss from the unpatched model's in the first round: the"
@@ -169,8 +170,8 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
 <!-- Written by `python examples/train_transformer.py report`: run that again rather than edit this. -->
 
 A Llama of the transformers library with random weights, trained as it is and with generated operators in the place
-of its own ([examples/patch_llama.py](../examples/patch_llama.py)): RMSNorm, SwiGLU, RoPE and the loss, forward and
-backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile.
+of its own ([examples/patch_llama.py](../examples/patch_llama.py)): RMSNorm, SwiGLU, RoPE, attention and the loss,
+forward and backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile.
 
 ![losses, their differences, step times and peak memory](training.svg)
 
@@ -183,7 +184,8 @@ backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile
 ## How to read it
 
 - All runs began with the same weights and saw the same data ("start" {first["start"]} in every file). Weights, their
-  copies in float32 that AdamW updates, and the learning rate are treated alike in every variant.
+  copies in float32 that AdamW updates, the clipping of gradients and the learning rate are treated alike in every
+  variant.
 - The data are random text in which two tokens of context tell the odds of four followers. The loss can fall to
   {first["floor"]:.3f}, the entropy of these odds, and not below but by chance.
 {wrapped(columns, "- ")}
@@ -197,10 +199,21 @@ backward. Beside it, where they were run, Liger-Kernel's patch and torch.compile
 
 ```sh
 pip install -e '.[example]' liger-kernel
-python examples/train_transformer.py run --out runs
+python examples/train_transformer.py run --out runs{asked(variants)}
 python examples/train_transformer.py report --runs runs --report docs
 ```
 """
+
+
+def asked(variants: list[Variant]) -> str:
+    """What was asked of `run` beyond its defaults."""
+    settings = variants[0].rounds[0]["settings"]
+    rounds = max(len(variant.rounds) for variant in variants)
+    options = ["--steps", str(settings["steps"])] if settings["steps"] != Settings().steps else []
+    names = [variant.name for variant in variants]
+    options += ["--variants", *names] if names != DEFAULT_VARIANTS else []
+    options += ["--rounds", *map(str, range(1, rounds + 1))] if rounds != 2 else []
+    return "".join(f" {option}" for option in options)
 
 
 def draw(variants: list[Variant], path: Path) -> None:

@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from importlib.util import find_spec
 from inspect import isfunction
@@ -14,6 +15,7 @@ from unittest import mock
 import torch
 import torch._functorch.config
 import triton
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DEVICE = "cuda"
 LENGTHS = tuple(2**n for n in range(8, 19, 2))  # of rows
@@ -70,12 +72,16 @@ class Graph:
 
     @classmethod
     def of(
-        cls, function: Callable[..., Any], tensors: Tensors, wrt: tuple[int, ...]
+        cls,
+        function: Callable[..., Any],
+        tensors: Tensors,
+        wrt: tuple[int, ...],
+        more: tuple[Any, ...] = (),
     ) -> "Graph":
         """The graph of a call, of which the inputs at some positions want gradients."""
         tensors = tuple(tensor.detach() for tensor in tensors)
         inputs = [tensors[place].requires_grad_() for place in wrt]
-        results = [r for r in listed(function(*tensors)) if r.requires_grad]
+        results = [r for r in listed(function(*tensors, *more)) if r.requires_grad]
         return cls(inputs, results, [torch.randn_like(r) for r in results])
 
     def backward(self) -> Tensors:
@@ -91,11 +97,42 @@ def listed(results: Any) -> Tensors:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """What an operator is measured against: a function of its inputs, of what is `given`, and of its params.
+
+    What is given is computed once, of inputs and params, and not measured. The forward runs `under` a context.
+    """
+
+    function: Callable[..., Any]
+    given: Callable[..., tuple[Any, ...]] | None = None
+    _: KW_ONLY
+    compiled: bool = False
+    under: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+BACKENDS = {
+    "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "SDPA flash": SDPBackend.FLASH_ATTENTION,
+    "SDPA efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "SDPA math": SDPBackend.MATH,
+}
+
+
+def backends(reference: Callable[..., Any]) -> dict[str, Peer]:
+    """A reference that calls torch's scaled_dot_product_attention, by each implementation of that alone."""
+    return {
+        name: Peer(reference, under=functools.partial(sdpa_kernel, backend))
+        for name, backend in BACKENDS.items()
+    }
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """What a benchmark says: the operator, what it is measured against, and how inputs are made.
 
     `make` takes a size, and a dtype where there are several; `params` are passed to both functions. With the positions
-    of inputs in `wrt`, the backward by those is measured too.
+    of inputs in `wrt`, the backward by those is measured too. A peer that fails, as where memory does not suffice, has
+    no rate.
     """
 
     op: Callable[..., Any]
@@ -105,6 +142,7 @@ class Benchmark:
     dtypes: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     wrt: tuple[int, ...] = ()
+    peers: Mapping[str, Peer] = field(default_factory=dict)
 
     unit: ClassVar[str]
     argument: ClassVar[str]  # the size that `make` takes
@@ -114,7 +152,13 @@ class Benchmark:
     @property
     def providers(self) -> list[str]:
         """What is measured."""
-        return [self.op.__name__, "torch", "torch.compile", self.ceiling_name]
+        return [
+            self.op.__name__,
+            "torch",
+            "torch.compile",
+            *self.peers,
+            self.ceiling_name,
+        ]
 
     def ceiling(self) -> list[float]:
         """The rate that others are shares of."""
@@ -129,11 +173,20 @@ class Benchmark:
         torch.manual_seed(0)
         return self.make(**made)
 
+    def peer(self, provider: str) -> Peer:
+        """A provider but for the ceiling."""
+        others = {
+            self.op.__name__: Peer(self.op),
+            "torch": Peer(self.reference),
+            "torch.compile": Peer(self.reference, compiled=True),
+        }
+        return {**self.peers, **others}[provider]
+
     def function(self, provider: str, backward: bool = False) -> Callable[..., Any]:
-        """What a provider computes, from tensors alone."""
-        function = self.op if provider == self.op.__name__ else self.reference
-        function = functools.partial(function, **self.params)
-        if provider != "torch.compile":
+        """What a provider computes, from tensors alone, and what it is given besides."""
+        peer = self.peer(provider)
+        function = functools.partial(peer.function, **self.params)
+        if not peer.compiled:
             return function
         torch.compiler.reset()  # So that each size is compiled for itself.
         # A graph that is kept for the next run cannot give its memory away.
@@ -148,10 +201,23 @@ class Benchmark:
             return self.ceiling()
         tensors = self.inputs(**made)
         work = self.work(tensors, backward, made[self.argument])
-        function = self.function(provider, backward)
+        try:
+            with self.peer(provider).under():
+                return quantiles(self.run(provider, backward, tensors), work)
+        except (RuntimeError, ValueError) as error:
+            if provider == self.op.__name__:
+                raise
+            size = f"{self.argument} = {made[self.argument]:,}"
+            print(f"{provider} at {size}: {' '.join(str(error).split()):.200}")
+            return [float("nan")] * 3
+
+    def run(self, provider: str, backward: bool, tensors: Tensors) -> Callable[[], Any]:
+        """What is measured of a provider."""
+        function, given = self.function(provider, backward), self.peer(provider).given
+        more = given(*tensors, **self.params) if given else ()
         if backward:
-            return quantiles(Graph.of(function, tensors, self.wrt).backward, work)
-        return quantiles(lambda: function(*tensors), work)
+            return Graph.of(function, tensors, self.wrt, more).backward
+        return lambda: function(*tensors, *more)
 
     def steps(
         self, backward: bool = False, **made: Any
@@ -303,12 +369,13 @@ class ByBytes(Benchmark):
 
 @dataclass(frozen=True)
 class ByOperations(Benchmark):
-    """In TFLOP/s of the matmuls: so many operations at a size, and twice as many backward, where each product
-    has a gradient for either of its factors.
+    """In TFLOP/s of the matmuls: so many operations at a size, and some times as many backward. That is twice where
+    each product has a gradient for either of its factors, and more where products are not stored but recomputed.
     """
 
     _: KW_ONLY
     operations: Callable[[int], int]
+    times_backward: float = 2
 
     unit = "TFLOP/s"
     argument = "size"
@@ -319,4 +386,4 @@ class ByOperations(Benchmark):
         return matmul_rate()
 
     def work(self, tensors: Tensors, backward: bool, size: int) -> float:
-        return self.operations(size) * (2 if backward else 1) * 1e-12
+        return self.operations(size) * (self.times_backward if backward else 1) * 1e-12

@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 pytest.importorskip("transformers")
 
+from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: E402
 from transformers.models.llama import modeling_llama  # noqa: E402
 
@@ -54,7 +55,7 @@ def calls() -> Iterator[Counter[str]]:
             (modeling_llama, "apply_rotary_pos_emb"),
         ):
             patch.setattr(owner, name, getattr(owner, name))
-        for name in ("rms_norm", "swiglu", "rotary", "token_loss"):
+        for name in ("rms_norm", "swiglu", "rotary", "attention_bshd", "token_loss"):
             patch.setattr(patch_llama, name, counting(name))
         yield counts
 
@@ -75,15 +76,92 @@ def test_patched_trains_as_unpatched(runs: list[dict[str, Any]], calls: Counter[
         "rms_norm": steps * (2 * layers + 1),
         "swiglu": steps * layers,
         "rotary": steps * 2 * layers,
+        "attention_bshd": steps * layers,
         "token_loss": steps,
     }
 
 
-def test_another_activation_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("hidden_act", "gelu", "hidden_act must be silu, not gelu"),
+        ("_attn_implementation", "eager", "attention must be sdpa, not eager"),
+    ],
+)
+def test_another_model_is_refused(name: str, value: str, message: str) -> None:
     model = train_transformer.make_model(SETTINGS, "cpu")
-    model.config.hidden_act = "gelu"
-    with pytest.raises(ValueError, match="hidden_act must be silu, not gelu"):
+    setattr(model.config, name, value)
+    with pytest.raises(ValueError, match=message):
         patch_llama.patch_llama(model)
+
+
+@pytest.fixture
+def models(calls: Counter[str]) -> tuple[Any, Any]:
+    """One whose attention is torch's, and one with the same weights whose attention is patched."""
+    pair = tuple(train_transformer.make_model(SETTINGS, DEVICE).eval() for _ in range(2))
+    patch_llama.patch_llama(pair[1])
+    return pair
+
+
+def logits_of(pair: tuple[Any, Any], **given: Any) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    tokens = torch.randint(SETTINGS.vocabulary, (2, 9), device=DEVICE)
+    with torch.no_grad():
+        return [model(input_ids=tokens, **given).logits for model in pair]
+
+
+@pytest.mark.parametrize("use_cache", [False, True], ids=["whole", "prefill"])
+def test_attention_of_whole_sequences(use_cache: bool, models: tuple[Any, Any], calls: Counter[str]) -> None:
+    before = calls["attention_bshd"]
+    expected, got = logits_of(models, use_cache=use_cache)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert calls["attention_bshd"] == before + SETTINGS.layers
+
+
+@pytest.mark.parametrize("given", ["padded", "packed", "dropout"])
+def test_what_attention_does_not_compute_runs_as_before(
+    given: str, models: tuple[Any, Any], calls: Counter[str]
+) -> None:
+    """A mask of padding, sequences behind each other in one row, and dropout."""
+    before = calls["attention_bshd"]
+    attention_mask = torch.ones(2, 9, dtype=torch.int64, device=DEVICE)
+    attention_mask[1, :4] = 0
+    packed = torch.tensor([[*range(4), *range(5)]] * 2, device=DEVICE)
+    if given == "dropout":
+        layer = models[1].model.layers[0].self_attn
+        q, k = (torch.randn(2, heads, 9, 8, device=DEVICE) for heads in (4, 2))
+        attended, _ = patch_llama.attended(layer, q, k, k, None, dropout=1.0, scaling=1.0)
+        assert not attended.any()
+    else:
+        options = {"attention_mask": attention_mask} if given == "padded" else {"position_ids": packed}
+        expected, got = (logits[1, 4:] for logits in logits_of(models, use_cache=False, **options))
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert calls["attention_bshd"] == before
+
+
+def test_generation(models: tuple[Any, Any], calls: Counter[str]) -> None:
+    """Only the prompt goes through the generated kernel; what follows meets the cache."""
+    prompt = torch.arange(1, 8, device=DEVICE)[None]
+    before = calls["attention_bshd"]
+    expected, got = (model.generate(prompt, max_new_tokens=4, do_sample=False, pad_token_id=0) for model in models)
+    assert torch.equal(got, expected)
+    assert calls["attention_bshd"] == before + SETTINGS.layers
+
+
+def test_attention_and_its_gradient_are_torchs() -> None:
+    """In the layout of transformers, views of what the projections leave, with a scale of its own."""
+    torch.manual_seed(0)
+    module = torch.nn.Module()
+    module.num_key_value_groups = 2
+    q, k, v = (torch.randn(2, 21, heads, 16, device=DEVICE).transpose(1, 2).requires_grad_() for heads in (4, 2, 2))
+    results = []
+    for attend in (sdpa_attention_forward, patch_llama.attended):
+        attended, _ = attend(module, q, k, v, None, scaling=0.3)
+        assert attended.shape == (2, 21, 4, 16)
+        assert attended.is_contiguous()
+        results.append((attended, *torch.autograd.grad(attended.square().cumsum(1).sum(), (q, k, v))))
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("heads_at", [1, 2])
@@ -119,6 +197,14 @@ def test_loss(given: dict[str, Any]) -> None:
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+def test_gradients_are_clipped(calls: Counter[str]) -> None:
+    """With a norm of nearly nothing AdamW's epsilon is more than any gradient, so that nothing is learnt."""
+    clipped = train_transformer.measure("unpatched", dataclasses.replace(SETTINGS, largest_norm=1e-12, steps=2))
+    free = train_transformer.measure("unpatched", dataclasses.replace(SETTINGS, largest_norm=1e12, steps=2))
+    assert clipped["losses"][0] == free["losses"][0]
+    assert abs(clipped["losses"][1] - free["losses"][1]) > 1e-3
+
+
 def test_text_has_four_followers_of_two_tokens() -> None:
     settings = dataclasses.replace(train_transformer.TINY, steps=200)
     tokens = train_transformer.make_tokens(settings)
@@ -150,6 +236,8 @@ def test_report(runs: list[dict[str, Any]], tmp_path: Path) -> None:
     assert "unpatched in round 2 gave the same losses" in text
     most = max(abs(one - other) for one, other in zip(runs[1]["losses"], runs[0]["losses"], strict=True))
     assert f"In float32 (3 steps, otherwise alike) the loss of tritongen differs from unpatched's by {most:.1e}" in text
+    assert "gradients clipped to a norm of 1." in text
+    assert "run --out runs --steps 3 --variants unpatched tritongen\n" in page
     (row,) = (line for line in page.splitlines() if line.startswith("| unpatched |"))
     assert " 9.0] |" in row
     assert "<svg" in (tmp_path / "docs" / "training.svg").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tritongen.spec.read import read_spec  # noqa: E402
 ROOT = Path(__file__).parents[2]
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
 PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
-STREAMED = ["attention", "attention_gqa", "attention_window"]
+STREAMED = ["attention", "attention_bshd", "attention_gqa", "attention_window"]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -45,9 +46,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def written(home: Path, name: str) -> Path:
     folders = ROOT / "specs", ROOT / "examples" / "specs", Path(__file__).parent / "specs"
     path = next(folder / f"{name}.toml" for folder in folders if (folder / f"{name}.toml").exists())
-    folder = home / name
+    return write(home / name, path.read_text(encoding="utf-8"))
+
+
+def write(folder: Path, spec: str) -> Path:
+    """The files of a spec."""
     folder.mkdir(parents=True)
-    for file, text in generate(read_spec(path.name, path.read_text(encoding="utf-8"))).items():
+    for file, text in generate(read_spec(f"{folder.name}.toml", spec)).items():
         (folder / file).write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
     return folder
@@ -93,19 +98,120 @@ def test_inputs(name: str, load: Any) -> None:
     assert {"elements"} <= {x for report in bench.reports([2**14]) for x in report.x_names}
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS, *STREAMED])
+@pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.usefixtures("counted")
 def test_products(name: str, load: Any) -> None:
     """Matrices of such a size, and as many operations as they take."""
     bench = load(name)
     tensors = bench.inputs(size=128)
     (operations,) = bench.measure("torch", size=128)
-    batch = len(tensors[0]) if name in STREAMED else 1  # The first of a batch is enough to see a result's shape.
-    results = bench.op(*(tensors if batch == 1 else (one[:1] for one in tensors)), **bench.params)
+    results = bench.op(*tensors, **bench.params)
     first = results[0] if isinstance(results, tuple) else results
-    count = 2 if name in [*STREAMED, "linear_silu_mul"] else 1
-    assert operations == pytest.approx(2 * count * batch * first.numel() * 128 * 1e-12)
+    count = 2 if name == "linear_silu_mul" else 1
+    assert operations == pytest.approx(2 * count * first.numel() * 128 * 1e-12)
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.usefixtures("counted")
+def test_streams(name: str, load: Any) -> None:
+    """4 times 32 heads, in dimensions as torch's fused kernels ask for, and the operations of scores that are left."""
+    bench = load(name)
+    q, k, v = bench.inputs(size=64)
+    assert q.abs().max() <= 1
+    if name == "attention_bshd":
+        q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+    assert q.shape == (4, 32, 64, 128)
+    assert k.shape == v.shape == (4, 32 if name in ("attention", "attention_window") else 8, 64, 128)
+    left = torch.ones(2048, 2048, dtype=torch.bool).tril()
+    if name == "attention_window":
+        left = left.triu(-1023)
+    assert bench.operations(2048) == 4 * 128 * 128 * int(left.sum())
+    assert bench.measure("torch", size=64) == pytest.approx([4 * 128 * 128 * 64 * 65 / 2 * 1e-12])
+    assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_peers_of_attention(name: str, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every peer computes what the reference does; what is compiled is traced here, and no more."""
+    compiled = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **options: compiled(f, **{"backend": "aot_eager", **options}))
+    bench = load(name)
+    backends = [] if name == "attention_window" else [f"SDPA {one}" for one in ("cuDNN", "flash", "efficient", "math")]
+    assert bench.providers[3:-1] == [*backends, "flex_attention"]
+    tensors = tuple(one[:1].float() for one in bench.inputs(size=40))
+    expected = bench.run("torch", False, tensors)()
+    for provider in ("SDPA math", "flex_attention") if backends else ("flex_attention",):
+        with bench.peer(provider).under():
+            torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
+
+
+def test_peers_run_under_their_backend(load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+
+    def note(run: Any, work: float) -> list[float]:
+        found[provider] = (torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled())
+        return [work]
+
+    monkeypatch.setattr(harness, "quantiles", note)
+    for provider in ("torch", "SDPA math", "SDPA flash"):
+        load("attention").measure(provider, size=16)
+    assert found == {"torch": (True, True), "SDPA math": (True, False), "SDPA flash": (False, True)}
+
+
+@pytest.mark.parametrize("provider", ["SDPA math", "torch.compile", "flex_attention"])
+def test_a_peer_that_fails_has_no_rate(
+    provider: str, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(run: Any, work: float) -> list[float]:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to")
+
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    monkeypatch.setattr(harness, "quantiles", fail)
+    bench = load("attention")
+    assert all(math.isnan(rate) for rate in bench.measure(provider, size=16))
+    assert capsys.readouterr().out == f"{provider} at size = 16: CUDA out of memory. Tried to\n"
+    with pytest.raises(torch.OutOfMemoryError):
+        bench.measure("attention", size=16)
+
+
+def test_peers_by_any_name(home: Path, harness: Any) -> None:
+    """What a spec calls as the benchmark calls its own is what the spec means; lambdas have names of their own."""
+    write(home / "scaled", SCALED)
+    bench = importlib.import_module(f"{PACKAGE}.scaled.bench_scaled").BENCHMARK
+    assert bench.providers == ["scaled", "torch", "torch.compile", "make", "draw", "torch's copy"]
+    tensors = bench.inputs(elements=2**12, dtype=torch.float32)
+    expected = bench.run("torch", False, tensors)()
+    for provider in ("make", "draw"):
+        torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
+
+
+SCALED = """
+[op]
+name = "scaled"
+[inputs]
+torch = "float[A, N]"
+benchmarking = "float[N]"
+[params]
+elements = 2.0
+[compute]
+y = "torch * benchmarking * elements"
+[outputs]
+y = "torch"
+[bench.make]
+torch = "torch * reference"
+given = { reference = "benchmarking * elements" }
+[bench.draw]
+torch = "torch * (lambda benchmarking: benchmarking * Any)(benchmarking)"
+given.Any = "benchmarking.new_full((1,), elements)"
+"""
+
+
+@pytest.mark.usefixtures("counted")
+def test_operations_of_an_attention_backward(load: Any) -> None:
+    """The scores are computed again, and of two matmuls each factor has a gradient: five where the forward has two."""
+    forward, backward = (load("attention").measure("SDPA math", backward, size=16) for backward in (False, True))
+    assert backward == pytest.approx([2.5 * forward[0]])
 
 
 @pytest.mark.parametrize(

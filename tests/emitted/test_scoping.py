@@ -42,6 +42,7 @@ def test_the_runtime(folder: str) -> None:
         ("def f(x):\n    if x:\n        y = 1\n    else:\n        y = 2\n    return y", []),
         ("def f(x):\n    def g(z):\n        return later + z\n    later = g\n    return later", []),
         ("f = lambda x: {k: v + w for k, v in x if k}, [a for a in x]", ["line 1: x", "line 1: w"]),
+        ("try:\n    x = 1\nexcept E as e:\n    print(e)\nprint(e)", ["line 3: E", "line 5: e"]),
         ("x = y = {**z}\nwith x as (p, q):\n    p(q)", ["line 1: z"]),
     ],
 )

@@ -34,7 +34,8 @@ NAMES = (
             y = "where(x > 0, x, 0)"
 
         A reference (in [reference]) is made of calls of torch's functions and of tensors' methods,
-        operators and literals; nothing that reaches files, memory or Python itself.
+        operators and literals; nothing that reaches files, memory or Python itself. A peer of a benchmark
+        (in [bench]) may have lambdas besides.
         """,
     ),
     row(

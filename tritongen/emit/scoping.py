@@ -82,6 +82,14 @@ class _Scope(ast.NodeVisitor):
     def visit_For(self, node: ast.For) -> None:
         self.visit_all([node.iter, node.target, *node.body, *node.orelse])
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        """Past the handler, its name is deleted."""
+        own = {node.name} if node.name else set()
+        self.visit_all([node.type] if node.type else [])
+        self.known |= own
+        self.visit_all(node.body)
+        self.known -= own
+
     def visit_comprehension_of(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         self.visit_all([*node.generators, node.elt])
 

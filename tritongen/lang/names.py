@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..spec.types import BATCH, Spec, Statement
+from ..spec.types import BATCH, Peer, Spec, Statement
 from .ir import Op
 
 MARK = "ǂ"  # around a name of the spec; a letter without case that no spec can have
@@ -55,7 +55,8 @@ def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
 
     The name of the operator is known to callers, and is the operator's alone.
     """
-    names = [*(named.name for group in (op.inputs, op.params, op.values) for named in group), *op.axes]
+    names = [*(named.name for group in (op.inputs, op.params, op.values, spec.peers) for named in group), *op.axes]
+    names += [name for peer in spec.peers for name, _ in peer.given]
     table: dict[str, str] = {}
     for name in dict.fromkeys(names):
         if name != BATCH:  # Names that differ in case alone do not where a name is made lower-case.
@@ -64,8 +65,14 @@ def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
     op = replace(_renamed(op, table, set()), name=f"{KEPT}{op.name}{KEPT}")
     compute = tuple(Statement(table[s.name], _expression(s.expression, table)) for s in spec.compute)
     reference = _expression(spec.reference, table) if spec.reference else ""
-    rest = _renamed(replace(spec, compute=()), table, {"name"})
-    return replace(rest, compute=compute, reference=reference), op
+    rest = _renamed(replace(spec, compute=(), peers=()), table, {"name"})
+    peers = tuple(_peer(peer, table) for peer in spec.peers)
+    return replace(rest, compute=compute, reference=reference, peers=peers), op
+
+
+def _peer(peer: Peer, table: Mapping[str, str]) -> Peer:
+    given = tuple((table[name], _expression(text, table)) for name, text in peer.given)
+    return replace(peer, name=table[peer.name], torch=_expression(peer.torch, table), given=given)
 
 
 def _renamed(value: T, table: Mapping[str, str], without: set[str]) -> T:
@@ -101,6 +108,9 @@ class _Marking(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self.table.get(node.id, node.id))
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self.table.get(node.arg, node.arg))
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         function = node.func if isinstance(node.func, ast.Name) else self.visit(node.func)

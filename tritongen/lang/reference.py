@@ -1,15 +1,16 @@
-"""What a spec's reference expression may say, since it goes into generated files as it is."""
+"""What a spec's reference may say, and the peers of its benchmark: they go into generated files as they are."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
 from ..spec.types import DTYPE_CLASSES, Spec
 from .syntax import NotAnExpression, Text
-from .torch_names import ATTRIBUTES, CALLED, METHODS
+from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, METHODS
 
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
 # Arguments by which a function would write to something else than its result.
@@ -36,40 +37,60 @@ _SYNTAX = (
     ast.cmpop,
     ast.expr_context,
 )
-_KEY = ("reference", "torch")
+_FUNCTIONS = (ast.Lambda, ast.arguments, ast.arg)  # of positions, as flex_attention takes them
 
 
 def reference_mistakes(spec: Spec) -> list[Mistake]:
-    """What of the reference expression may not go into a generated file."""
-    if not spec.reference:
-        return []
-    text = Text(spec.reference)
-    try:
-        tree = text.parse()
-    except NotAnExpression as error:
-        return [Mistake("TG201", error.message, _KEY, error.start, hint=error.hint)]
-    names = {tensor.name for tensor in spec.inputs} | {param.name for param in spec.params}
-    return list(_mistakes(tree, names, text))
+    """What of the reference, and of peers, may not go into a generated file."""
+    names = frozenset([tensor.name for tensor in spec.inputs] + [param.name for param in spec.params])
+    found = _Expression(("reference", "torch"), names).mistakes(spec.reference) if spec.reference else []
+    for peer in spec.peers:
+        key = ("bench", peer.name)
+        for name, text in peer.given:
+            found += _Expression((*key, "given", name), names, True).mistakes(text)
+        known = names | {name for name, _ in peer.given}
+        found += _Expression((*key, "torch"), known, True).mistakes(peer.torch)
+    return found
 
 
-def _mistakes(node: ast.AST, names: set[str], text: Text) -> Iterator[Mistake]:
-    """The outermost mistakes at and below a node."""
-    told = _wrong(node, names)
-    if told:
-        code, message, hint = told
-        yield Mistake(code, message, _KEY, *text.span(node), hint)
-        return
-    if _path(node):
-        return
-    for part in ast.iter_child_nodes(node):
-        if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
-            if _path(part):  # It was looked at just now, as were methods, but for what they are of.
-                continue
-            part = part.value
-        yield from _mistakes(part, names, text)
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """Where an expression stands in the spec, what names it sees, and whether it is a peer's, which may say more."""
+
+    key: tuple[str, ...]
+    names: frozenset[str]
+    is_peer: bool = False
+
+    def mistakes(self, source: str) -> list[Mistake]:
+        text = Text(source)
+        try:
+            tree = text.parse()
+        except NotAnExpression as error:
+            return [Mistake("TG201", error.message, self.key, error.start, hint=error.hint)]
+        return list(self.below(tree, text))
+
+    def below(self, node: ast.AST, text: Text) -> Iterator[Mistake]:
+        """The outermost mistakes at and below a node."""
+        told = _wrong(node, self.names, self.is_peer)
+        if told:
+            code, message, hint = told
+            yield Mistake(code, message, self.key, *text.span(node), hint)
+            return
+        if _path(node):
+            return
+        inner = self
+        if isinstance(node, ast.Lambda):
+            own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            inner = replace(self, names=self.names | own)
+        for part in ast.iter_child_nodes(node):
+            if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
+                if _path(part):  # It was looked at just now, as were methods, but for what they are of.
+                    continue
+                part = part.value
+            yield from inner.below(part, text)
 
 
-def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
+def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, str, str] | None:
     """What is wrong with a node itself: code, message and hint."""
     if isinstance(node, ast.Name) and node.id not in names:
         close = difflib.get_close_matches(node.id, sorted(names), 1)
@@ -77,7 +98,8 @@ def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
         return "TG203", f"{node.id} is not defined", f"did you mean {close[0]}?" if close else known
     called = node.func if isinstance(node, ast.Call) else node
     path = _path(called)
-    if isinstance(called, ast.Attribute) and not _is_allowed(called, path, called is not node):
+    home = (CALLED | CALLED_BY_PEERS if is_peer else CALLED).get(path or "", frozenset())
+    if isinstance(called, ast.Attribute) and not _is_allowed(called, path, called is not node, home):
         message = f"`{ast.unparse(called)}` is not for references"
         homes = [
             f"write {home}.{called.attr}" for home, names in CALLED.items() if called.attr in names and home != path
@@ -85,17 +107,17 @@ def _wrong(node: ast.AST, names: set[str]) -> tuple[str, str, str] | None:
         return "TG202", message, homes[0] if homes else "they are made of functions of torch and methods of its tensors"
     if isinstance(node, ast.keyword) and node.arg in _FORBIDDEN:
         return "TG202", f"`{node.arg}` is not for references", "they write nothing but their result"
-    if not isinstance(node, _SYNTAX):
+    if not isinstance(node, _SYNTAX) and not (is_peer and isinstance(node, _FUNCTIONS)):
         message = f"`{ast.unparse(node)}` is not part of the language"
         return "TG202", message, "a reference is made of calls, operators and literals"
     return None
 
 
-def _is_allowed(node: ast.Attribute, path: str | None, called: bool) -> bool:
-    """Whether an attribute is a tensor's, or a function that torch is asked to call, or a dtype."""
+def _is_allowed(node: ast.Attribute, path: str | None, called: bool, home: frozenset[str]) -> bool:
+    """Whether an attribute is a tensor's, or a function of its home that torch is asked to call, or a dtype."""
     if path is None:
         return node.attr in (METHODS if called else ATTRIBUTES)
-    return node.attr in CALLED.get(path, ()) if called else path == "torch" and node.attr in _VALUES
+    return node.attr in home if called else path == "torch" and node.attr in _VALUES
 
 
 def _path(node: ast.AST) -> str | None:

@@ -98,6 +98,8 @@ CALLED: dict[str, frozenset[str]] = {
         ).split()
     ),
 }
+# The same for peers of a benchmark alone, in modules that `import torch` leaves out.
+CALLED_BY_PEERS = {"torch.nn.attention.flex_attention": frozenset(("create_block_mask", "flex_attention"))}
 METHODS = _BOTH | frozenset(
     (
         "bfloat16 bool byte cdouble cfloat chalf char contiguous cpu detach dim double element_size expand"

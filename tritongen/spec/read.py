@@ -22,6 +22,7 @@ from .types import (
     Output,
     Param,
     ParamValue,
+    Peer,
     Range,
     Schedule,
     Spec,
@@ -89,6 +90,7 @@ class _Reader:
             deterministic=op.get("deterministic") is not False,
             ranges=tuple(self._ranges(inputs)),
             smallest=tuple(self._smallest(inputs)),
+            peers=tuple(self._peers()),
         )
 
     def _table(self, name: str) -> Table:
@@ -381,6 +383,27 @@ class _Reader:
             else:
                 hint = did_you_mean(name, axes, "write { low = ..., high = ... } for the values of an input")
                 self._note("TG114", f"'{name}' is not an axis whose length varies", ("test", name), hint=hint)
+
+    def _peers(self) -> Iterator[Peer]:
+        own = dict.fromkeys(("reference", "torch"), "the reference")
+        own[_text(self._table("op").get("name"))] = "the operator"
+        for name, table in self._table("bench").items():
+            self._name(name, "a peer", "bench")
+            if name in own:
+                message = f"'{name}' is already the name of {own[name]}"
+                self._note("TG113", message, ("bench", name), hint="every name means one thing")
+            if ("bench", name) in self.wrong:
+                continue
+            given = table.get("given", {})
+            for one in given:
+                self._check_given(one, ("bench", name, "given", one))
+            yield Peer(name, table["torch"], tuple(given.items()), table.get("compile") is True)
+
+    def _check_given(self, name: str, key: tuple[str, ...]) -> None:
+        """What several peers are given may have one name; it is not that of anything else."""
+        if self._check_identifier(name, key) and name in self.taken:
+            message = f"'{name}' is already the name of {self.taken[name]}"
+            self._note("TG113", message, key, hint="every name means one thing")
 
 
 def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:

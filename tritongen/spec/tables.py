@@ -123,6 +123,21 @@ SPEC = Fields(
                 "x = { low = 0.5, high = 2 } for an input, N = 2 for an axis",
             ),
         ),
+        "bench": Entries(
+            "what the benchmark measures beside the reference, by names",
+            Fields(
+                "a torch expression",
+                {
+                    "torch": Text("a torch expression over the inputs and params, and what is given"),
+                    "given": Entries(
+                        "what is computed once, and not measured",
+                        Text("a torch expression over the inputs and params"),
+                    ),
+                    "compile": Flag("whether torch.compile compiles it"),
+                },
+                required=("torch",),
+            ),
+        ),
     },
     required=("op", "inputs", "compute", "outputs"),
     is_root=True,

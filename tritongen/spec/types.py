@@ -176,6 +176,19 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """What the benchmark measures too: a torch expression over the inputs, the params, and what is `given`.
+
+    `given` are torch expressions that are computed once, before anything is measured.
+    """
+
+    name: str
+    torch: str
+    given: tuple[tuple[str, str], ...] = ()
+    compiled: bool = False  # whether by torch.compile
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A whole spec. `path` is as the user named it, with forward slashes."""
 
@@ -195,3 +208,4 @@ class Spec:
     deterministic: bool = True  # whether the same inputs give the same bits
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
     smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there
+    peers: tuple[Peer, ...] = ()  # of [bench]

@@ -9,12 +9,15 @@ from typing import Any, Protocol
 from ..emit.host_checks import tuple_text
 from ..emit.scoping import undefined_names
 from ..lang.ir import Op
-from ..lang.names import in_string
+from ..lang.names import in_string, shown
+from ..lang.torch_names import CALLED_BY_PEERS
 from ..passes.structure import Program
-from ..spec.types import BATCH, FLOATS, Input, Spec
+from ..spec.types import BATCH, FLOATS, Input, Peer, Spec
+from .oracle import expression, signature
 from .samples import Shapes, dtype_columns, range_of
 from .tests import bound_text, imports, oracle_view
 
+BACKED = "torch.nn.functional.scaled_dot_product_attention"  # of which torch has several implementations
 ROW = 4096
 HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
@@ -25,6 +28,10 @@ class Sizes(Protocol):
 
     @property
     def template(self) -> str: ...
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Between which numbers floats are drawn; () leaves that to the harness."""
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -43,8 +50,28 @@ def bench_view(spec: Spec, op: Op, lengths: Sizes, runtime: str) -> dict[str, An
         "imports": f"from {runtime} import benchmarking\n{imports(op)}",
         "imports_math": "math" in undefined_names("\n".join(view["lines"])),
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
-        "drawn": tuple_text([draw(tensor, spec, op, lengths.names) for tensor in op.inputs]),
+        "drawn": tuple_text([draw(tensor, spec, op, lengths) for tensor in op.inputs]),
         "wrt": backward_places(spec, op),
+        "has_backends": BACKED in spec.reference,
+        "peers": [peer_view(peer, op) for peer in spec.peers],
+        "modules": [module for module in CALLED_BY_PEERS if any(f"{module}." in text for text in peer_texts(spec))],
+    }
+
+
+def peer_texts(spec: Spec) -> list[str]:
+    return [text for peer in spec.peers for text in (peer.torch, *(text for _, text in peer.given))]
+
+
+def peer_view(peer: Peer, op: Op) -> dict[str, Any]:
+    """What the template sees of a peer: its function, and the one that computes what it is given."""
+    return {
+        "name": peer.name,
+        "label": shown(peer.name),
+        "signature": signature(op, [name for name, _ in peer.given]),
+        "line": expression(peer.torch, op),
+        "compiled": peer.compiled,
+        "given": tuple_text([expression(text, op) for _, text in peer.given]) if peer.given else "",
+        "given_names": ", ".join(name for name, _ in peer.given),
     }
 
 
@@ -64,6 +91,7 @@ class Lengths:
     """
 
     template = "bench.py.jinja"
+    bounds = ()
 
     def __init__(self, program: Program, shapes: Shapes) -> None:
         self.op = program.op
@@ -116,11 +144,13 @@ def product(factors: list[str]) -> str:
     return f"({' * '.join(factors)})" if len(factors) > 1 else factors[0]
 
 
-def draw(tensor: Input, spec: Spec, op: Op, names: Mapping[str, str]) -> str:
+def draw(tensor: Input, spec: Spec, op: Op, lengths: Sizes) -> str:
     """The call that draws an input."""
+    names = lengths.names
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
-    found = range_of(tensor, spec)
-    bounds = [bound_text(bound, names) for bound in (found.low, found.high)] if found else []
+    bounds = list(lengths.bounds) if set(tensor.type.dtypes) & set(FLOATS) else []
+    if found := range_of(tensor, spec):
+        bounds = [bound_text(bound, names) for bound in (found.low, found.high)]
     return f"benchmarking.draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
 
 

@@ -45,16 +45,24 @@ from .torch_calls import (
 def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
-        made = _BesideAnInput(op.inputs[0].name).visit(Text(spec.reference).parse())
-        return (f"return {ast.unparse(parenthesized(made))}",)
+        return (f"return {expression(spec.reference, op)}",)
     # torch computes nothing in float8.
     names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
     widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]
     return *widened, *_Printer(spec, op).lines()
 
 
-# Functions of torch that make a tensor of none.
-MAKERS = frozenset("arange empty eye full linspace logspace ones tensor tril_indices triu_indices zeros".split())
+def expression(text: str, op: Op) -> str:
+    """A reference, or what a peer is made of, as it is emitted."""
+    made = _BesideAnInput(op.inputs[0].name).visit(Text(text).parse())
+    return ast.unparse(parenthesized(made))
+
+
+# Functions of torch that make a tensor of none, or a mask.
+MAKERS = frozenset(
+    "arange empty eye full linspace logspace ones tensor tril_indices triu_indices zeros"
+    " nn.attention.flex_attention.create_block_mask".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +79,10 @@ class _BesideAnInput(ast.NodeTransformer):
         return node
 
 
-def signature(op: Op) -> str:
-    """The arguments of such a function: every tensor is there."""
+def signature(op: Op, given: Iterable[str] = ()) -> str:
+    """The arguments of such a function: every tensor is there, and what else is given."""
     kinds = {"enum": "str"}
-    tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs]
+    tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs] + [f"{name}: Any" for name in given]
     params = [
         f"{param.name}: {kinds.get(param.kind, param.kind)}"
         + ("" if param.default is None else f" = {literal(param.default)}")

@@ -67,6 +67,7 @@ class MatmulSizes:
     """
 
     template = "bench_products.py.jinja"
+    bounds = ()
 
     def __init__(self, program: ContractionProgram) -> None:
         self.contraction = program.contraction

@@ -21,7 +21,8 @@ from .groups import grouped
 from .host import StreamingModule
 from .pages import are_matrices
 from .program import StreamingProgram
-from .shapes import StreamingShapes, StreamingSizes
+from .shapes import StreamingShapes
+from .sizes import StreamingSizes
 from .streams import stream_of
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...spec.types import Input
-from ...testing.benchmarks import local
 from ...testing.samples import Shapes
 from ..stream import Stream
 from .program import StreamingProgram
@@ -81,32 +79,3 @@ class StreamingShapes(Shapes):
 
     def special(self) -> tuple[int, ...]:
         return self.lengths_of(21, 24, 8, batch=3)
-
-
-class StreamingSizes:
-    """How long the axes are in a benchmark: 4 heads of 32 in a batch, rows and columns of one length, heads of 128."""
-
-    template = "bench_products.py.jinja"
-
-    def __init__(self, program: StreamingProgram) -> None:
-        self.stream, self.pages = program.stream, program.pages
-        self.fixed = dict(program.op.sizes)
-        self.axes = program.op.axes
-        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
-
-    def view(self) -> dict[str, Any]:
-        free = [axis for axis in self.axes if axis not in self.fixed]
-        lengths = dict.fromkeys(free, "4") | dict.fromkeys(self.stream.widths, "128")
-        lengths |= {self.stream.rows: "size", self.stream.streamed: "size"}
-        lengths |= dict.fromkeys(self.stream.batch[:1], "128")
-        if self.pages is not None:
-            size = self.fixed.get(self.pages.slot, 64)
-            lengths |= {self.pages.slot: str(size), self.pages.page: f"size // {size}"}
-            lengths |= {one.pages: f"128 * size // {size}" for one in self.pages.inputs}
-        matmuls = len(self.stream.scores) + len(self.stream.summed)
-        axes = (*self.stream.batch, *self.stream.heads)
-        heads = " * ".join([lengths.get(axis, str(self.fixed.get(axis, 1))) for axis in axes] or ["1"])
-        return {
-            "lengths": [(self.names[axis], lengths[axis]) for axis in free],
-            "operations": f"{2 * matmuls} * {heads} * size * size * 128",
-        }

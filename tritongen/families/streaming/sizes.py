@@ -1,0 +1,76 @@
+"""The sizes that benchmarks of streaming kernels run on, and how many operations their matmuls take there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...spec.types import BATCH
+from ...testing.benchmarks import local
+from .program import StreamingProgram
+from .visible import visible_range
+
+BATCHES, HEADS, GROUP, WIDTH = 4, 32, 4, 128
+
+
+class StreamingSizes:
+    """How long the axes are in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
+
+    Where heads share what streams, there are 4 in a group. Floats are so small that no softmax is of one score alone.
+    """
+
+    template = "bench_streams.py.jinja"
+    bounds = ("-1", "1")
+
+    def __init__(self, program: StreamingProgram) -> None:
+        self.program, self.stream = program, program.stream
+        self.fixed = dict(program.op.sizes)
+        self.axes = program.op.axes
+        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
+        if BATCH in self.names:
+            self.names[BATCH] = "*batch"
+
+    def lengths(self) -> dict[str, tuple[int, ...]]:
+        """Of all axes but the rows and what streams; of leading axes, that of each."""
+        stream = self.stream
+        lengths: dict[str, tuple[int, ...]] = dict.fromkeys(self.axes, (GROUP,))
+        lengths |= dict.fromkeys(stream.widths, (WIDTH,))
+        lengths |= dict.fromkeys(stream.batch, (1,)) | dict.fromkeys(stream.batch[:1], (BATCHES,))
+        heads = (HEADS // GROUP,) if stream.group else (HEADS,)
+        if stream.batch == (BATCH,):
+            lengths[BATCH] = (BATCHES, *heads)
+        elif stream.batch:
+            lengths[stream.batch[-1]] = heads
+        return lengths | {axis: (size,) for axis, size in self.fixed.items()}
+
+    def view(self) -> dict[str, Any]:
+        lengths = self.lengths()
+        texts = {axis: str(sizes if axis == BATCH else sizes[0]) for axis, sizes in lengths.items()}
+        texts |= {axis: "size" for axis in (self.stream.rows, self.stream.streamed) if axis not in self.fixed}
+        if (pages := self.program.pages) is not None:
+            size = self.fixed.get(pages.slot, 64)
+            texts |= {pages.slot: str(size), pages.page: f"size // {size}"}
+            texts |= {one.pages: f"{BATCHES} * size // {size}" for one in pages.inputs}
+        scores = [lengths[one.over][0] for one in self.stream.scores]
+        sums = [lengths[self.stream.width(matrix)][0] for matrix in self.stream.summed]
+        widths = f"({' + '.join(map(str, (*scores, *sums)))})"
+        axes = (*self.stream.batch, *self.stream.turns, *self.stream.heads)
+        heads = [str(size) for axis in axes for size in lengths[axis]]
+        return {
+            "lengths": [(self.names[axis].strip("*"), texts[axis]) for axis in self.axes if axis not in self.fixed],
+            "pairs": self.visible() or self.pairs(),
+            "masked": bool(self.visible()),
+            "counted": " * ".join(["2", *heads, "pairs", widths]),
+            "times_backward": f"{2 + sum(scores) / (sum(scores) + sum(sums)):.4g}",
+        }
+
+    def length(self, axis: str) -> str:
+        return str(self.fixed.get(axis, "size"))
+
+    def pairs(self) -> str:
+        return f"{self.length(self.stream.rows)} * {self.length(self.stream.streamed)}"
+
+    def visible(self) -> str:
+        """How many scores of a head a mask by positions leaves; "" where that is not known of every row."""
+        rows, columns = map(self.length, (self.stream.rows, self.stream.streamed))
+        ends = visible_range(self.program, rows, columns)
+        return f"sum(len(range({ends})) for row in range({rows}))" if ends else ""

@@ -1,0 +1,110 @@
+"""How many scores a mask by positions leaves of a row, as benchmarks count them: in Python, without tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...lang.ir import Constant, Scalar, Size
+from ...passes.masks.expressions import (
+    FALSE,
+    Apply,
+    Expression,
+    First,
+    Last,
+    Number,
+    Sum,
+    Value,
+    chosen,
+    floor_divided,
+    greatest,
+    least,
+    times,
+    total,
+)
+from ...testing.samples import required_values
+from .blocks import operand
+from .program import StreamingProgram
+
+SYMBOLS = {"floor_divide": "//", "mul": "*"}
+EXTREMES = {"minimum": "min", "maximum": "max"}
+
+
+def visible_range(program: StreamingProgram, rows: str, columns: str) -> str:
+    """The arguments of `range` for the scores that are left of a `row`, where there are so many rows and columns.
+
+    "" where no range of positions is all that is left, or only a call tells it. Params are as benchmarks have them.
+    """
+    tiles = program.blocks.tiles
+    if tiles is None or tiles.rest is not None or tiles.empty != FALSE:
+        return ""
+    given = {param.name: param.default for param in program.op.params} | required_values(program.op)
+    row = _Row(program.stream.rows, {program.stream.rows: rows, program.stream.streamed: columns}, given)
+    try:
+        some, every = ([row.alone(end) for end in (one.first, one.last)] for one in (tiles.some, tiles.every))
+        first, last = map(row.text, some)
+    except LookupError:
+        return ""
+    if some != every:
+        return ""
+    return last if first == "0" else f"{first}, {last}"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Expressions of tiles for a tile of one row. All methods raise LookupError for what is not known before a call."""
+
+    axis: str
+    lengths: Mapping[str, str]
+    params: Mapping[str, object]
+
+    def alone(self, expression: Expression) -> Expression:
+        """The expression where the first row of the tile is its last, and params have their values."""
+        match expression:
+            case Number() | First(axis=self.axis):
+                return expression
+            case Last(axis=self.axis):
+                return First(self.axis)
+            case Value(node=Size(over=(axis,))) if axis in self.lengths:
+                same = next(other for other, length in self.lengths.items() if length == self.lengths[axis])
+                return Value(Size((same,)))
+            case Value(node=Constant(value=int() as value)):
+                return Number(value)
+            case Value(node=Scalar(name=name)) if isinstance(given := self.params[name], int):
+                return Number(given)
+            case Sum(terms=terms, constant=constant):
+                return total(*((self.alone(term), factor) for term, factor in terms), constant=constant)
+            case Apply(function="held", args=(arg,)):
+                return self.alone(arg)
+            case Apply(function="minimum" | "maximum" as function, args=args):
+                return (least if function == "minimum" else greatest)(*map(self.alone, args))
+            case Apply(function="mul", args=(left, right)):
+                return times(self.alone(left), self.alone(right))
+            case Apply(function="floor_divide", args=(above, by)):
+                return floor_divided(self.alone(above), self.alone(by))
+            case Apply(function="where", args=(test, then, other)) if isinstance(self.alone(test), Number):
+                return chosen(self.alone(test), self.alone(then), self.alone(other))
+        raise LookupError
+
+    def text(self, expression: Expression) -> str:
+        """The expression in Python."""
+        match expression:
+            case Number(value=number):
+                return str(number)
+            case First():
+                return "row"
+            case Value(node=Size(over=(axis,))):
+                return self.lengths[axis]
+            case Sum(terms=terms, constant=constant):
+                parts = [self.term(term, factor) for term, factor in terms] + [f"+ {constant}"] * bool(constant)
+                return " ".join(parts).replace("+ -", "- ").removeprefix("+ ")
+            case Apply(function="minimum" | "maximum" as function, args=args):
+                return f"{EXTREMES[function]}({', '.join(map(self.text, args))})"
+            case Apply(function="mul" | "floor_divide" as function, args=args):
+                return f" {SYMBOLS[function]} ".join(operand(self.text(arg)) for arg in args)
+        raise LookupError
+
+    def term(self, term: Expression, factor: int) -> str:
+        """A term of a sum, with its sign."""
+        times = f"{abs(factor)} * " if abs(factor) != 1 else ""
+        return f"{'-' if factor < 0 else '+'} {times}{operand(self.text(term))}"
