@@ -52,6 +52,7 @@ forward         1 step, 134 MB, 40.1 us
 backward        1 step, 201 MB, 60.1 us
 both            2 steps, 336 MB, 100 us
 saved           rstd: 32.8 kB
+held besides    x, weight: 67.1 MB
 """
 STEPS = """\
 steps
