@@ -1,4 +1,4 @@
-"""What forwards keep for their gradients: of a sample of operators the tensors, their bytes, and what a backward moves."""
+"""What forwards keep for their gradients: of a sample of operators tensors and bytes, and what the backward moves."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
 
 
 def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
-    """A sum, times what is the same for all that is summed, with a factor in place of those that it is the product of."""
+    """A sum, times what all that is summed shares, with a factor in place of those that it is the product of."""
     outside = factors(node)
     sums = [part for part, power in outside.factors.items() if isinstance(part, Reduce) and power == 1]
     if len(sums) != 1 or sums[0].kind != "sum":

@@ -1,7 +1,8 @@
 """What a step is reckoned to take on a GPU, by which cuts are compared.
 
 As a roofline has it: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the rate of
-the tensor cores, whichever takes longer, a part of the other, and a launch. Lengths that no spec tells are taken to be `LENGTH`.
+the tensor cores, whichever takes longer, a part of the other, and a launch. Lengths that no spec tells are taken to be
+`LENGTH`.
 """
 
 from __future__ import annotations
