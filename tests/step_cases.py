@@ -162,6 +162,19 @@ CASES = {
         "h = (x - mean(x, K)) * rsqrt(var(x, K, correction=0) + 1e-5) * g + b\ny = sum(h * w, K)",
         lambda x, g, b, w: F.layer_norm(x, x.shape[1:], g, b) @ w.T,
     ),
+    "mean_of_products": Case("x:M, K; w:N, K", "y = mean(x * w, K)", lambda x, w: x @ w.T / x.shape[1]),
+    "quotient_in_a_matmul": Case(
+        "x:M, K; s:M; w:N, K", "y = sum(x / s * w, K)", lambda x, s, w: (x / s[:, None]) @ w.T, wrt="x w"
+    ),
+    "matmul_of_a_softmax": Case(
+        "x:M, K; w:N, K", "y = sum(softmax(x, K) * w, K)", lambda x, w: x.softmax(-1) @ w.T
+    ),
+    "statistics_of_a_matmul": Case(
+        "x:M, K; w:N, K",
+        "h = sum(x * w, K)\nm = mean(h, N)\nv = var(h, N, correction=0)",
+        lambda x, w: ((x @ w.T).mean(1), (x @ w.T).var(1, correction=0)),
+        "m v",
+    ),
     "norm_of_an_mlp": Case(
         "x:M, K; w:N, K; v:K, N",
         "h = silu(sum(x * w, K))\no = sum(h * v, N)\ny = o * rsqrt(mean(o * o, K) + 1e-6)",
