@@ -162,13 +162,14 @@ CASES = {
         "h = (x - mean(x, K)) * rsqrt(var(x, K, correction=0) + 1e-5) * g + b\ny = sum(h * w, K)",
         lambda x, g, b, w: F.layer_norm(x, x.shape[1:], g, b) @ w.T,
     ),
+    "gates_in_a_matmul": Case(
+        "x:M, K; u:M, K; w:N, K", "y = sum(silu(x) * u * w, K)", lambda x, u, w: (F.silu(x) * u) @ w.T
+    ),
     "mean_of_products": Case("x:M, K; w:N, K", "y = mean(x * w, K)", lambda x, w: x @ w.T / x.shape[1]),
     "quotient_in_a_matmul": Case(
         "x:M, K; s:M; w:N, K", "y = sum(x / s * w, K)", lambda x, s, w: (x / s[:, None]) @ w.T, wrt="x w"
     ),
-    "matmul_of_a_softmax": Case(
-        "x:M, K; w:N, K", "y = sum(softmax(x, K) * w, K)", lambda x, w: x.softmax(-1) @ w.T
-    ),
+    "matmul_of_a_softmax": Case("x:M, K; w:N, K", "y = sum(softmax(x, K) * w, K)", lambda x, w: x.softmax(-1) @ w.T),
     "statistics_of_a_matmul": Case(
         "x:M, K; w:N, K",
         "h = sum(x * w, K)\nm = mean(h, N)\nv = var(h, N, correction=0)",
