@@ -119,6 +119,14 @@ def test_matmuls_take_as_long_as_tensor_cores_do() -> None:
     assert short.seconds == pytest.approx(2 * (8192 * 16 + 4096 * 16 + 8192 * 4096) / 3350e9)
 
 
+def test_numbers_of_rows_do_not_widen_what_is_multiplied() -> None:
+    """They are float32, the matrices that they scale and the tensor cores' operands are not."""
+    text = (ROOT / "examples" / "specs" / "norm_linear.toml").read_text(encoding="utf-8")
+    account = account_of(read_spec("norm_linear.toml", text), dict.fromkeys("MNK", 4096), H100)
+    matmuls = [step for step in account.steps if step.flops]
+    assert [step.seconds for step in matmuls] == pytest.approx([2 * 4096**3 / 989e12] * 3)
+
+
 def test_take_reads_no_more_than_it_has_positions_for() -> None:
     found = spec('table = "float32[V, E]"; at = "int64[T]"', 'y = "take(table, at, V)"')
     (step,) = account_of(found, {"V": 100_000, "E": 64, "T": 10}, H100).forward
