@@ -53,6 +53,7 @@ def run(
     loop: Args = (),
     both: Args = (),
     epilogue: Args = (),
+    reduced_rows: int = REDUCE_M,
     n_strides: tuple[int, ...] = (),
     **layout: Any,
 ) -> None:
@@ -77,6 +78,7 @@ def run(
         loop: what the loop takes beside matrices.
         both: what the loop and the epilogue take.
         epilogue: what the epilogue takes.
+        reduced_rows: how many rows of a tile a program of the reduction takes.
         n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
         layout: how TMA reads and writes, as `_by_tma` takes it.
     """
@@ -93,6 +95,7 @@ def run(
     index = tensors.index_dtype(*left, *right, *results, *others)
     is_readable = _is_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
+    reducing = reduction, reduced_rows
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
@@ -100,10 +103,10 @@ def run(
         and all(matrix.numel() for matrix in _given(matrices))
         and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
-        launches = _by_tma(described, reduction, *given, device, **layout)
+        launches = _by_tma(described, reducing, *given, device, **layout)
     else:
         launches = _by_pointers(
-            strided, reduction, *given, device, dtype, n_strides, is_readable
+            strided, reducing, *given, device, dtype, n_strides, is_readable
         )
     constants = {"ACC": accumulator, "INDEX": index}
     stages = [one._replace(options=constants | one.options) for one in launches]
@@ -112,7 +115,7 @@ def run(
 
 def _by_tma(
     described: tuple[matmul_heuristics.Tma, Any, Any],
-    reduction: Any,
+    reduction: tuple[Any, int],
     left: Matrices,
     right: Matrices,
     results: Results,
@@ -194,7 +197,7 @@ def _by_tma(
 
 def _by_pointers(
     strided: tuple[matmul_heuristics.Strided, Any],
-    reduction: Any,
+    reduction: tuple[Any, int],
     left: Matrices,
     right: Matrices,
     results: Results,
@@ -287,13 +290,17 @@ def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:
 
 
 def _reduce(
-    kernel: Any, args: Args, split: tuple[int, int, int, int], config: triton.Config
+    reduction: tuple[Any, int],
+    args: Args,
+    split: tuple[int, int, int, int],
+    config: triton.Config,
 ) -> launch.Stage:
-    """Few rows of a tile to each program, of the tiles that are split."""
+    """Some rows of a tile to each program, of the tiles that are split."""
+    kernel, rows = reduction
     n_long, _, n_short, _ = split
     tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
-    grid = ((n_long + n_short) * tile["BLOCK_M"] // REDUCE_M,)
-    options = {**tile, "REDUCE_M": REDUCE_M, "num_warps": 4}
+    grid = ((n_long + n_short) * tile["BLOCK_M"] // rows,)
+    options = {**tile, "REDUCE_M": rows, "num_warps": 4}
     return launch.Stage(kernel, grid, args, options)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
-from ...lang.ir import Result
+from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
+from ...passes.structure import of_strips
 from ...spec.types import BATCH, Input
 from .addressing import COUNTS
 from .operands import Operand, Operands
@@ -96,7 +98,16 @@ class Shapes:
         return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:
-        """The axes of a result in the order in which its memory has them."""
-        roles = self.contraction.roles(result.axes)
-        present = [role for role in ("batch", "rows", "cols") if role in roles]
-        return tuple(axis for role in present for axis in self.contraction.axes(role))
+        """The axes of a result in the order in which its memory has them: strips in the place of what they count."""
+        axes: dict[str, tuple[str, ...]] = {role: self.contraction.axes(role) for role in ("batch", "rows", "cols")}
+        if node := of_strips(self.host.op, result):
+            axes[("rows", "cols")[self.contraction.strips_axis(node)]] = (node.strips,)
+        return tuple(axis for role in axes.values() if set(role) & set(result.axes) for axis in role)
+
+    def strips(self, reductions: Iterable[Reduce]) -> list[tuple[str, str]]:
+        """How many strips there are along each of their axes."""
+        found = {}
+        for node in reductions:
+            count = ("n_rows", "n_cols")[self.contraction.strips_axis(node)]
+            found[node.strips] = f"tensors.cdiv({count}, {self.host.op.strips_along(node.strips).width})"
+        return [*found.items()]

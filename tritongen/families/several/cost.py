@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from ...lang.ir import Op
 from ...passes.contractions import Contraction
 from ...spec.lengths import LENGTH
 from ..family import Step
@@ -29,10 +30,16 @@ def time_of(step: Step) -> float:
     inner = step.family.steps(step.program)
     if inner:
         return sum(map(time_of, inner))
-    lengths = dict(step.op.sizes)
+    lengths = _lengths(step.op)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
     return LAUNCH + (max(moved, _multiplied(matmuls, lengths)) if matmuls else moved)
+
+
+def _lengths(op: Op) -> dict[str, int]:
+    """The lengths that a spec tells, and how many strips there are, twice: they have numbers of float32."""
+    sizes = dict(op.sizes)
+    return sizes | {one.axis: 2 * _count(one.over, sizes) // one.width for one in op.strips}
 
 
 def _moved(step: Step, lengths: dict[str, int]) -> float:
