@@ -71,15 +71,15 @@ def store_strips(
     AXIS: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """Store what is left of a tile, as far as it is inside: of [strips, columns], or [rows, strips]."""
+    """Store what is left of a tile, as far as it is inside: of [columns, strips], or [rows, strips]."""
     if AXIS == 0:
         n_rows, first_row = tl.cdiv(n_rows, WIDTH), first_row // WIDTH
     else:
         n_cols, first_col = tl.cdiv(n_cols, WIDTH), first_col // WIDTH
     rows = (first_row.to(INDEX) + tl.arange(0, strips.shape[0]))[:, None]
     cols = (first_col.to(INDEX) + tl.arange(0, strips.shape[1]))[None, :]
-    mask = (rows < n_rows) & (cols < n_cols)
-    tl.store(ptr + rows * n_cols + cols, strips, mask=mask)
+    places = cols * n_rows + rows if AXIS == 0 else rows * n_cols + cols
+    tl.store(ptr + places, strips, mask=(rows < n_rows) & (cols < n_cols))
 
 
 @triton.jit

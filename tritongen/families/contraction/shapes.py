@@ -98,11 +98,12 @@ class Shapes:
         return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:
-        """The axes of a result in the order in which its memory has them: strips in the place of what they count."""
-        axes: dict[str, tuple[str, ...]] = {role: self.contraction.axes(role) for role in ("batch", "rows", "cols")}
-        if node := of_strips(self.host.op, result):
-            axes[("rows", "cols")[self.contraction.strips_axis(node)]] = (node.strips,)
-        return tuple(axis for role in axes.values() if set(role) & set(result.axes) for axis in role)
+        """The axes of a result in the order in which its memory has them: strips come last."""
+        node = of_strips(self.host.op, result)
+        strips = (node.strips,) if node else ()
+        roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
+        present = [role for role in ("batch", "rows", "cols") if role in roles]
+        return (*(axis for role in present for axis in self.contraction.axes(role)), *strips)
 
     def strips(self, reductions: Iterable[Reduce]) -> list[tuple[str, str]]:
         """How many strips there are along each of their axes."""

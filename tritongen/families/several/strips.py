@@ -110,8 +110,7 @@ class _Parts:
                 value = replace(value, node=node, source=value.source and spelled(node))
             self.values.append(value)
         strips = tuple(self.strips.values())
-        behind = {one.over[-1]: (one.over[-1], one.axis) for one in strips}  # Strips stand where the axes do.
-        axes = tuple(name for axis in self.op.axes for name in behind.get(axis, (axis,)))
+        axes = (*self.op.axes, *(one.axis for one in strips))  # Last: what is reduced next lies together.
         return replace(self.op, values=tuple(self.values), axes=axes, strips=strips)
 
     def merged(self, value: Value) -> Node:
@@ -146,7 +145,7 @@ class _Parts:
     def by_strips(self, kind: str, arg: Node, node: Reduce, name: str) -> Ref:
         """What each strip gives."""
         axis = self.along(node).axis
-        reduction = Reduce(kind, arg, node.over, (axis, *node.axes), node.dtype, strips=axis)
+        reduction = Reduce(kind, arg, node.over, (*node.axes, axis), node.dtype, strips=axis)
         word = "" if kind == node.kind else f"_{kind}"
         return self.named(f"{name}{word}_strips", reduction)
 
