@@ -12,6 +12,7 @@ from .sums_kernels import add_parts_kernel
 
 
 def run(
+    key: launch.Key | None,
     shape: tuple[int, int],
     compute: tl.dtype,
     sums: Sequence[torch.Tensor | None],
@@ -28,6 +29,7 @@ def run(
     """Launch the kernel for rows and columns of a `shape`: whole rows, rows that CTAs share, or tiles of them.
 
     Args:
+        key: that of the call, by which calls like it launch the same on their tensors and, behind these, their sums.
         shape: the numbers of rows and columns.
         compute: the dtype to add up in.
         sums: the results [n_cols] that are asked for, and None for others.
@@ -83,27 +85,50 @@ def run(
         for one in sums
     ]
     given, sizes, params = args
-    given = (*first, *given, *parts)
-    launch.run(None, kernel, grid, config, given, sizes, params, **constants, **options)
-    asked = [
-        one
-        for pair in zip(parts, sums, strict=True)
-        if pair[1] is not None
-        for one in pair
+    tile = {**config.kwargs, "num_warps": config.num_warps, **constants, **options}
+    stages = [
+        launch.Stage(kernel, grid, (*first, *given, *parts, *sizes, *params), tile)
     ]
-    for start in range(0, len(asked), 4):
-        pairs = (*asked[start : start + 4], None, None)[:4]
-        launch.run(
-            None,
-            add_parts_kernel,
-            (tensors.cdiv(n_cols, 32),),
-            None,
-            (*pairs, n_programs, n_cols),
-            COMPUTE=compute,
-            BLOCK_M=128,
-            BLOCK_N=32,
-            num_warps=8,
+    if first:  # Calls alike would need their own.
+        key = None
+    by_name: dict[str, Any] = {}
+    names = [""] * len(parts)
+    if key is not None:
+        by_name, names = _named(kernel, args, sums)
+    asked = [
+        pair for pair in zip(names, parts, sums, strict=True) if pair[2] is not None
+    ]
+    for start in range(0, len(asked), 2):
+        pairs = asked[start : start + 2]
+        added = [one for _, part, whole in pairs for one in (part, whole)]
+        added += [None] * (4 - len(added))
+        stages.append(
+            launch.Stage(
+                add_parts_kernel,
+                (tensors.cdiv(n_cols, 32),),
+                (*added, n_programs, n_cols),
+                {"COMPUTE": compute, "BLOCK_M": 128, "BLOCK_N": 32, "num_warps": 8},
+                [one for name, *_ in pairs for one in (name, _sum_of(name))],
+            )
         )
+    launch.run_stages(key, by_name, stages, tuple(by_name))
+
+
+def _named(
+    kernel: Any, args: launch.Args, sums: Sequence[torch.Tensor | None]
+) -> tuple[dict[str, Any], list[str]]:
+    """What calls give, by the names that the kernel has for it, with the sums behind the tensors; and of the parts."""
+    given, sizes, params = args
+    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
+    parts = names[len(given) : len(given) + len(sums)]
+    behind = len(given) + len(sums) + len(sizes)
+    own = names[behind : behind + len(params)]
+    names = [*names[: len(given)], *map(_sum_of, parts), *own]
+    return dict(zip(names, (*given, *sums, *params), strict=True)), parts
+
+
+def _sum_of(part: str) -> str:
+    return f"sum of {part}"
 
 
 def zero(*sums: torch.Tensor | None) -> None:

@@ -14,6 +14,7 @@ not leave are None, and so are results that nobody asked for, and matrices that 
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import copies, launch, matmul_heuristics, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
+from .search import fastest
 
 REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
 SHORTEST = 32  # terms of a group that is scaled by itself, where TMA reads
@@ -54,6 +56,7 @@ def run(
     both: Args = (),
     epilogue: Args = (),
     n_strides: tuple[int, ...] = (),
+    search: bool = False,
     **layout: Any,
 ) -> None:
     """Launch the kernels of a contraction.
@@ -78,6 +81,7 @@ def run(
         both: what the loop and the epilogue take.
         epilogue: what the epilogue takes.
         n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
+        search: whether tiles are timed at the first call of a size, and not chosen by rule.
         layout: how TMA reads and writes, as `_by_tma` takes it.
     """
     matrices, beside = (*left, *right), (loop, both, epilogue)
@@ -100,14 +104,27 @@ def run(
         and all(matrix.numel() for matrix in _given(matrices))
         and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
-        launches = _by_tma(described, reduction, *given, device, **layout)
+        table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
+        way = partial(_by_tma, described, reduction, *given, device, **layout)
     else:
-        launches = _by_pointers(
-            strided, reduction, *given, device, dtype, n_strides, is_readable
+        table = strided[0]
+        way = partial(
+            _by_pointers,
+            *(strided, reduction, *given, device, dtype, n_strides, is_readable),
         )
-    constants = {"ACC": accumulator, "INDEX": index}
-    stages = [one._replace(options=constants | one.options) for one in launches]
-    launch.run_stages(key, by_name, stages)
+
+    def stages(config: triton.Config | None) -> list[launch.Stage]:
+        constants = {"ACC": accumulator, "INDEX": index}
+        return [
+            one._replace(options=constants | one.options) for one in way(config=config)
+        ]
+
+    config = None
+    if search:
+        lies = tuple(one.stride(-1) == 1 for one in _given((*left, *right)))
+        sizes = (table, lengths, n_batch, device, dtype, is_readable, lies)
+        config = fastest(sizes, table.candidates(dtype), stages, device)
+    launch.run_stages(key, by_name, stages(config))
 
 
 def _by_tma(
@@ -123,6 +140,7 @@ def _by_tma(
     group_size: int,
     device: torch.device,
     *,
+    config: triton.Config | None,
     n_turns: int = 1,
     is_joined: bool = False,
     n_halves: int = 1,
@@ -140,7 +158,8 @@ def _by_tma(
     n_rows, n_cols, n_inner = lengths
     terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
     n_terms = n_turns * n_inner if stream_k is not None else 0
-    config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
+    if config is None:
+        config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
@@ -207,6 +226,8 @@ def _by_pointers(
     dtype: torch.dtype,
     n_strides: tuple[int, ...],
     is_readable: bool,
+    *,
+    config: triton.Config | None,
 ) -> list[launch.Stage]:
     """A program for each tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
@@ -216,7 +237,8 @@ def _by_pointers(
     matrices = (*left, *right)
     lefts, rights = _given(left), _given(right)
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
-    config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
+    if config is None:
+        config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
     block_m, block_n, block_k = _blocks(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))

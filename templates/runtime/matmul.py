@@ -185,6 +185,54 @@ def load_rows(
 
 
 @triton.jit
+def pages_at(
+    table_ptr,
+    start,
+    positions,
+    first,
+    last,
+    stride,
+    n_pages,
+    SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The page of each position of a block, by a table of the numbers of pages, which have SIZE positions each.
+
+    It is -1 before `first` and from `last` on, where the table may have anything, and where that has no page's number.
+    """
+    if SIZE % BLOCK == 0:
+        page = tl.load(table_ptr + tl.full((), start // SIZE, positions.dtype) * stride)
+        needed = (positions >= first) & (positions < last)
+    else:
+        needed = (positions >= first) & (positions < last)
+        page = tl.load(table_ptr + positions // SIZE * stride, mask=needed, other=0)
+    exists = needed & (page >= 0) & (page < n_pages)
+    return tl.where(exists, page.to(positions.dtype), -1)
+
+
+@triton.jit
+def load_rows_at(
+    ptr,
+    pages,
+    places,
+    stride_page,
+    stride_row,
+    stride_col,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """Rows of a matrix as a whole, each at a place of a page: 0 beyond the SIZE of a row, and in page -1."""
+    pages, places = pages[:, None], places[:, None]
+    cols = tl.arange(0, PADDED).to(places.dtype)[None, :]
+    at = ptr + pages * stride_page + places * stride_row + cols * stride_col
+    if SIZE < PADDED:
+        block = tl.load(at, mask=(pages >= 0) & (cols < SIZE), other=0.0)
+    else:
+        block = tl.load(at, mask=pages >= 0, other=0.0)
+    return block
+
+
+@triton.jit
 def tiles_of_group(n_rows, n_heads, BLOCK: tl.constexpr, PACK_HEADS: tl.constexpr):
     """How many tiles the heads of a group have: each its own, or all together."""
     if PACK_HEADS:

@@ -137,6 +137,10 @@ class Tma(heuristics.Table):
     42 and 29 of float8.
     """
 
+    def candidates(self, dtype: torch.dtype) -> Configs:
+        """What is searched."""
+        return self.configs
+
     @memoized  # It takes longer than a small kernel does.
     def choose(
         self, n_rows: int, n_cols: int, n_terms: int, device: torch.device
@@ -188,6 +192,10 @@ class Strided:
     def of(self, dtype: torch.dtype) -> Configs:
         """Those of a dtype."""
         return {4: self.single, 8: self.double}.get(dtype.itemsize, self.half)
+
+    def candidates(self, dtype: torch.dtype) -> Configs:
+        """What is searched."""
+        return self.of(dtype)
 
     @memoized
     def choose(

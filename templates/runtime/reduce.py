@@ -233,12 +233,6 @@ def exp_in_base(x):
 
 
 @triton.jit
-def shift_below(largest):
-    """What exponents are taken below: the largest, or 0 where that is infinite."""
-    return tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
-
-
-@triton.jit
 def online_max(largest, x):
     """The largest of rows so far, a tile of them included, what exponentials are below, and what sums so far shrink to.
 
@@ -246,7 +240,7 @@ def online_max(largest, x):
     Nothing is below the infinities: the sum of a row is 0 as long as that has minus infinity alone.
     """
     larger = tl.maximum(largest, in_base_2(tl.max(x, 1, keep_dims=True)))
-    shift = shift_below(larger)
+    shift = exp_shift(larger, True)
     return larger, shift, exp_in_base(largest - shift)
 
 
@@ -256,5 +250,5 @@ def merge_max(largest, parts):
     far do; all in base 2, as `online_max` gives it.
     """
     larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
-    shift = shift_below(larger)
+    shift = exp_shift(larger, True)
     return larger, exp_in_base(parts - shift), exp_in_base(largest - shift)

@@ -83,6 +83,7 @@ def run(
     split: Split | None = None,
     in_group: int | None = None,
     gluon: Gluon | None = None,
+    across: int | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
@@ -99,6 +100,7 @@ def run(
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
         gluon: the kernel that is launched instead where the device and the tensors allow.
+        across: how long what otherwise streams is, where a program takes one block of it.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
@@ -133,7 +135,8 @@ def run(
     if split is not None:
         given, sizes, params = args
         args = given, (None, *sizes), params  # No memory for partial sums.
-    launch.run(key, kernel, (tiles,), config, *args, **constants)
+    blocks = () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
+    launch.run(key, kernel, (tiles, *blocks), config, *args, **constants)
 
 
 def _run_split(

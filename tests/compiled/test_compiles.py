@@ -111,6 +111,16 @@ def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp
     )
 
 
+def test_lengths_compile_nothing() -> None:
+    """Attention of a hundred pairs of lengths, forward and backward. The first compiles all, and the first past which
+    programs split what streams the two kernels for that.
+    """
+    told = printed("compiling_lengths.py", str(ROOT / "generated" / "attention"))
+    assert compiled(told) == 5
+    backward = "attention_backward_dk_dv_kernel attention_backward_dq_kernel"
+    assert told[:-1] == [f"{backward} attention_kernel", "attention_kernel attention_reduce_kernel"]
+
+
 def test_tiles_of_attention_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:
     """As many stages as a GPU has room for, of heads of 128, forward and backward."""
     spec = ROOT / "specs" / "attention.toml"

@@ -83,7 +83,7 @@ def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "quantiles", lambda run, work: [work])
 
 
-@pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, *STREAMED, "outer", "embedding"]])
+@pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, *STREAMED, "outer"]])
 def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
     bench = load(name)
@@ -226,7 +226,6 @@ def test_operations_of_an_attention_backward(load: Any) -> None:
         ("mse_loss", [(2**16,), (2**16,)]),
         ("cross_entropy", [(16, 4096), (16,)]),
         ("tril", [(1, 16, 4096)]),
-        ("embedding", [(4096, 4096), (16,)]),
         ("rope", [(1, 512, 128), (512, 64), (512, 64)]),
     ],
 )

@@ -31,7 +31,7 @@ CASES = [
     for schedule in (SEARCH, LISTS)
 ]
 CASES += [(STRESS / "gradient_whole_norm", SEARCH), (PLANS / "linear_layer_norm", SEARCH)]
-CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES)]
+CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES), (SPECS / "matmul", f"{SEARCH}\nblock_k = [32, 64]")]
 
 
 def test_emitted_tests_pass(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
         own = f"{path.name}_{place}"
         text = path.with_suffix(".toml").read_text(encoding="utf-8").replace(f'"{path.name}"', f'"{own}"', 1)
         folder = written(read_spec(f"{own}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
-        kernels = (folder / "kernels.py").read_text(encoding="utf-8")
-        assert ("@triton.autotune" in kernels) == (schedule == SEARCH)
+        texts = [(folder / name).read_text(encoding="utf-8") for name in ("kernels.py", "op.py")]
+        assert any("@triton.autotune" in text or "search=True" in text for text in texts) == (SEARCH in schedule)
     command = [sys.executable, "-m", "pytest", "-v", "-W", "ignore", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--import-mode=importlib", f"--rootdir={tmp_path}", "-k", CONCERNED, *INTERPRETING]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)

@@ -352,3 +352,37 @@ def test_split_streams_launched_again_are_right(monkeypatch: pytest.MonkeyPatch)
         got = module.attention(q, k, v, scale=scale)
         torch.testing.assert_close(got.double(), s.softmax(-1) @ v.double(), rtol=1e-4, atol=1e-5)
     assert len(runtime_of(module, "launch").Launches.known) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+@pytest.mark.parametrize("wide", [False, True], ids=["whole", "tiles"])
+def test_sums_over_rows_launched_again_are_right(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients with parts of each call's own; not those of rows that another function reduces before."""
+    module = module_at(GENERATED / "layer_norm")
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
+    monkeypatch.setattr(runtime_of(module, "heuristics").Whole, "fits", lambda *_: not wide)
+    for seed in (0, 1):
+        random = torch.Generator().manual_seed(seed)
+        given = [torch.randn(shape, generator=random).requires_grad_() for shape in ((5, 30), (30,), (30,))]
+        exact = [one.detach().double().requires_grad_() for one in given]
+        dy = torch.randn(5, 30, generator=random)
+        found = torch.autograd.grad(module.layer_norm(*given), given, dy)
+        wanted = torch.autograd.grad(torch.nn.functional.layer_norm(exact[0], (30,), *exact[1:]), exact, dy.double())
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+    known = {key[0] for key in runtime_of(module, "launch").Launches.known}
+    assert ("_layer_norm_backward" in known) is not wide
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+def test_gradients_that_are_not_asked_for_are_other_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = module_at(GENERATED / "bias_gelu_residual")
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
+    x, bias, residual = torch.randn(6, 20), torch.randn(20), torch.randn(6, 20)
+    wide = [one.double().requires_grad_() for one in (x, bias, residual)]
+    wanted = torch.autograd.grad((torch.nn.functional.gelu(wide[0] + wide[1]) + wide[2]).sum(), wide[:2])
+    for asked in ((0, 1), (0,), (1,), (0, 1), (1,)):
+        given = [one.clone().requires_grad_(place in asked) for place, one in enumerate((x, bias, residual))]
+        found = torch.autograd.grad(module.bias_gelu_residual(*given).sum(), [given[place] for place in asked])
+        for one, place in zip(found, asked, strict=True):
+            torch.testing.assert_close(one.double(), wanted[place], rtol=1e-5, atol=1e-5)

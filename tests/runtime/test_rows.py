@@ -80,7 +80,7 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
         run(key, kernel, *rest, **options)
 
     monkeypatch.setattr(LAUNCH, "run", recorded)
-    COLUMNS.run((37, 70), tl.float32, sums, ((x,), (37, 70), ()), {}, tiles=(table, add_up_kernel))
+    COLUMNS.run(None, (37, 70), tl.float32, sums, ((x,), (37, 70), ()), {}, tiles=(table, add_up_kernel))
     assert len(launched) == 1 + (len(asked) + 1) // 2
     for times, found in zip((1, 2, 3), sums, strict=True):
         if found is not None:

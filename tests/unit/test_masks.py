@@ -203,6 +203,7 @@ def test_ranges_are_tight(text: str) -> None:
         ("ok", "ok"),
         ("ok & (behind >= 0)", "ok"),
         ("(behind >= 0) & (row == col) & ok", "row == col and ok"),
+        ("(behind >= 0) & ((row == col) | (index(N) == index(M)))", "bitwise_or(row == col, index(N) == index(M))"),
         ("index(N) % 2 == index(M) % 2", "index(N) % 2 == index(M) % 2"),
         ("(index(N) % 2 > 0) & (behind >= 0)", "index(N) % 2 > 0"),
         ("x > 0", "x > 0"),

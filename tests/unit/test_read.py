@@ -124,7 +124,7 @@ def test_everything() -> None:
         Output("rstd", "float32"),
     )
     assert spec.grad == Grad(("x", "weight"), ("rstd",))
-    assert spec.schedule == Schedule((4,), (1024, 2048), (), (3,), True)
+    assert spec.schedule == Schedule((4,), (1024, 2048), (), (), (3,), True)
     assert (spec.reference, spec.register) == ("x", "none")
     assert spec.ranges == (("index", Range(0, "N")),)
 

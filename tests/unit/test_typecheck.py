@@ -66,6 +66,8 @@ def result_of(expression: str, output: str = "auto", above: str = "") -> Result:
         ("g", "B H D"),
         ("index(M)", "M"),
         ("index(M) + index(N)", "M N"),
+        ("index(M, N)", "M N"),
+        ("index(N, M)", "M N"),
         ("size(M, N)", ""),
         ("size(...) * w", "N"),
         ("take(w, i, N)", "M"),

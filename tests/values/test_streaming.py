@@ -27,7 +27,7 @@ from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
 F = torch.nn.functional
-SIZES = {"B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
+SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
 QKV = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]"
 GROUPED = "q:T[B, (G R), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]"
 MEAN = "\no = sum(softmax(s, N) * v, N)"
@@ -41,7 +41,7 @@ Tensors = Callable[..., object]
 class Case:
     """Inputs, lines of [compute], and what torch computes; `steps` of the backward, of which `passes` stream.
 
-    Gradients that are `stored` have the axes of scores, or are made of stored ones.
+    Of the gradients, `tiles` has the axes of scores; those that are `stored` are made of stored scores.
     """
 
     inputs: str
@@ -52,6 +52,7 @@ class Case:
     params: str = ""
     steps: int = 2
     passes: int = 2
+    tiles: str = ""
     stored: str = ""
 
     def spec(self) -> Spec:
@@ -106,6 +107,12 @@ def _limited(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Ten
     m, n = torch.arange(SIZES["M"]), torch.arange(SIZES["N"])
     mask = (n <= m[:, None] + 9) & (n <= 9 * limit[..., None])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25)
+
+
+def _by_head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    of = torch.arange(SIZES["N"])
+    s = _scores(q, k) - torch.arange(SIZES["H"])[:, None, None] * of
+    return torch.softmax(_masked(s, of < limit[:, None, None, None] + 9), -1) @ v
 
 
 def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -308,6 +315,69 @@ CASES = {
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=0.25),
         by="q k v bias",
         steps=3,
+        passes=3,
+        tiles="dbias",
+    ),
+    "gradient_by_a_bias_alone": Case(
+        f"{QKV}; bias:T[B, M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None], scale=0.25),
+        by="bias",
+        tiles="dbias",
+        passes=1,
+    ),
+    "gradient_by_a_bias_of_all": Case(
+        f"{QKV}; bias:T[M, N]",
+        f"{CAUSAL.replace('0.25', '0.25 + bias')}{MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=_masked(bias, _behind(q, k) >= 0), scale=0.25
+        ),
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
+    ),
+    "gradient_by_a_bias_of_its_own": Case(
+        f"{QKV}; bias:T[B, H, M, N]",
+        f"{BEHIND}s = where((behind >= 0) & (behind < 20), sum(q * k, D) * 0.25 + bias, -inf){MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=_masked(bias, (_behind(q, k) >= 0) & (_behind(q, k) < 20)), scale=0.25
+        ),
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
+    ),
+    "gradient_by_weights_of_scores": Case(
+        f"{GROUPED}; weight:T[G, M, N]; gate:T[B, (G R), M, E]",
+        "behind = index(M) - size(M) - (index(N) - size(N))\ns = where((behind >= 0) & (behind < 20), "
+        "sum(q * k, D) * weight, -inf)\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
+        lambda q, k, v, weight, gate: (
+            torch.sigmoid(gate)
+            * (
+                torch.softmax(
+                    _masked(
+                        q @ _repeated(k).mT * weight.repeat_interleave(SIZES["R"], 0),
+                        (_behind(q, k) >= 0) & (_behind(q, k) < 20),
+                    ),
+                    -1,
+                )
+                @ _repeated(v)
+            )
+        ),
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v weight gate",
+        steps=4,
+        passes=3,
+        tiles="dweight",
+    ),
+    "gradient_by_a_bias_of_leading_axes": Case(
+        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; bias:T[M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.25),
+        by="q k v bias",
+        steps=3,
+        tiles="dbias",
         stored="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, _grouped, outputs="o:q[B, (G R), M, E]"),
@@ -470,6 +540,18 @@ CASES = {
         by="q k v w gate",
         steps=3,
     ),
+    "positions_of_heads": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; limit:int32[B]",
+        "s = where(index(N) < limit + 9, sum(q * k, D) * 0.25 - index(H) * index(N), -inf)" + MEAN,
+        _by_head,
+    ),
+    "taken_weights": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; w:float32[F]; kind:int32[B, N]",
+        "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * take(w, kind, F), N)",
+        lambda q, k, w, kind: (torch.softmax(_scores(q, k), -1) @ w.to(q.dtype)[kind.long()][:, None, :, None])[..., 0],
+        outputs="o:q[B, H, M]",
+        by="",
+    ),
     "names_of_gradients": Case(
         "q:T[B, H, M, D]; delta:T[B, H, N, D]; dp:T[B, H, N, E]; p:T[H]",
         "ds = sum(q * delta, D) * 0.25 + p\no = sum(softmax(ds, N) * dp, N)",
@@ -548,9 +630,10 @@ def test_no_scores_are_stored(name: str) -> None:
     steps = backward.plan.steps
     assert len(steps) == case.steps
     assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
-    for step in (backward.forward, *(step for step in steps if step.op.results[0].output.name not in case.stored)):
+    for step in (backward.forward, *(step for step in steps if step.op.results[0].output.name != case.stored)):
         for one in step.family.steps(step.program) or (step,):
-            assert not any({"M", "N"} <= set(result.axes) for result in one.op.results)
+            scores = [result.output.name for result in one.op.results if {"M", "N"} <= set(result.axes)]
+            assert scores in ([], [case.tiles])
 
 
 def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
@@ -637,6 +720,20 @@ def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[
             torch.testing.assert_close(one[:, :, ~others], other[:, :, ~others])
 
 
+def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+    """What is past the diagonal is never multiplied, though it is of the same document."""
+    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
+    condition = "(of_q == of_k) & (index(N) <= index(M))"
+    case = Case(inputs, f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", _documents, by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v = (torch.randn(2, 2, 48, 24, dtype=torch.float64) for _ in range(3))
+    document = torch.zeros(2, 48, dtype=torch.int32)
+    spoiled = v.masked_fill(torch.arange(48)[:, None] >= 16, torch.nan)
+    found = operator.attend(q, k, spoiled, document, document)[:, :, :16]
+    torch.testing.assert_close(found, _causal(q, k, v)[:, :, :16])
+
+
 def test_layers_of_a_perceptron_are_no_attention() -> None:
     """What is multiplied there is wider than a tile."""
     case = Case("x:T[B, D]; w:T[N, D]; v:T[N, E]", "h = gelu(sum(x * w, D))\no = sum(h * v, N)", _full, "o:x", by="")
@@ -666,3 +763,43 @@ def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
     """Beside what differs from row to row, which each block is masked by."""
     text = generate(CASES["limits"].spec())["kernels.py"]
     assert "bounds = blocks_from_start(tl.minimum(first_row + 10, n_cols), " in text
+
+
+def test_whole_blocks_compute_what_is_not_implied() -> None:
+    """Of a condition, that is the part by documents; the other is computed in masked blocks alone."""
+    condition = "(index(N) <= index(M)) & (of_q == of_k)"
+    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
+    case = Case(inputs, f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", _documents)
+    text = generate(case.spec())["kernels.py"]
+    assert "s = tl.where(of_q == of_k, s_sum * 0.25, float('-inf'))" in text
+    for line in text.splitlines():
+        if "tl.where(" in line and "<=" in line:
+            assert line.startswith(" " * 16)  # under an `if`
+
+
+def test_an_exponential_of_several_sums_is_one_line() -> None:
+    """That of a sink is of the dtype of two inputs in one sum, and of three in the other."""
+    forward, _ = generate(CASES["sink_in_lse"].spec())["kernels.py"].split("def attend_reduce_kernel")
+    assert forward.count("exp_of(s, shift)") == 1
+
+
+@pytest.mark.parametrize("name", ["heads_that_share_keys", "gradient_by_the_bias"])
+def test_turns_that_are_far_apart(
+    name: str, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads of a group and the batch are summed in turn, also where int32 does not hold where the last one is."""
+    for axis, size in {"B": 3 if "bias" in name else 1, "G": 1, "H": 1, "M": 4, "N": 4, "D": 16, "E": 16}.items():
+        monkeypatch.setitem(SIZES, axis, size)
+    case = CASES[name]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, *others = case.tensors(torch.float16)
+    step = 2**30
+    apart = torch.empty(2 * step + q.numel(), dtype=q.dtype)
+    strides = (step, 0, 16, 1) if "bias" in name else (0, step, 16, 1)
+    results = []
+    for one in (q, apart.as_strided(q.shape, strides).copy_(q)):
+        leaves = [leaf.detach().requires_grad_() for leaf in (one, *others)]
+        o = operator.attend(*leaves)
+        results.append(torch.autograd.grad(o, leaves, torch.ones_like(o)))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)

@@ -99,12 +99,13 @@ FAMILIES = (
         "TG607",
         "a schedule that these kernels do not have",
         """
-        Tiles of a contraction have at least 16 rows and columns, and it is not autotuned. Only a contraction has a
-        pipelined loop, and so num_stages.
+        Tiles of a contraction have at least 16 rows and columns, and as many terms. Only a contraction sums an axis
+        block by block in a pipelined loop, and so has block_k and num_stages.
 
             [schedule]                     # of y = "sum(x * w, K)"
             block_m = [64, 128]
             block_n = [128, 256]
+            block_k = 64
             num_stages = [3, 4]            # wrong for y = "gelu(x)"
         """,
     ),

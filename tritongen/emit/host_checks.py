@@ -165,12 +165,11 @@ class Checks:
                 # Groups of known axes have been checked as they were split.
                 has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
                 wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
-                refuses = [
-                    f"if {has} != {wanted}:",
-                    f'    raise ValueError(f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} '
-                    f'with {self.lengths(named)}, not {{list({tensor.name}.shape)}}")',
-                ]
-                block += refuses
+                said = f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} "
+                found = f"with {self.lengths(named)}, not {{list({tensor.name}.shape)}}"
+                # In two strings where a line has no room for one.
+                between = '" f"' if len(said + found) > 100 else ""
+                block += [f"if {has} != {wanted}:", f'    raise ValueError(f"{said}{between}{found}")']
             lines += self.guarded(tensor, block)
         return [*lines, *self.batches(unpacked)]
 

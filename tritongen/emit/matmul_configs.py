@@ -128,16 +128,16 @@ class _Memory:
 def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
     """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
     first = table[0]
-    lists = (schedule.num_warps, schedule.block_m, schedule.block_n, schedule.num_stages)
+    lists = (schedule.num_warps, schedule.block_m, schedule.block_n, schedule.block_k, schedule.num_stages)
     if any(lists):
-        usual = (first.warps, first.block_m, first.block_n, first.stages)
+        usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
         every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
-        table = tuple(Tiles(w, m, n, first.block_k, s) for w, m, n, s in every)
+        table = tuple(Tiles(*sizes) for sizes in every)
     if summing.twice:  # Twice the registers.
         table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
-    if summing.bytes:  # As long in memory as blocks of half precision.
+    if summing.bytes and not schedule.block_k:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
-    if summing.terms > 1:  # As much in memory as a block of one product.
+    if summing.terms > 1 and not schedule.block_k:  # As much in memory as a block of one product.
         longest = 1 << (summing.terms - 1).bit_length()
         table = tuple(replace(tiles, block_k=max(min(32, tiles.block_k), tiles.block_k // longest)) for tiles in table)
     if summing.width:

@@ -40,6 +40,13 @@ BY_STREAMED = (
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 8, 1),
 )
+# Of tiles of scores, all of whose matrices are read in each turn.
+BY_TILES = (
+    Streamed(64, 64, 64, 4, 2),
+    Streamed(128, 64, 64, 4, 2),
+    Streamed(256, 32, 32, 4, 2),
+    Streamed(1024, 16, 16, 4, 1),
+)
 # Of float32 and float64, which tensor cores do not multiply as they are.
 WIDE = (
     Streamed(64, 64, 32, 4, 2),
@@ -54,6 +61,8 @@ WIDE_SEVERAL = (
 
 def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
     """The tiles for half precision, and for what is wider."""
+    if not streaming.sums:
+        return BY_TILES, WIDE_SEVERAL
     if streaming.sums > 1:
         return BY_STREAMED, WIDE_SEVERAL
     return (BY_ROWS, WIDE_SEVERAL) if streaming.scores > 1 else (FORWARD, WIDE)

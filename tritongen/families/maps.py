@@ -25,11 +25,17 @@ class Maps(Generic[P]):
     keeps_rows_apart = False
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        if not schedule.num_stages:
-            return []
-        message = "num_stages is for the pipelined loop of a contraction, which this operator has not"
         hint = "leave it out, or list block_m, block_n or num_warps"
-        return [Mistake("TG607", message, ("schedule", "num_stages"), hint=hint)]
+        return [
+            Mistake(
+                "TG607",
+                f"{key} is for {what} of a contraction, which this operator has not",
+                ("schedule", key),
+                hint=hint,
+            )
+            for key, what in (("num_stages", "the pipelined loop"), ("block_k", "the summed axis"))
+            if getattr(schedule, key)
+        ]
 
     def rows(self, program: P) -> tuple[str, ...] | None:
         return None

@@ -5,18 +5,15 @@ from __future__ import annotations
 from ..diagnostics.report import Mistake
 from ..spec.types import Schedule
 
-SMALLEST = 16  # rows and columns of what tensor cores multiply, as Triton has it
+SMALLEST = 16  # along each axis of what tensor cores multiply, as Triton has it
 
 
-def refused(schedule: Schedule, tiles: str, not_searched: str) -> list[Mistake]:
-    """What kernels do not do: search configurations, for a reason that is told, and be smaller than their `tiles`."""
+def too_small(schedule: Schedule, tiles: str, *keys: str) -> list[Mistake]:
+    """The blocks that are smaller than these `tiles` may be."""
     found = []
-    if schedule.autotune:
-        hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
-        found.append(Mistake("TG607", not_searched, ("schedule", "autotune"), 0, hint=hint))
-    for key in ("block_m", "block_n"):
+    for key in keys:
         small = [size for size in getattr(schedule, key) if size < SMALLEST]
         if small:
-            message = f"{key} is {small[0]}, and {tiles} have at least {SMALLEST} rows and columns"
+            message = f"{key} is {small[0]}, and {tiles} have at least {SMALLEST} along each axis"
             found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
     return found

@@ -37,10 +37,17 @@ _FLOAT8_HINT = "a result may be float8: say so in [outputs]"
 
 
 def _index(typer: Expressions, tree: ast.Call) -> Node:
-    if len(tree.args) != 1 or tree.keywords:
-        raise typer.fail("TG205", "index takes one axis", tree, "index(N)")
-    axis = typer.one_axis(tree.args[0], "index")
-    return Index(axis, (axis,))
+    """The position along an axis, or along several taken as one, of which the last is the fastest."""
+    if not tree.args or tree.keywords:
+        raise typer.fail("TG205", "index takes one axis or more", tree, "index(N)")
+    axes = [typer.one_axis(arg, "index") for arg in tree.args]
+    if twice := next((place for place, axis in enumerate(axes) if axis in axes[:place]), 0):
+        raise typer.fail("TG205", f"index takes axis {axes[twice]} once", tree.args[twice], "index(J, S)")
+    node: Node = Index(axes[0], (axes[0],))
+    for axis in axes[1:]:
+        first = typer.call("mul", [node, Size((axis,))], tree)
+        node = typer.call("add", [first, Index(axis, (axis,))], tree)
+    return node
 
 
 def _size(typer: Expressions, tree: ast.Call) -> Node:

@@ -9,6 +9,7 @@ from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
 from ..families.stream import Stream
+from ..families.streaming.tile_sums import TILE_SUMS
 from ..lang.ir import (
     Call,
     Dtype,
@@ -67,6 +68,10 @@ class StreamPlanner(Planner):
             found = [both] if both is not None else [self.step(op, group, every) for group in (gradients, sums)]
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
+        tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
+        found = [self.found(tile_step_of, restricted(op, (r,), f"_{r.output.name}")) for r in tiles]
+        steps += [step for step in found if step is not None]
+        taken |= {name for step in steps for name in _names(step.op.results)}
         told = tuple(value for value in parts if value.name in taken)
         if told:
             self.op = _reading(op, told)
@@ -111,6 +116,11 @@ class StreamPlanner(Planner):
             return super().told(step, users)
         shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+
+
+def tile_step_of(op: Op, _: Families) -> Step:
+    """The step that computes a result with both axes of scores, tile by tile."""
+    return single_step_of(op, (TILE_SUMS,))
 
 
 def _names(results: tuple[Result, ...]) -> list[str]:

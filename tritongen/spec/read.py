@@ -331,7 +331,9 @@ class _Reader:
 
     def _schedule(self) -> Schedule:
         table = self._table("schedule")
-        lists = {name: _integers(table.get(name)) for name in ("block_m", "block_n", "num_warps", "num_stages")}
+        lists = {
+            name: _integers(table.get(name)) for name in ("block_m", "block_n", "block_k", "num_warps", "num_stages")
+        }
         rows, columns = max(lists["block_m"], default=1), max(lists["block_n"], default=1)
         if max(rows, columns) <= BLOCK_LIMIT < rows * columns:
             message = (

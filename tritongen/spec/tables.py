@@ -92,9 +92,10 @@ SPEC = Fields(
             {
                 "block_m": _sizes("rows of a tile", 1 << 20),
                 "block_n": _sizes("columns of a tile", 1 << 20),
+                "block_k": _sizes("how much of its summed axis a contraction reads at once", 1024),
                 "num_warps": _sizes("warps of a program", 32),
                 "num_stages": _sizes("stages of a software pipeline", 32, power_of_two=False),
-                "autotune": Flag("whether to search at run time, with @triton.autotune"),
+                "autotune": Flag("whether configurations are timed at the first call of a size"),
                 "fuse": Flag("whether lines share kernels; false computes each in a step of its own, for debugging"),
             },
         ),

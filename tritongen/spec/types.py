@@ -160,6 +160,7 @@ class Schedule:
 
     block_m: tuple[int, ...] = ()
     block_n: tuple[int, ...] = ()
+    block_k: tuple[int, ...] = ()
     num_warps: tuple[int, ...] = ()
     num_stages: tuple[int, ...] = ()
     autotune: bool = False

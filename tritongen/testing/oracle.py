@@ -268,14 +268,22 @@ class _Printer:
         return Term(substitute(template, arguments), axes, True, kind)
 
     def index(self, tree: ast.Call) -> Term:
-        axis = ast.unparse(tree.args[0])
+        found, *others = map(self.positions, map(ast.unparse, tree.args))
+        for other in others:
+            first = self.binary(ast.Mult(), found, self.length_of(*other.axes))
+            found = self.binary(ast.Add(), first, other)
+        return found
+
+    def positions(self, axis: str) -> Term:
         first = next(t.name for t in self.op.inputs)
         text = f"torch.arange({self.length(axis)}, device={first}.device)"
         return Term(parsed(text), (axis,), True, "int")
 
     def size(self, tree: ast.Call) -> Term:
-        text = " * ".join(self.length(axis_of(axis)) for axis in tree.args)
-        return Term(parsed(text), (), False, "int")
+        return self.length_of(*map(axis_of, tree.args))
+
+    def length_of(self, *axes: str) -> Term:
+        return Term(parsed(" * ".join(map(self.length, axes))), (), False, "int")
 
     def length(self, axis: str) -> str:
         fixed = dict(self.op.sizes)

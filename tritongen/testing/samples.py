@@ -96,6 +96,10 @@ class Shapes:
         ragged = self.ragged[len(self.ragged_batch) :]
         return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
 
+    def summed(self, tensor: Input) -> str:
+        """The axis along which scores are sums of products with an input; "" where it is no factor of such."""
+        return ""
+
     def small(self) -> list[tuple[int, ...]]:
         cases = [
             self.ragged,

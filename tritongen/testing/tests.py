@@ -99,13 +99,13 @@ def sibling_imports(op: Op, runtime: str) -> Mapping[str, str]:
 
 def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
     return {
-        "inputs": tuple_text([declared_input(tensor, spec) for tensor in op.inputs]),
+        "inputs": tuple_text([declared_input(tensor, spec, shapes.summed(tensor)) for tensor in op.inputs]),
         "axes": tuple_of(shapes.axes),
         "sizes: ClassVar": text_of(dict(op.sizes)),
     }
 
 
-def declared_input(tensor: Input, spec: Spec) -> str:
+def declared_input(tensor: Input, spec: Spec, summed: str) -> str:
     """The call that declares an input."""
     axes = tuple_of(" * ".join(term.names) for term in tensor.type.shape)
     found = range_of(tensor, spec)
@@ -114,6 +114,7 @@ def declared_input(tensor: Input, spec: Spec) -> str:
         "low": found.low if found else None,
         "high": found.high if found else None,
         "default": tensor.default,
+        "summed": summed or None,
     }
     said = [f"{name}={literal(value)}" for name, value in options.items() if value is not None]
     return f"testing.Input({', '.join([repr(tensor.name), axes or '()', dtypes_text(tensor.type.dtypes), *said])})"

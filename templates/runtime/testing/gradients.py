@@ -201,11 +201,7 @@ class GradientTests(BackwardTests, VmapTests):
         torchs = self.gradients(self.in_torch, *tensors)
         wanted = self.gradients(self.oracle, *wide(tensors))
         for got, other, want in zip(found, torchs, wanted, strict=True):
-            error, allowed = (
-                float((one.double() - want).abs().max()) for one in (got, other)
-            )
-            rounding = torch.finfo(got.dtype).eps * float(want.abs().max())
-            assert error <= self.error_factor * allowed + 2 * rounding
+            self.check_accuracy(got, other, want)
 
     @gpu
     def test_graph_capture_of_gradients(self) -> None:

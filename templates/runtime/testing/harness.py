@@ -372,6 +372,26 @@ class Harness:
             )
 
     @classmethod
+    def check_accuracy(
+        cls, got: torch.Tensor, torchs: torch.Tensor, want: torch.Tensor
+    ) -> None:
+        """Of what is finite in float64, no error far over torch's own, but for rounding: of the dtype or, since the
+        oracle is float64 too, which has no exacter one, its tolerance.
+        """
+        finite = want.isfinite()
+        largest, error, allowed = (
+            float(one[finite].abs().max())
+            for one in (want, got.to(want) - want, torchs.to(want) - want)
+        )
+        dtype = got.dtype
+        rounding = 2 * torch.finfo(dtype).eps
+        if dtype == torch.float64:
+            rounding = cls.tolerances[dtype]
+        assert (
+            error <= cls.error_factor * allowed + rounding * largest
+        ), f"{error} for {allowed} of torch's, of {largest}"
+
+    @classmethod
     def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
         """Results of half precision are the nearest to what is wanted, but for a few that lie between two."""
         if got.dtype not in (torch.float16, torch.bfloat16):
@@ -403,13 +423,9 @@ class Harness:
         Those of the backward are named for what they are of: LOOP_BACKWARD, TMA_DX. One that has several names has
         one of them here.
         """
-        tables: dict[Any, str] = {}
-        for name, table in vars(cls.tables).items():
-            if type(table) is kind and ("_" in name) == backward:
-                tables.setdefault(table, name)
         return [
             (name, config)
-            for table, name in tables.items()
+            for table, name in cls.tables_of(kind, backward).items()
             for config in (*table, *others)
         ]
 
@@ -422,6 +438,8 @@ class Harness:
             table = getattr(cls.tables, table)
         if hasattr(table, "choose"):
             patch.setattr(table, "choose", lambda *_: config)
+        if hasattr(table, "candidates"):
+            patch.setattr(table, "candidates", lambda *_: (config,))
         is_searched = cls.searched is not None and isinstance(table, heuristics.Table)
         for kernel in vars(cls.searched).values() if is_searched else ():
             # The interpreter searches the first of a table alone.
@@ -437,8 +455,13 @@ class Harness:
             cls.force(patch, table, config)
 
     @classmethod
-    def tables_of(cls, kind: type) -> list[Any]:
-        return [one for one in vars(cls.tables).values() if type(one) is kind]
+    def tables_of(cls, kind: type, backward: bool | None = None) -> dict[Any, str]:
+        """The tables of a kind, of both passes or of one, each by one of its names."""
+        found: dict[Any, str] = {}
+        for name, table in vars(cls.tables).items():
+            if type(table) is kind and backward in (None, "_" in name):
+                found.setdefault(table, name)
+        return found
 
     @classmethod
     def loops(cls, backward: bool = False) -> bool:

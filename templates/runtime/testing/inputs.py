@@ -17,7 +17,8 @@ class Input:
     """A tensor argument: its axes ("H * D" is one dimension of two), its dtypes, and where values are drawn from.
 
     Inputs of one `group` have the same dtype. `low` and `high` may be axes, for their lengths. One that has a
-    `default` is optional, and stands for that number where it is left out.
+    `default` is optional, and stands for that number where it is left out. Scores are sums along an axis, `summed`, of
+    products with one: where its values may be any, they are drawn so that scores are about 1, however long the axis.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Input:
     low: float | str | None = None
     high: float | str | None = None
     default: float | None = None
+    summed: str = ""
 
     @property
     def is_float(self) -> bool:
@@ -48,6 +50,9 @@ class Input:
             lengths[bound][0] if isinstance(bound, str) else bound
             for bound in (self.low, self.high)
         )
+        if self.summed and low is None and high is None:
+            high = 2 / max(1, lengths[self.summed][0]) ** 0.25
+            low = -high
         values = _values(self.shape(lengths), dtype, low, high)
         has_ends = ends and not dtype.is_floating_point
         if has_ends and low is not None and high is not None:

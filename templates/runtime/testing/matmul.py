@@ -48,15 +48,10 @@ class Tiles(Harness):
     @classmethod
     def widths(cls) -> list[int]:
         """How wide the tiles of the forward's tables are."""
-        tables: dict[str, Any] = {
-            name: table
-            for name, table in vars(cls.tables).items()
-            if isinstance(table, (matmul_heuristics.Tma, matmul_heuristics.Strided))
-        }
         return [
             config.kwargs["BLOCK_N"]
-            for name, table in tables.items()
-            if "_" not in name
+            for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided)
+            for table in cls.tables_of(kind, backward=False)
             for config in getattr(table, "half", table)
         ]
 
@@ -67,13 +62,7 @@ class Tiles(Harness):
         """Tables of tiles that are read by pointers, each with each tile of some dtypes: of half precision, and of
         others that all inputs may have.
         """
-        tables: dict[matmul_heuristics.Strided, str] = {}
-        for name, table in vars(cls.tables).items():
-            if (
-                isinstance(table, matmul_heuristics.Strided)
-                and ("_" in name) == backward
-            ):
-                tables.setdefault(table, name)
+        tables = cls.tables_of(matmul_heuristics.Strided, backward)
         others = {torch.float16: cls.extremes()} if tables else {}
         return [
             (dtype, name, config)

@@ -146,15 +146,9 @@ class OperatorTests(Harness):
     @each("dtypes", lambda cls: cls.floats() if cls.gives_one_float() else ())
     def test_no_less_accurate_than_torch(self, dtypes: Dtypes) -> None:
         tensors = self.make(self.large[0], dtypes)
-        got, torchs = self.call(*tensors), self.in_torch(*tensors)
-        want = self.oracle(*tensors)
-
-        def error(result: torch.Tensor) -> float:
-            return float((result.cpu().double() - want).nan_to_num().abs().max())
-
-        largest = float(want.nan_to_num().abs().max())
-        rounding = torch.finfo(got.dtype).eps * largest
-        assert error(got) <= self.error_factor * error(torchs) + 2 * rounding
+        self.check_accuracy(
+            self.call(*tensors), self.in_torch(*tensors), self.oracle(*tensors)
+        )
 
     @gpu
     @only(lambda cls: cls.far)

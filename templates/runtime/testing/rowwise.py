@@ -17,11 +17,7 @@ Row = tuple[int, ...]
 
 def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]:
     """What the tables of a kind have for rows of some lengths, but the lengths: elements, warps and what follows."""
-    tables: dict[Any, None] = {
-        table: None
-        for name, table in vars(cls.tables).items()
-        if type(table) is kind and ("_" in name) == backward
-    }
+    tables = cls.tables_of(kind, backward)
     return list(dict.fromkeys(row[1:] for table in tables for row in table.rows))
 
 

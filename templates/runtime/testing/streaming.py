@@ -29,15 +29,11 @@ def streamed(
     """Tables of the forward or the backward, each with each tile, and a small one, of dtypes of half precision
     and of wider ones, that all inputs may have.
     """
-    tables: dict[heuristics.Streamed, str] = {}
-    for name, table in vars(tests.tables).items():
-        if isinstance(table, heuristics.Streamed) and ("_" in name) == backward:
-            tables.setdefault(table, name)
     return [
         (dtype, name, config)
         for dtype in (torch.float16, torch.float32)
         if tests.all_of(dtype)
-        for table, name in tables.items()
+        for table, name in tests.tables_of(heuristics.Streamed, backward).items()
         for config in (*table.of(dtype.itemsize).values(), SMALL)
     ]
 

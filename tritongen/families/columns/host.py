@@ -10,6 +10,7 @@ from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
 from ...lang.ir import Load, Op, as_loads, walk
 from ...lowering.tile import needed
+from ...lowering.views import Kernel
 from ...passes.structure import Program
 from ...spec.types import COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
@@ -41,6 +42,7 @@ class SumsModule(RowSizes):
             "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
             "args": self.args((plan.whole or plan.tiles).kernel),
+            "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(plan.tiles.kernel, self.index()),
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
@@ -49,7 +51,16 @@ class SumsModule(RowSizes):
         }
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
+        extra |= self.known((plan.whole or plan.tiles).kernel)
         return Module(self.view(extra), Traffic(kinds, sums=len(self.sums)))
+
+    def known(self, kernel: Kernel) -> dict[str, str]:
+        """Calls alike are given the sums, too, of which the kernel has parts."""
+        if not self.knows:
+            return {}
+        tensors, params = self.given(kernel)
+        passed = [tuple_text([*tensors, *self.sums]), *([tuple_text(params)] if params else [])]
+        return {"lookup": self.lookup(), "replay": ", ".join(passed)}
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""

@@ -16,7 +16,7 @@ from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
 from ..family import Step
 from ..maps import Maps
-from ..matmul_schedule import refused
+from ..matmul_schedule import too_small
 from .host import Products
 from .operands import operands_of
 from .program import ContractionProgram
@@ -49,8 +49,7 @@ class Contraction(Maps[ContractionProgram]):
         return ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        why = "a contraction is not autotuned: its TMA descriptors are made for the tiles of one configuration"
-        return refused(schedule, "tiles of a contraction", why)
+        return too_small(schedule, "tiles of a contraction", "block_m", "block_n", "block_k")
 
     def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
         """Of what is multiplied."""
@@ -60,7 +59,7 @@ class Contraction(Maps[ContractionProgram]):
         return program.contraction
 
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return Products(program, around).module()
+        return Products(program, around, search=autotune).module()
 
     def tests(self, spec: Spec, program: ContractionProgram, module: Module) -> FamilyTests:
         op = program.op

@@ -41,13 +41,17 @@ def positions_in(lines: Iterable[Line]) -> dict[str, bool]:
 class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
-    With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own.
+    With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own. With `search`, tiles are timed.
     """
 
     program: ContractionProgram
 
-    def __init__(self, program: ContractionProgram, around: Around, by_gemm: bool = False) -> None:
+    def __init__(
+        self, program: ContractionProgram, around: Around, by_gemm: bool = False, search: bool = False
+    ) -> None:
         self.by_gemm = by_gemm
+        # A result that takes the memory of an input is computed once.
+        self.search = search and not any(result.over for result in program.op.results)
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
         self.contraction = program.contraction
@@ -141,6 +145,7 @@ class Products(Common):
             "accumulator": plan.accumulator,
             "n_strides": self.n_strides(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
+            "search": "True" if self.search else "",
         }
         if plan.descriptors is not None:
             options |= {

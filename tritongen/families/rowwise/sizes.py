@@ -40,9 +40,13 @@ class RowSizes(Common):
 
     def args(self, kernel: Kernel) -> str:
         """What a kernel takes: its tensors, sizes and params."""
+        tensors, params = map(tuple_text, self.given(kernel))
+        return f"({tensors}, {self.taken(kernel)}, {params})"
+
+    def given(self, kernel: Kernel) -> tuple[list[str], list[str]]:
+        """The tensors and params of a kernel that the function is given or makes."""
         tensors, _, params = self.arguments(kernel)
-        given = [name for name in tensors if name in self.names]
-        return f"({tuple_text(given)}, {self.taken(kernel)}, {tuple_text(list(params))})"
+        return [name for name in tensors if name in self.names], list(params)
 
     @property
     def names(self) -> set[str]:

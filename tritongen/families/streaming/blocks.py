@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
-from ...lowering.lines import Line
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, walk
+from ...lowering.lines import Line, mentions
+from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
     FALSE,
@@ -34,13 +36,15 @@ class Blocks:
 
     `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks. Where
     integers along the rows and along what streams are compared, as numbers of documents are, the first and the last
-    block that the tile may meet are found by those; which of the blocks between are empty is not.
+    block that the tile may meet are found by those; which of the blocks between are empty is not. Where what streams
+    `is_paged`, kernels know between which positions rows of the tile need any, and rows past the last need none.
     """
 
     rows: str
     tiles: Tiles | None = None
     decided: frozenset[Node] = frozenset()
     streamed: str = ""
+    is_paged: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -50,9 +54,13 @@ class Blocks:
         from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
         return ("whole", "masked") if from_start else ("masked", "whole", "masked")
 
-    def implied(self, op: Op, test: Node) -> bool:
-        """Whether a condition is true in whole blocks."""
-        return all(resolve(op, part) in self.decided for part in conjuncts(op, test))
+    def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
+        """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
+        parts = [*conjuncts(op, test)]
+        implied = [part for part in parts if resolve(op, part) in self.decided]
+        if len(implied) in (0, len(parts)):
+            return (test, None) if implied else (None, test)
+        return _all_of(implied), _all_of([part for part in parts if part not in implied])
 
     @property
     def values(self) -> list[Node]:
@@ -68,19 +76,45 @@ class Blocks:
         """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
         return _extremes(self.tiles.empty) if self.tiles is not None else ()
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Between which positions rows of the tile need any, of what is paged."""
+        if self.tiles is None:
+            return "0", "n_cols"
+        return "0" if self.tiles.some.first == ZERO else "begin", "end"
+
+    def lines_of_ends(self, spelled: Callable[[Node], str]) -> list[Line]:
+        """The lines that tell these positions."""
+        if self.tiles is None or not self.is_paged:
+            return []
+        some = zip(self.ends, (self.tiles.some.first, self.tiles.some.last), strict=True)
+        lines = [Line(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
+        if mentions(lines, "last_row"):
+            lines.insert(0, Line("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
+        return [replace(lines[0], comment="No page is read but for positions that a row needs."), *lines[1:]]
+
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
         if self.tiles is None:
             return [Line("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Whole blocks need no mask.")]
         some, every = self.tiles.some, self.tiles.every
         ends = [some.first, every.first, every.last, some.last]
-        ends = ends if len(self.parts) > 2 else ends[2:]
         texts = [self.spelled(end, spelled) for end in ends]
+        if self.is_paged:
+            texts = [self.ends[0], *texts[1:3], self.ends[1]]
         if self.compared:
-            texts = ["first_met", *texts[1:3], "last_met"]
-        function = "blocks_from_start" if len(ends) == 2 else "blocks_between"
+            texts = ["tl.min(first_met, 0)", *texts[1:3], "tl.minimum(tl.max(last_met, 0), end)"]
+        texts = texts if len(self.parts) > 2 else texts[2:]
+        function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
         return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+
+    def meets(self, spelled: Callable[[Node], str]) -> str:
+        """Whether the tile needs a block from `first_col` on: where there are masks."""
+        assert self.tiles is not None
+        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        before = f"first_col < {operand(last)}"
+        return before if first == "0" else f"({before}) & (first_col + BLOCK_N > {operand(first)})"
 
     def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
         """The lines that find the first and the last block that may have something in common with the tile.
@@ -90,19 +124,23 @@ class Blocks:
         if self.tiles is None or not self.compared:
             return []
         first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
+        if self.is_paged:
+            first, last = self.ends
         begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
         says = "What streams is needed from the first to the last block that has anything in common with the tile."
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
-        lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
-        lines.append(Line("first_met, last_met = end, tl.full((), 0, tl.int64)"))
+        if not self.is_paged:
+            lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
+        lines.append(Line("first_met = tl.full([32], end, tl.int64)"))
+        lines.append(Line("last_met = tl.zeros([32], tl.int64)"))
         lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
             Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
             Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
             *self.compared_lines(self.streamed, integers),
             Line(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
-            Line("first_met = tl.minimum(first_met, tl.min(tl.where(empty, first_met, starts), 0))"),
-            Line("last_met = tl.maximum(last_met, tl.max(tl.where(empty, last_met, starts + BLOCK_N), 0))"),
+            Line("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
+            Line("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
         ]
         return [*lines, *(Line(f"    {line.text}") for line in inner)]
 
@@ -127,6 +165,8 @@ class Blocks:
                 return str(number)
             case First(axis=self.rows):
                 return "first_row"
+            case Last(axis=self.rows) if self.is_paged:
+                return "last_row"
             case Last(axis=self.rows):
                 return "first_row + (BLOCK_M - 1)"
             case First():
@@ -139,7 +179,9 @@ class Blocks:
                 return value(node)
             case Sum(terms=terms, constant=constant):
                 texts = {term: text_of(term) for term, _ in terms}
-                if constant > 0 and dict(terms).get(last := Last(self.rows)) == 1:  # One beyond the last is a block on.
+                last = Last(self.rows)
+                if constant > 0 and dict(terms).get(last) == 1 and not self.is_paged:
+                    # One beyond the last is a block on.
                     texts[last], constant = "first_row + BLOCK_M", constant - 1
                 found = ""
                 for term, factor in terms:
@@ -182,7 +224,15 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     tiles = replace(tiles, empty=empty if _tells(op, empty, stream) else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
-    return Blocks(stream.rows, tiles, decided, stream.streamed)
+    found = Blocks(stream.rows, tiles, decided, stream.streamed)
+    bounds = [*found.values, *(load for load, _ in found.compared)]
+    # Bounds are told once for all turns.
+    is_known = not any({*stream.turns} & {*node.axes} for node in bounds)
+    return found if is_known else Blocks(stream.rows)
+
+
+def _all_of(conditions: list[Node]) -> Node:
+    return reduce(lambda one, other: applied("bitwise_and", one, other), conditions)
 
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
@@ -229,6 +279,14 @@ def below(op: Op, node: Node) -> list[Node]:
         case Call(function="div", args=(above, _)):
             return below(op, above)
     return [node]
+
+
+def reads_at(op: Op, node: Node) -> bool:
+    """Whether a product has factors beside exponentials that are read at computed positions: NaN where nothing is."""
+    factors = (part for part in below(op, node) if not (isinstance(part, Call) and part.function == "exp"))
+    parts = [part for factor in factors for part in walk(factor)]
+    loads = any(isinstance(part, Load) and part.at for part in parts)
+    return loads or any(reads_at(op, part) for part in parts if isinstance(part, Ref))
 
 
 def operand(text: str) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...diagnostics.report import Mistake
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op
+from ...passes.paged import pages_of
+from ...passes.picked import with_picks_inside
 from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
-from ..matmul_schedule import refused
+from ..matmul_schedule import too_small
 from ..stream import Stream
 from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
+from .pages import are_matrices
 from .program import StreamingProgram
 from .shapes import StreamingShapes
 from .sizes import StreamingSizes
@@ -29,20 +34,32 @@ class Streaming(Maps[StreamingProgram]):
     has_own_tables = True
 
     def take(self, op: Op) -> StreamingProgram | None:
-        found = stream_of(op)
+        pages = pages_of(op)
+        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)))
         if found is None:
             return None
         op, stream = found
         blocks = blocks_of(op, stream)
         stream = grouped(stream, blocks)
-        return StreamingProgram(op, (*stream.turns, stream.streamed), stream, blocks)
+        over = (*stream.turns, stream.streamed)
+        if pages is None:
+            return StreamingProgram(op, over, stream, blocks)
+        if not are_matrices(pages, stream):
+            return None
+        return StreamingProgram(
+            pages.parted(op), pages.parted_axes(over), stream, replace(blocks, is_paged=True), pages
+        )
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        why = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
-        return refused(schedule, "tiles of a matmul", why)
+        found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
+        if schedule.block_k:
+            message = "block_k is of sums in blocks, and a kernel that streams an axis holds its heads whole"
+            found.append(Mistake("TG607", message, ("schedule", "block_k"), hint="leave it out"))
+        return found
 
-    def stream(self, program: StreamingProgram) -> Stream:
-        return program.stream
+    def stream(self, program: StreamingProgram) -> Stream | None:
+        """Gradients of what lies in pages are planned as a whole."""
+        return program.stream if program.pages is None else None
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return StreamingModule(program, around).module()

@@ -26,19 +26,30 @@ class StreamingModule(Common):
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
         self.stream: Stream = program.stream
+        self.pages = program.pages
         self.reduction = None if around.is_gradient else plan_reduction(program)
-        self.plan: StreamingKernel = plan_streaming(program, self.reduction is not None)
+        self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
         # Torch has to see what a triton_op launches.
         has_gluon = self.is_plain() and not self.shared and around.register != "triton_op"
         self.gluon = gluon_view(program) if has_gluon else None
 
+    def planned(self, program: StreamingProgram) -> StreamingKernel:
+        return plan_streaming(program, self.reduction is not None)
+
+    @property
+    def across(self) -> str:
+        """How many columns there are, if programs share them, each of which has one block."""
+        return ""
+
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
         heads = (*stream.batch, *stream.heads)
-        lengths = [length_text(heads), stream.rows, stream.streamed]
+        streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
+        lengths = [length_text(heads), stream.rows, streamed]
         parts = blocks.parts
+        lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *([self.across] if self.across else [])]
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
@@ -46,13 +57,14 @@ class StreamingModule(Common):
             "partial": self.plan.partial,
             "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
             "n_parts": len(parts),
-            "turn": self.turn(),
+            "n_turns": self.n_turns,
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
-            "is_empty": " or ".join([*(["n_heads == 0"] if heads else []), "n_rows == 0"]),
+            "is_empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
+            "across": self.across,
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
@@ -99,15 +111,18 @@ class StreamingModule(Common):
             sides[self.stream.streamed in load.axes].append(self.stream.width(load))
         return tuple_text([tuple_text(side) for side in sides])
 
-    def turn(self) -> tuple[str, str] | None:
-        """The position along the axis that is summed besides, and its length."""
-        return next(((f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in self.stream.turns), None)
+    @property
+    def n_turns(self) -> str:
+        """How many indices there are along the axis that is summed besides."""
+        return next((f"size_{axis.lower()}" for axis in self.stream.turns), "")
 
     def is_plain(self) -> bool:
-        """Whether all tensors have the batch in front, and no position along it is used."""
+        """Whether all tensors have the batch in front, none of them in pages, and no position along it is used."""
         batch, dims = self.stream.batch, self.space.rows
         axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
-        return bool(batch) and not any(dim.pinned for dim in dims) and all(one[: len(batch)] == batch for one in axes)
+        if self.pages or not batch or any(dim.pinned for dim in dims):
+            return False
+        return all(one[: len(batch)] == batch for one in axes)
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -165,8 +180,9 @@ class StreamingModule(Common):
         texts: list[str] = []
         for text in integers:
             name, _, place = text.partition("_heads[")
-            if place and count > 1 and name != "head_sizes":
-                texts += [f"*{name}_heads"] if place == "0]" else []
+            every = [f"{name}_heads[{n}]" for n in range(count)]
+            if place and count > 1 and {*every} <= {*integers}:
+                texts += [f"*{name}_heads"] if text == every[0] else []
             else:
                 texts.append(text)
         return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
@@ -174,5 +190,6 @@ class StreamingModule(Common):
     def constant(self, name: str) -> str:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""
         widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths |= {f"size_{self.pages.slot.lower()}": self.pages.slot} if self.pages else {}
         widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -14,13 +14,13 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
-from ...lowering.tile import loads, needed
+from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
-from . import partial_sums
+from . import pages, partial_sums
 from .below import Below
-from .blocks import Blocks
+from .blocks import Blocks, reads_at
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -65,7 +65,8 @@ class Builder:
     block_m = "BLOCK_M"
 
     def __init__(self, program: StreamingProgram) -> None:
-        self.op: Op = program.op
+        self.op: Op = program.in_kernels
+        self.pages = program.pages
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
@@ -137,6 +138,8 @@ class Builder:
             for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
+        # In INDEX, for a turn may be far from the one before.
+        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.turns))
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
@@ -148,17 +151,31 @@ class Builder:
         self.row_tile(score.left)
         self.block(score.right)
         self.lines.loop.append(Line(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
+        if self.pages and (paged := self.pages.of(score.right.name)):
+            self.lines.loop.append(pages.missing(paged, score.name))
 
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines.setup.append(self.places.matrix(load, "True"))
+            self.lines.setup += [self.places.matrix_base(load), self.places.matrix(load, "True")]
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
             self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.matrix_base(load))
-            self.lines.loop.append(self.places.matrix(load, self.masked))
+            self.lines.loop += self.matrix(load)
+
+    def matrix(self, load: Load) -> list[Line]:
+        """The lines that load a block of a matrix, in pages that are looked up once."""
+        paged = self.pages and self.pages.of(load.name)
+        if not paged:
+            return [self.places.matrix(load, self.masked)]
+        assert self.pages is not None
+        lines = [pages.matrix(self.places, self.pages, paged)]
+        if paged.table not in self.read:
+            self.read.add(paged.table)
+            lines.insert(0, pages.numbers(self.places, self.pages, paged, *self.blocks.ends))
+        return lines
 
     @property
     def masked(self) -> str:
@@ -190,12 +207,14 @@ class Builder:
         streams = self.streams(value.node.axes)
         lines = self.lines_for(value.node.axes)
         self.elements([value])
-        match value.node:
-            case Call(function="where", args=(test, then, other)) if streams and self.blocks.implied(self.op, test):
-                lines += self.lowering.line(Value(value.name, then, value.source))
-                lines += self.if_masked(self.chosen(value.name, test, other))
-            case _:
-                lines += self.lowering.line(value)
+        node, implied = value.node, None
+        match node:
+            case Call(function="where", args=(test, then, other)) if streams:
+                implied, rest = self.blocks.apart(self.op, test)
+                node = replace(node, args=(rest, then, other)) if rest is not None else then
+        lines += self.lowering.line(replace(value, node=node))
+        if implied is not None:
+            lines += self.if_masked(self.chosen(value.name, implied, other))
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
@@ -238,9 +257,16 @@ class Builder:
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
-        if not self.stream.largest and not isinstance(total.factor, Ref):
-            self.lines.loop.append(Line(f"{name}_factor = {factor}"))
-            factor = f"{name}_factor"
+        first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
+        is_gathered = self.streams(total.factor.axes) and reads_at(self.op, total.factor)
+        is_masked = is_gathered or not self.stream.largest
+        if not isinstance(total.factor, Ref) and (others or is_masked):
+            named = f"{first}_factor"
+            if name == first:
+                self.lines.loop.append(Line(f"{named} = {factor}"))
+                self.past_the_end |= {named: "0.0"} if is_masked else {}
+            factor = named
+        elif is_gathered:
             self.past_the_end[factor] = "0.0"
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
@@ -271,7 +297,8 @@ class Builder:
         def spelled(node: Node) -> str:
             return ast.unparse(self.lowering.expression(node))
 
-        lines = [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
+        lines = self.blocks.lines_of_ends(spelled)
+        lines += [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
         self.lines.bounds += [*self.lowering.pending, *lines]
 
     def begin(self) -> None:
@@ -313,10 +340,14 @@ class Builder:
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
         masked = f", mask={mask}" if mask else ""
-        text = f"tl.store({self.places.address(tensor)}, {stored(self.op, result)}{masked})"
+        address = self.places.moved(tensor, f"{tensor.name}_head", self.space.cols)
+        lines = [
+            Line(f"{tensor.name}_head = {self.places.head(tensor)}"),
+            Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),
+        ]
         if result.when:
-            return [Line(f"if {tensor.pointer} is not None:"), Line(f"    {text}")]
-        return under(condition(result.paths), [Line(text)])
+            return [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {line.text}") for line in lines)]
+        return under(condition(result.paths), lines)
 
     # The whole
 
@@ -351,9 +382,10 @@ class Builder:
         constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
         constexprs = [name for name in constexprs if mentions(body, name)]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
-        known = [f"size_{axis.lower()}" for axis in self.stream.widths]
+        known = [f"size_{axis.lower()}" for axis in self.constant_axes]
         known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
         constexprs += [name for name in known if mentions(body, name)]
+        by_length = self.steps_by_length()
         integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
         return Kernel(
             name=f"{self.op.name}_{suffix}",
@@ -364,10 +396,23 @@ class Builder:
             setup=tuple(setup),
             body=tuple(loop),
             stores=tuple(end),
-            fixed=(*lengths, *integers),
+            fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
             use_mask=mentions(loop, "tile_mask"),
             use_col_mask=mentions(loop, "col_mask"),
         )
+
+    def steps_by_length(self) -> set[str]:
+        """The steps from head to head of tensors with a number for each row or column: as long as these are many."""
+        numbers = [one for one in self.tensors() if not set(one.axes) & {*self.stream.widths}]
+        dims = (*self.space.rows, *self.places.dims(self.stream.turns))
+        return {tensor.stride(dim) for tensor in numbers for dim in dims}
+
+    def tensors(self) -> list[Tensor]:
+        return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
+    @property
+    def constant_axes(self) -> tuple[str, ...]:
+        """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
+        return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
 
     def across(self, lines: list[Line]) -> list[Line]:
         """Positions across tiles, as far as lines need them."""
@@ -387,7 +432,7 @@ class Builder:
             if mentions(lines, dim.size):
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {"n_rows", "n_cols", *(one.name for one in found)}
-        known |= {f"size_{axis.lower()}" for axis in self.stream.widths}
+        known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
         others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
@@ -397,10 +442,8 @@ class Builder:
 
     def strides(self, lines: list[Line]) -> list[Argument]:
         found = []
-        tensors = [self.places.tensor(tensor) for tensor in self.op.inputs]
-        tensors += [self.places.result(result) for result in self.op.results]
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
-        for tensor in sorted(tensors, key=lambda one: not set(one.axes) & set(self.stream.batch)):
+        for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
             for dim, value in steps:
                 if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):

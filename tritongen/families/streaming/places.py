@@ -76,9 +76,9 @@ class Places(Tile):
     # Matrices
 
     def matrix_base(self, load: Load) -> Line:
-        """The line that points to a matrix, at the turn that it is of."""
-        tensor = self.of_input(load.name)
-        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), self.dims(self.stream.turns))}")
+        """The line that points to a matrix, at the head and the turn that it is of."""
+        tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.turns))
+        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), others)}")
 
     def matrix(self, load: Load, masked: str) -> Line:
         """The line that loads a tile of a matrix, or a block of one that is streamed."""
@@ -86,11 +86,9 @@ class Places(Tile):
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
-        own = self.moved(tensor, self.head(tensor), self.dims(self.stream.heads))
-        pointer = f"{load.name}_head" if streams else own
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
-        return Line(f"{load.name} = load_rows({pointer}, {at}, {size}, {strides}, {sizes}, {masked})")
+        return Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
 
     # Elements
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...lang.ir import Op
+from ...passes.paged import Pages
 from ...passes.structure import Program
 from ..stream import Stream
 from .blocks import Blocks
@@ -11,7 +13,16 @@ from .blocks import Blocks
 
 @dataclass(frozen=True, slots=True)
 class StreamingProgram(Program):
-    """An operator whose reductions are scores, and sums of what is made of them; `over` is what the sums are over."""
+    """An operator whose reductions are scores, and sums of what is made of them; `over` is what the sums are over.
+
+    What it streams may lie in `pages`.
+    """
 
     stream: Stream
     blocks: Blocks
+    pages: Pages | None = None
+
+    @property
+    def in_kernels(self) -> Op:
+        """The operator as kernels see it, which go along one axis of positions, whatever pages those are in."""
+        return self.op if self.pages is None else self.pages.joined(self.op)

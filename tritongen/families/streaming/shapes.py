@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...spec.types import Input
 from ...testing.samples import Shapes
 from ..stream import Stream
 from .program import StreamingProgram
@@ -21,14 +22,28 @@ class StreamingShapes(Shapes):
 
     def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
         lengths = dict.fromkeys(self.axes, batch)
-        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows, self.stream.streamed: streamed}
+        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows} | self.positions(streamed)
         return tuple(self.fitting({axis: lengths[axis] for axis in self.axes}).values())
+
+    def positions(self, streamed: int) -> dict[str, int]:
+        """The lengths of the axes of so many streamed positions, or a few more that fill their pages."""
+        pages = self.program.pages
+        if pages is None:
+            return {self.stream.streamed: streamed}
+        size = dict(self.program.op.sizes).get(pages.slot, max(1, min(16, streamed // 3)))
+        count = -(-streamed // size)
+        return {pages.page: count, pages.slot: size} | {one.pages: count + 1 for one in pages.inputs}
 
     def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """So many rows, at least as many streamed positions, and widths that are odd."""
         lengths = dict(zip(self.axes, self.lengths_of(middle, max(middle, long), 2 * others + 1), strict=True))
         named = [lengths[axis] for axis in self.axes if axis != "..."]
         return (*(batch if self.batch else ()), *named)
+
+    def summed(self, tensor: Input) -> str:
+        """Scores of hundreds would leave one of the probabilities, and gradients in which all cancels."""
+        over = (one.over for one in self.stream.scores if tensor.name in (one.left.name, one.right.name))
+        return next(over, "")
 
     def small(self) -> list[tuple[int, ...]]:
         cases = [(5, 37, 16), (64, 64, 32), (70, 130, 20), (1, 1, 1), (1, 70, 24), (17, 33, 40)]
@@ -40,7 +55,7 @@ class StreamingShapes(Shapes):
         ]
 
     def is_valueless(self, axis: str) -> bool:
-        return axis in (self.stream.streamed, *self.stream.widths)
+        return axis in (*self.program.over, *self.stream.widths)
 
     def empty(self) -> list[tuple[int, ...]]:
         """None where nothing is streamed: torch's sums of nothing are 0, whatever divides them."""

@@ -46,7 +46,7 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         for streamed in sorted(over, key=lambda axis: likely(op, axis), reverse=True):
-            if found := _Finder(op, streamed).found():
+            if found := Finder(op, streamed).found():
                 return found
     return None
 
@@ -78,7 +78,7 @@ def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
     return not grouped, axis not in dict(op.sizes), op.axes.index(axis)
 
 
-class _Finder:
+class Finder:
     """Looks at an operator as one that streams an axis."""
 
     def __init__(self, op: Op, streamed: str) -> None:
@@ -124,7 +124,8 @@ class _Finder:
                 case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
                     largest = self.largest_of(x, y, values)
                     shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
-                    power = replace(node, args=(replace(difference, args=(x, shift)),))
+                    exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
+                    power = Call("exp", (exponent,), exponent.axes, exponent.dtype)
                     if maximum_of(self.op, x, y) == largest:
                         return power
                     if total := logged(self.op, y, largest.name):

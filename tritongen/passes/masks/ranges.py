@@ -27,6 +27,8 @@ from .expressions import (
     TRUE,
     ZERO,
     Expression,
+    First,
+    Last,
     Number,
     Value,
     all_of,
@@ -146,7 +148,12 @@ class Ranges:
     # Unions
 
     def union(self, one: Interval, other: Interval) -> Interval:
-        """The hull, in which there may be holes, or with `every` nothing where it may have them."""
+        """The hull, in which there may be holes, or with `every` nothing where it may have them.
+
+        Then the diagonal is left, too, which no tile is all of: it would stand for what is not solved beside it.
+        """
+        if self.every:
+            one, other = (NOTHING if self.is_diagonal(interval) else interval for interval in (one, other))
         if NOTHING.test in (one.test, other.test):
             return other if one.test == FALSE else one
         for gate, interval in ((one, other), (other, one)):
@@ -159,6 +166,14 @@ class Ranges:
         first = None if one.first is None or other.first is None else least(one.first, other.first)
         last = None if one.last is None or other.last is None else greatest(one.last, other.last)
         return Interval(first, last, exact=exact and one.exact and other.exact)
+
+    def is_diagonal(self, interval: Interval) -> bool:
+        """Whether an interval runs from the last position of the block to the one after the first."""
+        if interval.first is None or interval.last is None:
+            return False
+        block = self.spans.block
+        length = total((interval.last, 1), (interval.first, -1))
+        return length == total((First(block), 1), (Last(block), -1), constant=1)
 
     def picked(self, test: Expression, then: Interval, other: Interval) -> Interval:
         """The one interval where a test holds, the other elsewhere."""

@@ -118,7 +118,7 @@ class TileSpans:
     """
 
     def __init__(self, reader: Reader, block: str, streamed: str, extremes: bool = True) -> None:
-        self.reader, self.streamed, self.extremes = reader, streamed, extremes
+        self.reader, self.block, self.streamed, self.extremes = reader, block, streamed, extremes
         in_block: Span = First(block), Last(block)
         in_tile: Span = First(streamed), Last(streamed)
         anywhere: Span = ZERO, plus(Value(Size((streamed,))), -1)

@@ -1,0 +1,57 @@
+"""Configurations timed beside one another at the first call of a size, where a call is more than one launch."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+import triton
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from . import dtypes, launch
+
+
+class Searches:
+    """The fastest configurations so far, by what they were searched for."""
+
+    known: ClassVar[dict[launch.Key, triton.Config]] = {}
+
+
+def fastest(
+    key: launch.Key,
+    configs: Sequence[triton.Config],
+    stages: Callable[[triton.Config], Sequence[launch.Stage]],
+    device: torch.device,
+) -> triton.Config | None:
+    """The one of some configurations whose launches take the least time, which calls with this key take from then on.
+
+    None where nothing can be timed: in the interpreter, in a trace, while a CUDA graph is captured.
+    """
+    if len(configs) == 1:
+        return configs[0]
+    if (
+        dtypes.INTERPRETED
+        or device.type != "cuda"
+        or torch.compiler.is_compiling()
+        or torch.cuda.is_current_stream_capturing()
+    ):
+        return None
+    if key not in Searches.known:
+        times = [_median(stages, config) for config in configs]
+        Searches.known[key] = configs[times.index(min(times))]
+    return Searches.known[key]
+
+
+def _median(
+    stages: Callable[[triton.Config], Sequence[launch.Stage]], config: triton.Config
+) -> float:
+    """Milliseconds; infinite for a tile that the GPU has no room for."""
+    call = functools.partial(launch.run_stages, None, {}, stages(config))
+    try:
+        found: float = triton.testing.do_bench(
+            call, warmup=10, rep=40, return_mode="median"
+        )
+    except (OutOfResources, PTXASError, CompileTimeAssertionFailure):
+        return float("inf")
+    return found

@@ -1,0 +1,41 @@
+"""Which errors emitted tests let pass: those that torch has too, and those of rounding."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import runtime_module
+
+EPS = torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "of_torch", "passes"),
+    [
+        (torch.float32, 0.0, 0.0, True),
+        (torch.float32, 2 * EPS, 0.0, True),
+        (torch.float32, 8 * EPS, 0.0, False),
+        (torch.float32, 8 * EPS, 4 * EPS, True),
+        (torch.float32, 30 * EPS, 4 * EPS, False),
+        (torch.bfloat16, 0.005, 0.0, True),
+        (torch.bfloat16, 0.05, 0.0, False),
+        (torch.float64, 1e-13, 0.0, True),  # The oracle's own error is as large.
+        (torch.float64, 1e-6, 0.0, False),
+        (torch.float32, float("nan"), 0.0, False),
+        (torch.float32, float("inf"), 0.0, False),
+    ],
+)
+def test_accuracy(dtype: torch.dtype, error: float, of_torch: float, passes: bool) -> None:
+    tests = runtime_module("testing.harness").Harness
+    want = torch.tensor([1.0, -0.5, float("inf"), float("nan")], dtype=torch.float64)
+    got, torchs = (want + torch.tensor([by, 0.0, 0.0, 0.0]) for by in (error, of_torch))
+    if passes:
+        tests.check_accuracy(got.to(dtype), torchs.to(dtype), want)
+    else:
+        with pytest.raises(AssertionError, match="of torch's"):
+            tests.check_accuracy(got.to(dtype), torchs.to(dtype), want)

@@ -1,0 +1,40 @@
+"""Matrices that stream page by page: which of them kernels read, and the lines that do."""
+
+from __future__ import annotations
+
+from ...lowering.lines import Line
+from ...passes.paged import Paged, Pages
+from ..stream import Stream
+from .places import Places
+
+
+def are_matrices(pages: Pages, stream: Stream) -> bool:
+    """Whether all that lies in pages is streamed as matrices, of which scores are told by each table.
+
+    Scores are NaN by the rows of pages that do not exist, and so is all that is made of them.
+    """
+    tables = {one.table: one.pages for score in stream.scores if (one := pages.of(score.right.name))}
+    names = {load.name for load in stream.matrices}
+    return all(one.load.name in names and tables.get(one.table) == one.pages for one in pages.inputs)
+
+
+def numbers(places: Places, pages: Pages, paged: Paged, first: str, last: str) -> Line:
+    """The line that looks up the pages of a block, from the first to the last position that a tile needs."""
+    table = places.of_input(paged.table)
+    stride, n_pages = places.taken_stride(table, pages.page), places.size_name(paged.pages)
+    sizes = f"{stride}, {n_pages}, {places.size_name(pages.slot)}, BLOCK_N"
+    return Line(f"{paged.table}_at = pages_at({places.head(table)}, start, block, {first}, {last}, {sizes})")
+
+
+def matrix(places: Places, pages: Pages, paged: Paged) -> Line:
+    """The line that loads a block of a matrix."""
+    tensor, width = places.of_input(paged.load.name), places.stream.width(paged.load)
+    strides = ", ".join(places.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
+    sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
+    rows = f"{paged.table}_at, block % {places.size_name(pages.slot)}"
+    return Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, {sizes})")
+
+
+def missing(paged: Paged, score: str) -> Line:
+    """The line by which scores are NaN where there is no page."""
+    return Line(f'{score} = tl.where({paged.table}_at[None, :] >= 0, {score}, float("nan"))')

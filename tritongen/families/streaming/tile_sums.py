@@ -1,0 +1,185 @@
+"""Tiles of scores, and the sum of what is made of them over other axes, as the gradient by a bias of [M, N] is.
+
+A program holds one tile of rows and of what otherwise streams. For each index of the axes that are summed, in turn, it
+multiplies the matrices of the tile and adds what is made of the scores; once, where none are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from ...emit.host_checks import tuple_text
+from ...emit.module import Around, Module
+from ...emit.stream_configs import Streaming as Matmuls
+from ...lang.ir import Load, Op, Reduce, Take, Value, walk
+from ...lowering.choices import Choices
+from ...lowering.lines import Line, nested
+from ...lowering.tile import needed
+from ...passes.structure import references
+from ...spec.types import BATCH
+from ..family import Step
+from ..stream import Scores, Stream, StreamSum
+from .blocks import Blocks, blocks_of
+from .family import Streaming
+from .host import StreamingModule
+from .kernels import Builder, StreamingKernel
+from .program import StreamingProgram
+from .streams import Finder
+
+
+class TileSums(Streaming):
+    """One result with both axes of scores, which are not needed for all of the other axes at once."""
+
+    title = "tiles of scores"
+
+    def take(self, op: Op) -> StreamingProgram | None:
+        stream = tile_sum_of(op)
+        return None if stream is None else StreamingProgram(op, stream.turns, stream, blocks_of(op, stream))
+
+    def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return _TileModule(program, around).module()
+
+
+def tile_sum_of(op: Op) -> Stream | None:
+    """What the tiles of an operator are of: its only sum is of one factor, and `turns` are the axes that it is over."""
+    if len(op.results) != 1 or any(isinstance(part, Take) for value in op.values for part in walk(value.node)):
+        return None
+    (result,) = op.results
+    values = needed(op.values, [result.output.name])
+    reduced = [value for value in values if isinstance(value.node, Reduce)]
+    for streamed in reversed(result.axes):
+        finder = Finder(op, streamed)
+        scores = {v.name: finder.scores_of(v.name, v.node) for v in reduced if isinstance(v.node, Reduce)}
+        products = tuple(one for one in scores.values() if one is not None)
+        others = [value for value in reduced if scores[value.name] is None]
+        rows = finder.rows_of(products, ()) if products else None
+        total = _sum_of(others or values[-1:])
+        if rows is None or rows not in result.axes or total is None or len(others) > 1:
+            continue
+        name, turns = total[0].name, total[1]
+        widths = tuple(dict.fromkeys(one.over for one in products))
+        inner = {rows, streamed, *turns, *widths}
+        batch = tuple(axis for axis in op.axes if axis not in inner and axis in result.axes)
+        stream = Stream(batch, rows, streamed, turns, widths, products, (total[0],), "")
+        if _fits(finder, stream, [value for value in values if value.name not in {*scores, name}]):
+            return stream
+    return None
+
+
+def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
+    """What is added up to a tile, and over which axes; None for what is no sum, or over dimensions without names."""
+    match values:
+        case [Value(name=name, node=Reduce(kind="sum", arg=arg, over=over))] if BATCH not in over:
+            return StreamSum(name, arg, None, False), over
+        case [Value(name=name, node=node)] if not isinstance(node, Reduce):
+            return StreamSum(name, node, None, False), ()
+    return None
+
+
+def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
+    """Whether values have no more axes than tiles, and those behind the sum no more than the result."""
+    op, (total,) = finder.op, stream.sums
+    (result,) = op.results
+    tile = {*stream.batch, *stream.turns, stream.rows, stream.streamed}
+    inside = [value.name for value in needed(op.values, references(total.factor))]
+    if any(not set(value.node.axes) <= (tile if value.name in inside else set(result.axes)) for value in values):
+        return False
+    for one in stream.scores:
+        if not set(one.left.axes) <= {*tile, one.over} - {stream.streamed}:
+            return False
+        if not set(one.right.axes) <= {*tile, one.over} - {stream.rows}:
+            return False
+    choices = Choices(op)
+    plain = not any(choices.of(name) for name in (total.name, *(one.name for one in stream.scores)))
+    floats = all(finder.of_floats(load) for load in stream.matrices) and finder.alike(stream)
+    return plain and floats and set(total.factor.axes) >= tile and finder.is_worth_it(stream, inside)
+
+
+class _TileBuilder(Builder):
+    """Writes the kernel: what differs from turn to turn is in the only loop, and all else before it."""
+
+    masked = "True"
+
+    def __init__(self, program: StreamingProgram) -> None:
+        super().__init__(program)
+        self.met, self.blocks = program.blocks, Blocks(self.stream.rows)  # Of a tile, all conditions are computed.
+        self.past_the_end = {}  # What is beyond the tensors is not stored.
+
+    def tile_kernel(self) -> StreamingKernel:
+        self.build()
+        rows, streamed = self.stream.rows, self.stream.streamed
+        doc = f"A tile of {rows} and {streamed}"
+        doc += f", to which each index of {', '.join(self.stream.turns)} adds in turn." if self.stream.turns else "."
+        kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"))
+        return StreamingKernel(kernel, (), tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+
+    def lines_for(self, axes: Iterable[str]) -> list[Line]:
+        return self.lines.turn if {*axes} & {*self.stream.turns} else self.lines.setup
+
+    def row_tile(self, load: Load) -> None:
+        self.block(load)
+
+    def block(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), self.places.matrix(load, self.masked)])
+
+    def product(self, score: Scores) -> None:
+        self.row_tile(score.left)
+        self.block(score.right)
+        text = f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"
+        self.lines_for({*score.left.axes, *score.right.axes}).append(Line(text))
+
+    def sum(self, total: StreamSum) -> None:
+        self.elements([Value(total.name, total.factor, "")])
+        lines = self.lines_for(total.factor.axes)
+        self.lowering.begin(total.name)
+        factor = ast.unparse(self.lowering.expression(total.factor))
+        so_far = f"{total.name} + " if self.stream.turns else ""
+        lines += [*self.lowering.pending, Line(f"{total.name} = {so_far}{factor}")]
+
+    def bounds(self) -> None:
+        """How many turns there are: none in a tile that is masked away."""
+        if not self.stream.turns:
+            return
+        count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
+        if self.met.tiles is None:
+            self.lines.bounds.append(Line(f"n_turns = {count}"))
+            return
+        self.elements([Value("bounds", node, "") for node in self.met.values])
+        self.lowering.begin("bounds", ())
+        met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
+        turns = Line(f"n_turns = tl.where({met}, {count}, 0)", "A tile that is masked away has no turns.")
+        self.lines.bounds += [*self.lowering.pending, turns]
+
+    def begin(self) -> None:
+        if not self.stream.turns:
+            return
+        (total,) = self.stream.sums
+        self.lines.bounds.append(Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))
+
+
+class _TileModule(StreamingModule):
+    """The module of one kernel, a program of which takes one tile."""
+
+    def planned(self, program: StreamingProgram) -> StreamingKernel:
+        return _TileBuilder(program).tile_kernel()
+
+    @property
+    def across(self) -> str:
+        return "n_cols"
+
+    def streaming(self) -> Matmuls:
+        return Matmuls(len(self.stream.scores), 0)
+
+    def reads(self) -> str:
+        """All matrices are read anew in each turn."""
+        return tuple_text(["()", tuple_text([self.stream.width(load) for load in self.stream.matrices])])
+
+    @property
+    def n_turns(self) -> str:
+        return "n_turns" if self.stream.turns else ""
+
+
+TILE_SUMS = TileSums()

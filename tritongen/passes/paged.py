@@ -1,0 +1,160 @@
+"""Positions that lie in pages, whose numbers are in a table: `take(k, page, P)` of `k[P, S, D]` by `page[B, J]`.
+
+What is summed over the pages of a sequence and over the positions of each page, J and S, goes along one axis of
+positions, page after page. In terms of that axis `take(k, page, P)` is like an input with a row for each position, so
+that what is known of streams, masks and lengths holds for it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..lang.ir import INT64, Call, Constant, Index, Load, Node, Op, Reduce, Ref, Size, children, rebuild, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """An input in pages: how the math reads it, the axis of its pages, and the input with their numbers."""
+
+    load: Load
+    pages: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages along `page`, of `slot` positions each, and the inputs in them; both axes together are `axis`."""
+
+    page: str
+    slot: str
+    inputs: tuple[Paged, ...]
+
+    @property
+    def axis(self) -> str:
+        return f"({self.page} {self.slot})"
+
+    def of(self, name: str) -> Paged | None:
+        """How an input is read, if it is in pages."""
+        return next((one for one in self.inputs if one.load.name == name), None)
+
+    def joined(self, op: Op) -> Op:
+        """The operator along the one axis, with inputs as if they had a row for each position."""
+        values = tuple(replace(value, node=self.join(op, value.node)) for value in op.values)
+        return replace(op, values=values, axes=(*op.axes, self.axis))
+
+    def parted(self, op: Op) -> Op:
+        """The operator along both axes again."""
+        values = tuple(replace(value, node=self.part(value.node)) for value in op.values)
+        return replace(op, values=values, axes=tuple(axis for axis in op.axes if axis != self.axis))
+
+    # From both axes to one
+
+    def join(self, op: Op, node: Node) -> Node:
+        if self.is_position(op, node):
+            return self.position
+        match node:
+            case Index(axis=axis) if axis in (self.page, self.slot):
+                function = "floor_divide" if axis == self.page else "remainder"
+                return Call(function, (self.position, Size((self.slot,))), (self.axis,), INT64)
+            case Load(at=at) if at and self.of(node.name):
+                return replace(node, axes=self.joined_axes(node.axes), at=())
+            case Size(over=over):
+                return replace(node, over=self.joined_axes(over) if {self.page, self.slot} <= {*over} else over)
+            case Reduce(over=over):
+                node = replace(node, over=self.joined_axes(over))
+        node = rebuild(node, tuple(self.join(op, part) for part in children(node)))
+        return replace(node, axes=self.joined_axes(node.axes))
+
+    def joined_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.axis if axis in (self.page, self.slot) else axis for axis in axes))
+
+    @property
+    def position(self) -> Index:
+        return Index(self.axis, (self.axis,))
+
+    def is_position(self, op: Op, node: Node) -> bool:
+        """Whether it is index(page) * size(slot) + index(slot)."""
+        match node:
+            case Call(function="add", args=(one, other)):
+                return any(self.is_first(op, x) and _is_index(y, self.slot) for x, y in ((one, other), (other, one)))
+        return False
+
+    def is_first(self, op: Op, node: Node) -> bool:
+        """Whether it is the first position of a page."""
+        match node:
+            case Ref(name=name):
+                return self.is_first(op, op.value(name).node)
+            case Call(function="mul", args=(one, other)):
+                pairs = ((one, other), (other, one))
+                return any(_is_index(x, self.page) and self.is_size(op, y) for x, y in pairs)
+        return False
+
+    def is_size(self, op: Op, node: Node) -> bool:
+        """Whether it is the number of positions of a page."""
+        match node:
+            case Constant(value=value):
+                return (self.slot, value) in op.sizes
+        return node == Size((self.slot,))
+
+    # And back
+
+    def part(self, node: Node) -> Node:
+        match node:
+            case Index(axis=self.axis):
+                first = Call("mul", (Index(self.page, (self.page,)), Size((self.slot,))), (self.page,), INT64)
+                return Call("add", (first, Index(self.slot, (self.slot,))), (self.page, self.slot), INT64)
+            case Load(name=name) if paged := self.of(name):
+                return paged.load
+            case Size(over=over) | Reduce(over=over):
+                node = replace(node, over=self.parted_axes(over))
+        node = rebuild(node, tuple(map(self.part, children(node))))
+        return replace(node, axes=self.parted_axes(node.axes))
+
+    def parted_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one for axis in axes for one in ((self.page, self.slot) if axis == self.axis else (axis,)))
+
+
+def pages_of(op: Op) -> Pages | None:
+    """The pages over all of which an operator sums; None where it has none, or has their axes elsewhere too."""
+    overs = {frozenset(node.over) for value in op.values for node in walk(value.node) if isinstance(node, Reduce)}
+    reads = {load for value in op.values for load in _read(value.node)}
+    paged = sorted((one for load in reads if (one := _paged(op, load))), key=lambda one: one.load.name)
+    for page, slot in dict.fromkeys(pair for one in paged for pair in _axes_of(op, one)):
+        both = {page, slot}
+        found = tuple(one for one in paged if (page, slot) in _axes_of(op, one))
+        names = {one.load.name for one in found}
+        others = [load for load in reads if load not in {one.load for one in found}]
+        is_whole = frozenset(both) in overs and all(both <= over or not both & over for over in overs)
+        is_apart = not any(both & {*load.axes} or load.name in names for load in others)
+        if is_whole and is_apart and len(names) == len(found) and not any(both & {*r.axes} for r in op.results):
+            return Pages(page, slot, found)
+    return None
+
+
+def _read(node: Node) -> Iterator[Load]:
+    """What a node reads, but for the positions at which it does."""
+    if isinstance(node, Load):
+        yield node
+    else:
+        for part in children(node):
+            yield from _read(part)
+
+
+def _paged(op: Op, load: Load) -> Paged | None:
+    """An input that is read in whole pages, whose numbers are in another."""
+    match load.at:
+        case ((pages, Load(at=(), name=table)),) if op.input(load.name).default is op.input(table).default is None:
+            return Paged(load, pages, table)
+    return None
+
+
+def _axes_of(op: Op, paged: Paged) -> list[tuple[str, str]]:
+    """The axes that may be those of the pages and of the positions in each."""
+    own, table = (op.input(name).type.axes for name in (paged.load.name, paged.table))
+    shared = {*own} & {*table}
+    return [(page, slot) for page in table for slot in own if slot != paged.pages and not {page, slot} & shared]
+
+
+def _is_index(node: Node, axis: str) -> bool:
+    return isinstance(node, Index) and node.axis == axis
