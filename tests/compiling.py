@@ -85,6 +85,7 @@ class Launches:
         self.multiplied: set[tuple[str, str]] = (
             set()
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
+        self.described: set[str] = set()  # kernels that TMA copies tiles for
         self.refused = 0
         self.largest = self.brief = False
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # Nobody debugs what is compiled here.
@@ -105,6 +106,8 @@ class Launches:
             self.multiplied |= {
                 (kernel.__name__, found) for found in re.findall(r"wgmma\.mma_async\S*\.(\w+\.\w+) ", ptx)
             }
+            if "cp.async.bulk.tensor" in ptx:
+                self.described.add(kernel.__name__)
             length, shared = ptx.count("\n"), ptx.count("st.shared")
             product = "tl.dot(" in kernel.src  # Its tiles go through shared memory.
             if length > LONGEST or (shared > SHARED and not product):
@@ -129,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", action="store_true")
     parser.add_argument("--target", choices=PASSES)
-    parser.add_argument("--gluon", action="store_true", help="what is written in Gluon alone")
+    parser.add_argument("--tma", action="store_true", help="what attention reads by TMA alone")
     parser.add_argument("paths", nargs="+", metavar="SPEC FOLDER")
     options = parser.parse_args()
     launches = Launches()
@@ -147,8 +150,8 @@ def main() -> None:
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
                 continue
-            if options.gluon:
-                call_gluon(spec, module, {param.name: value(param, False) for param in spec.params})
+            if options.tma:
+                call_by_tma(spec, module, {param.name: value(param, False) for param in spec.params})
             else:
                 call(launches, spec, module, OLD if target == "sm_80" else NARROW)
     if options.target in (None, "wide"):
@@ -159,6 +162,8 @@ def main() -> None:
                 launches.refuse(f"{name} was not launched")
     for kernel, dtypes in sorted(launches.multiplied):
         print(f"{kernel} multiplies {dtypes}")
+    for kernel in sorted(launches.described):
+        print(f"{kernel} reads by TMA")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
@@ -213,8 +218,9 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
     if launches.largest:
         most = MEMORY[launches.driver.target]
         put([(operator.runtime("heuristics"), "shared_memory", lambda _: most)])
-    if operator.has_gluon and launches.driver.target == "sm_90" and not other and not launches.largest:
-        call_gluon(spec, operator, params)
+    streams = "STREAMED" in forward and dtypes is not WIDE
+    if streams and launches.driver.target == "sm_90" and not other and not launches.largest:
+        call_by_tma(spec, operator, params)
     kinds, backward_kinds = ({_kind(name) for name in tables} for tables in (forward, backward))
     layouts = ["sliced" if other else "contiguous"]
     if "LOOP" not in kinds or "TILE" in backward_kinds:
@@ -250,15 +256,22 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
             torch.autograd.backward(smooth, [arranged(result.shape, result.dtype, layout) for result in smooth])
 
 
-def call_gluon(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
-    """Launch the kernels that are written in Gluon, with and without what a gradient needs."""
+def call_by_tma(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
+    """Launch the kernels of attention that TMA copies blocks for: those in Gluon, with and without what a gradient
+    needs, and those of gradients.
+    """
     heuristics = operator.runtime("heuristics")
-    plain = heuristics.use_gluon
-    put([(heuristics, "use_gluon", lambda *_: True), (heuristics, "choose_stream_splits", lambda *_: 1)])
+    plain = heuristics.use_gluon, heuristics.use_descriptors
+    put([(heuristics, name, lambda *_: True) for name in ("use_gluon", "use_descriptors")])
+    put([(heuristics, "choose_stream_splits", lambda *_: 1)])
     tensors = [draw(one, spec, ("bfloat16",), "even") for one in spec.inputs]
-    for given in (tensors, [leaf(one, spec, tensor) for one, tensor in zip(spec.inputs, tensors, strict=True)]):
-        operator.function(*given, **params)
-    put([(heuristics, "use_gluon", plain)])
+    operator.function(*tensors, **params)
+    if spec.grad is not None:
+        results = operator.function(*map(leaf, spec.inputs, itertools.repeat(spec), tensors), **params)
+        results = results if isinstance(results, tuple) else (results,)
+        smooth = [result for result in results if result.requires_grad]
+        torch.autograd.backward(smooth, [torch.empty_like(result) for result in smooth])
+    put([(heuristics, "use_gluon", plain[0]), (heuristics, "use_descriptors", plain[1])])
 
 
 def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -293,13 +306,14 @@ def value(param: Param, other: bool) -> Any:
 def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str, largest: bool = False) -> torch.Tensor:
     """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
-    "Even" ones have lengths that are divisible by 16. A "line" is long in one dimension alone, and so one run of
-    elements in whatever order.
+    "Even" ones are matrices with lengths that are divisible by 16. A "line" is long in one dimension alone, and so one
+    run of elements in whatever order.
     """
     named = list(axes(spec))
     lengths = dict(zip(named, itertools.cycle((HEAD if largest else 96, 3, 5))))
     if layout == "even":
-        lengths = dict.fromkeys(named, 96)
+        matrices = {name for one in spec.inputs for term in one.type.shape[-2:] for name in term.names}
+        lengths = {name: 96 if name in matrices else 2 for name in named}
     if layout == "line":
         lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [

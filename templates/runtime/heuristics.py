@@ -294,6 +294,20 @@ def use_gluon(
     )
 
 
+def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
+    """Whether blocks of what streams past so many rows are read by TMA: on NVIDIA's Hopper and later, where rows fill
+    more than half a tile.
+    """
+    return (
+        not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        and device.type == "cuda"
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and n_rows > 64
+        and n_cols > 0
+    )
+
+
 def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
     """Rows of a tile, and the length of the blocks that stream past them."""
     tile = {"BLOCK_M": rows, "BLOCK_N": block}
@@ -301,17 +315,26 @@ def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Conf
 
 
 class Streamed:
-    """For tiles of rows past which an axis streams, of half precision and of what is wider: up to which width of the
-    widest matrix, rows, length of a block, warps and stages.
+    """For tiles of rows past which an axis streams, of half precision, of what is wider, and of half precision whose
+    blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages.
     """
 
-    def __init__(self, half: tuple[Tiling, ...], wide: tuple[Tiling, ...]) -> None:
+    def __init__(
+        self,
+        half: tuple[Tiling, ...],
+        wide: tuple[Tiling, ...],
+        described: tuple[Tiling, ...] = (),
+    ) -> None:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
+        by_tma = {width: streamed_tile(*tile) for width, *tile in described}
+        self.described = by_tma or self.half
 
-    def of(self, itemsize: int) -> dict[int, triton.Config]:
-        """Those of a dtype of so many bytes."""
-        return self.half if itemsize <= 2 else self.wide
+    def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
+        """Those of a dtype of so many bytes, by pointers or by TMA."""
+        if itemsize > 2:
+            return self.wide
+        return self.described if is_described else self.half
 
     @memoized
     def choose(
@@ -321,9 +344,10 @@ class Streamed:
         block_widths: tuple[int, ...],
         itemsize: int,
         device: torch.device,
+        is_described: bool = False,
     ) -> triton.Config:
         """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
-        tiles = self.of(itemsize)
+        tiles = self.of(itemsize, is_described)
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]

@@ -233,6 +233,16 @@ def load_rows_at(
 
 
 @triton.jit
+def load_described(desc, at):
+    """Rows of a matrix from some index on, as a whole: by TMA, 0 beyond the matrix."""
+    place = at[:0]
+    for dim in tl.static_range(len(at)):
+        place += (tl.cast(at[dim], tl.int32),)
+    block = desc.load(place + (0,))  # noqa: RUF005 (Triton 3.6 unpacks no tuples.)
+    return block.reshape(block.shape[-2], block.shape[-1])
+
+
+@triton.jit
 def tiles_of_group(n_rows, n_heads, BLOCK: tl.constexpr, PACK_HEADS: tl.constexpr):
     """How many tiles the heads of a group have: each its own, or all together."""
     if PACK_HEADS:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import triton.language as tl
 
-from . import heuristics, launch, tensors
+from . import heuristics, launch, streaming_tma, tensors
 from .dtypes import torch_dtype
 
 BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
@@ -31,8 +31,9 @@ class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
     Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how long what streams is, how
-    many dimensions the batch is folded into, whether a mask leaves some tiles fewer blocks than others, and of each
-    tensor whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row ("").
+    many dimensions the batch is folded into, whether a mask leaves some tiles fewer blocks than others, of each tensor
+    whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row or head (""), and how many
+    axes it has besides the batch.
     """
 
     module: str
@@ -41,6 +42,7 @@ class Gluon(NamedTuple):
     n_dims: int
     is_masked: bool
     kinds: tuple[str, ...]
+    n_own: tuple[int, ...]
 
 
 def sizes(
@@ -82,6 +84,7 @@ def run(
     constants: dict[str, Any],
     split: Split | None = None,
     in_group: int | None = None,
+    blocks: streaming_tma.Blocks | None = None,
     gluon: Gluon | None = None,
     across: int | None = None,
 ) -> None:
@@ -99,12 +102,20 @@ def run(
         split: how programs split what streams, if they can.
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
+        blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
         gluon: the kernel that is launched instead where the device and the tensors allow.
         across: how long what otherwise streams is, where a program takes one block of it.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
-    read = tile_widths, block_widths, matrix.itemsize, matrix.device
+    given, sizes, params = args
+    dims = None
+    if blocks is not None and heuristics.use_descriptors(
+        matrix.device, n_rows, blocks.n_cols
+    ):
+        n_matrices = n_heads // (in_group or 1)
+        dims = streaming_tma.dims_of_blocks(given, sizes, blocks, n_matrices)
+    read = tile_widths, block_widths, matrix.itemsize, matrix.device, dims is not None
     config = table.choose(n_rows, *read)
     n_tiled, n_lines = n_heads, n_rows
     if in_group is not None:
@@ -124,7 +135,7 @@ def run(
         lengths = n_heads, n_rows, gluon.n_cols
         if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
             launches = importlib.import_module(".streaming_gluon", __package__)
-            if launches.run(key, gluon, lengths, args):
+            if launches.run(key, gluon, lengths, in_group, args):
                 return
     constants["num_stages"] = config.num_stages
     if split is not None and n_splits > 1:
@@ -133,10 +144,23 @@ def run(
         _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
         return
     if split is not None:
-        given, sizes, params = args
         args = given, (None, *sizes), params  # No memory for partial sums.
-    blocks = () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
-    launch.run(key, kernel, (tiles, *blocks), config, *args, **constants)
+    if blocks is not None:
+        args = given, (*[None] * len(blocks.places), *sizes), params
+    if blocks is not None and dims is not None:
+        described = streaming_tma.descriptors(
+            given, blocks, dims, config.kwargs["BLOCK_N"]
+        )
+        constants |= {**config.kwargs, "num_warps": config.num_warps}
+        every = (*given, *described, *sizes, *params)
+        stage = launch.Stage(kernel, (tiles,), every, constants)
+        by_name = {} if key is None else launch.named(kernel, args)
+        launch.run_stages(key, by_name, (stage,), tuple(by_name))
+        return
+    beside = (
+        () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
+    )
+    launch.run(key, kernel, (tiles, *beside), config, *args, **constants)
 
 
 def _run_split(

@@ -1,7 +1,6 @@
 """Launches of Gluon kernels that hold a tile of rows past which an axis streams."""
 
 import importlib
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from . import heuristics, launch, streaming, tensors
+from . import heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M, BLOCK_N = 128, 128
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
@@ -22,21 +21,32 @@ def run(
     key: launch.Key | None,
     gluon: streaming.Gluon,
     lengths: tuple[int, int, int],
+    in_group: int | None,
     args: launch.Args,
 ) -> bool:
     """Launch a Gluon kernel in place of the plain one that `streaming.run` was given; False where TMA cannot step
     through a tensor, or offsets leave int32.
+
+    Of neighbouring heads, `in_group` share what streams, if there are groups.
     """
     every, told, params = args
     sizes = cast(Sequence[int], told)  # Each is known.
     n_heads, n_rows, _ = lengths
-    head_sizes = tuple(sizes[2 : 1 + gluon.n_dims])
-    found = descriptors(every, sizes[1 + gluon.n_dims :], gluon, lengths, head_sizes)
-    if found is None:
+    groups = [] if in_group is None else [in_group]
+    n_matrices = n_heads // (in_group or 1)
+    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
+    given = descriptors(every, steps, gluon, batch)
+    if given is None:
         return False
-    given, steps = found
     package = gluon.module.rpartition(".")[0]
     kernels = importlib.import_module(".gluon_kernels", package)
+    # Strides of what has no descriptor.
+    others = [
+        step
+        for strides, kind in zip(steps, gluon.kinds, strict=True)
+        for step in strides
+        if not kind
+    ]
     width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
     # Programs of one tile each wait for their first blocks, but share uneven tiles evenly.
@@ -48,7 +58,7 @@ def run(
         (min(tiles, programs),),
         None,
         given,
-        (*lengths, *head_sizes, *steps),
+        (*lengths, *batch[1:], *groups, *others),
         params,
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,
@@ -61,52 +71,34 @@ def run(
 
 def descriptors(
     every: Sequence[Any],
-    strides: Sequence[int],
+    steps: Sequence[tuple[int, ...]],
     gluon: streaming.Gluon,
-    lengths: tuple[int, int, int],
-    head_sizes: tuple[int, ...],
-) -> tuple[tuple[Any, ...], list[int]] | None:
-    """The tensors, matrices among them as descriptors, and the strides of the others; None where there can be no such.
+    batch: tuple[int, ...],
+) -> tuple[Any, ...] | None:
+    """The tensors, matrices among them as descriptors; None where there can be no such.
 
-    `strides` are those of all tensors, along the dimensions of the batch and then along their own axes.
+    `steps` are the strides of each, along the dimensions of the batch and then along its own axes.
     """
-    n_heads, n_rows, n_cols = lengths
-    batch = (n_heads // math.prod(head_sizes), *head_sizes)
     given: list[Any] = []
-    steps: list[int] = []
-    for tensor, kind in zip(every, gluon.kinds, strict=True):
-        count = gluon.n_dims + (2 if kind else 1)
-        own, strides = tuple(strides[:count]), strides[count:]
-        length, rows = (n_rows, BLOCK_M // 2) if kind == "rows" else (n_cols, BLOCK_N)
+    for tensor, strides, kind in zip(every, steps, gluon.kinds, strict=True):
         if not kind:
             given.append(tensor)
-            steps += own
-        elif tensor.dtype == every[0].dtype and is_readable(tensor, length, own):
-            shape = (*batch, length, tensor.shape[-1])
-            given.append(described(tensor, shape, own, rows))
-        else:
+            continue
+        found = streaming_tma.dims_of(tensor, strides, batch)
+        if found is None or tensor.dtype != every[0].dtype:
             return None
+        given.append(
+            described(tensor, found, BLOCK_M // 2 if kind == "rows" else BLOCK_N)
+        )
     others = (one for one in given if not isinstance(one, TensorDescriptor))
     fits = tensors.index_dtype(*others) == tl.int32
-    return (tuple(given), steps) if fits else None
-
-
-def is_readable(tensor: torch.Tensor, length: int, strides: tuple[int, ...]) -> bool:
-    """Whether TMA can step through a tensor: its rows in one piece, all that it steps by 16 bytes or a multiple."""
-    whole = 16 // tensor.itemsize
-    *outer, last = strides
-    return (
-        last == 1
-        and length < 2**31
-        and tensor.data_ptr() % 16 == 0
-        and all(step % whole == 0 for step in outer)
-    )
+    return tuple(given) if fits else None
 
 
 def described(
-    tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], rows: int
+    tensor: torch.Tensor, dims: streaming_tma.Dims, rows: int
 ) -> TensorDescriptor:
     """A descriptor of a tensor, one block of which is so many whole rows of one head."""
-    block = [*[1] * (len(shape) - 2), rows, max(16, tensors.power_of_two(shape[-1]))]
+    block = streaming_tma.block_of(dims[0], rows)
     layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
-    return TensorDescriptor(tensor, list(shape), list(strides), block, layout)
+    return TensorDescriptor(tensor, *map(list, dims), block, layout)

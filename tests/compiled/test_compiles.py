@@ -132,8 +132,16 @@ def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
     """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
     spec = ROOT / "specs" / "attention.toml"
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
-    told = compile_all([(spec, folder)], "--target", "sm_90", "--gluon")
+    told = compile_all([(spec, folder)], "--target", "sm_90", "--tma")
     assert "attention_gluon_kernel multiplies bf16.bf16" in told
+
+
+def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:
+    """Blocks for tensor cores, beside a Gluon kernel of the forward that has a sink for each head."""
+    told = compile_all(generated(["attention_sink"], tmp_path), "--target", "sm_90", "--tma")
+    kernels = [f"attention_sink_{kind}_kernel" for kind in ("gluon", "backward_dq", "backward_dk_dv")]
+    assert {f"{kernel} reads by TMA" for kernel in kernels} <= set(told)
+    assert {f"{kernel} multiplies bf16.bf16" for kernel in kernels} <= set(told)
 
 
 def test_scales_leave_float8_to_tensor_cores(all_targets: bool, tmp_path: Path) -> None:

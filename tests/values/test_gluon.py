@@ -26,6 +26,11 @@ from tritongen.spec.types import Spec  # noqa: E402
 QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
 MEAN = 'o = "sum(softmax(s, N) * v, N)"'
 CAUSAL = f's = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"\n{MEAN}'
+GROUPED = 'q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'
+OF_HEADS = QKV.replace("...", "..., H")
+SLOPES = CAUSAL.replace("* scale", "* scale - slope * (index(M) - index(N))")
+SINK = f"""{CAUSAL.partition(MEAN)[0]}m = "maximum(max(s, N), sink)"
+o = "sum(exp(s - m) * v, N) / (sum(exp(s - m), N) + exp(sink - m))\""""
 LOG = '\nlse = "logsumexp(s, N)"'
 
 
@@ -53,13 +58,13 @@ def kernel_of(spec: Spec) -> str:
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        spec_of(CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
-        spec_of(inputs='q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'),
     ],
-    ids=["float32", "no largest", "another matrix", "keys across", "a flag", "torch sees launches", "grouped heads"],
-)  # fmt: skip
+    ids=["float32", "no largest", "another matrix", "lengths", "keys across", "a flag", "torch sees launches"],
+)
 def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
     assert not kernel_of(spec)
 
@@ -84,15 +89,46 @@ def test_numbers_that_are_the_scale() -> None:
     assert "s = s_sum * -0.125" in kernel_of(spec_of(CAUSAL.replace("scale", "(-0.125)"), params=""))
 
 
+def test_heads_of_a_group_read_the_same_blocks() -> None:
+    """TMA steps through five dimensions, so that the last of the batch has a length of 1 where rows have a group."""
+    text = kernel_of(spec_of(inputs=GROUPED, outputs='o = "q[..., (G R), M, E]"'))
+    assert "fill(k_ring, step, k_desc, (i0, i1, i2), start)" in text
+    assert "fill(q_ring, q_step + half, q_desc, (i0, i1, i_r), row)" in text
+    assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in text
+
+
+def test_results_are_given_in_their_order() -> None:
+    """As the host has them, whichever is the matrix."""
+    text = kernel_of(spec_of(CAUSAL + LOG, outputs='lse = "float32"\no = "q"'))
+    signature = text.partition("def attend_gluon_kernel(")[2].partition("n_heads")[0]
+    assert signature.split(", ")[:5] == ["q_desc", "k_desc", "v_desc", "lse_ptr", "o_desc"]
+
+
+def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
+    """Before the loop where scores have them, and behind it where only the mean has."""
+    slopes = kernel_of(spec_of(SLOPES, f'{OF_HEADS}\nslope = "float32[H]"'))
+    tile, read, loop = (slopes.index(one) for one in ("_tile(tile, lengths", "slope = gl.load", "for part in"))
+    assert slopes.count("gl.load(") == 1
+    assert tile < read < loop
+    sink = kernel_of(spec_of(SINK, f'{OF_HEADS}\nsink = "float32[H]"'))
+    assert sink.count("gl.load(") == 1
+    assert sink.index("for part in") < sink.index("sink = gl.load")
+
+
 # On Hopper
 
 
 @pytest.fixture
 def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
     """Causal attention with its log-sum-exp, and the kernels that it launches."""
+    return launching(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+
+
+def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
+    """An operator, and the kernels that it launches."""
     if not IS_HOPPER or triton.knobs.runtime.interpret:
         pytest.skip("needs NVIDIA's Hopper, and not the interpreter")
-    operator = built(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path)
+    operator = built(spec, folder)
     names: list[str] = []
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
     run = launch.run
@@ -105,15 +141,18 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleTyp
     return operator, names
 
 
-def check(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
-    """Twice, since the second call launches what the first compiled."""
-    s = q.double() @ k.double().mT * scale
+def check(
+    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, in_group: int = 1
+) -> None:
+    """Twice, since the second call launches what the first compiled. Heads of a group share keys and values."""
+    every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
+    s = q.double() @ every_k.mT * scale
     rows, cols = (torch.arange(n, device=q.device) for n in s.shape[-2:])
     s = s.masked_fill(cols > rows[:, None], -torch.inf)
     tolerance = 2e-2 if q.dtype == torch.bfloat16 else 3e-3
     for _ in range(2):
         o, lse = operator.attend(q, k, v, scale=scale)
-        torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ v.double(), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ every_v, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(lse.double(), torch.logsumexp(s, -1), rtol=1e-4, atol=1e-4)
 
 
@@ -164,3 +203,71 @@ def test_rows_that_are_few(launched: tuple[ModuleType, list[str]]) -> None:
     q, k, v = drawn((64, 64), (300, 64), (300, 64))
     check(operator, q, k, v, 0.125)
     assert names == ["attend_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("laid_out", "rows", "name"),
+    [
+        (lambda x: x, 200, "attend_gluon_kernel"),
+        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), 200, "attend_gluon_kernel"),
+        (lambda x: x.unflatten(0, (1, 2)).transpose(0, 1).expand(2, 3, -1, -1, -1), 200, "attend_kernel"),
+        (lambda x: x, 40, "attend_kernel"),
+    ],
+    ids=["contiguous", "rows before heads", "three dimensions", "few rows"],
+)
+def test_grouped_heads(
+    laid_out: Callable[[torch.Tensor], torch.Tensor],
+    rows: int,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their rows are in tiles of their own, where they are not so few that a tile has those of several."""
+    outputs = 'o = "q[..., (G R), M, E]"\nlse = "float32[..., (G R), M]"'
+    operator, names = launching(spec_of(CAUSAL + LOG, GROUPED, outputs), tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (
+        laid_out(torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16))
+        for size in ((6, rows, 64), (2, 333, 64), (2, 333, 96))
+    )
+    check(operator, q, k, v, 0.125, in_group=3)
+    assert names == [name]
+
+
+def slopes_of(s: torch.Tensor, v: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    rows, cols = (torch.arange(n, device=s.device) for n in s.shape[-2:])
+    return torch.softmax(s - slope[:, None, None].double() * (rows[:, None] - cols), -1) @ v
+
+
+def sink_of(s: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+    more = sink[:, None, None].double().expand(*s.shape[:-1], 1)
+    return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
+
+
+@pytest.mark.parametrize(
+    ("compute", "wanted", "in_group"), [(SLOPES, slopes_of, 1), (SINK, sink_of, 1), (SLOPES, slopes_of, 3)]
+)
+def test_numbers_of_heads(
+    compute: str, wanted: Callable[..., torch.Tensor], in_group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of slopes of the scores and of sinks, one of each head, or of each of a group."""
+    name = "slope" if wanted is slopes_of else "sink"
+    inputs, outputs, heads = (OF_HEADS, 'o = "q"', "H")
+    if in_group > 1:
+        inputs, outputs, heads = (GROUPED, 'o = "q[..., (G R), M, E]"', "(G R)")
+    spec = spec_of(compute, f'{inputs}\n{name} = "float32[{heads}]"', outputs)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16)
+        for size in ((6, 200, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+    )
+    numbers = torch.rand(6, generator=random).cuda() / 4
+    every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
+    s = q.double() @ every_k.mT * 0.125
+    rows, cols = (torch.arange(n, device="cuda") for n in s.shape[-2:])
+    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    for _ in range(2):
+        o = operator.attend(q, k, v, numbers, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted(s, every_v, numbers), rtol=2e-2, atol=2e-2)
+    assert names == ["attend_gluon_kernel"]

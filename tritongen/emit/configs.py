@@ -123,6 +123,7 @@ class Table:
     single: tuple[Tiles, ...] = ()
     double: tuple[Tiles, ...] = ()
     wide: tuple[Streamed, ...] = ()
+    described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
     same_as: str = ""
     strided_rows: int = 0  # of a program in registers, where its class would have more
 
@@ -179,8 +180,8 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
 
 def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:
     """The table of a kernel past whose tiles an axis streams."""
-    half, wide = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
-    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide)
+    half, wide, described = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
+    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide, described=described)
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:

@@ -9,10 +9,11 @@ from ..spec.types import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How many matmuls a block takes part in: for scores, and for sums."""
+    """How many matmuls a block takes part in: for scores, and for sums; and whether TMA may read it."""
 
     scores: int
     sums: int
+    described: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ BY_TILES = (
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 4, 1),
 )
+# By TMA, which spares the registers of addresses.
+BY_STREAMED_DESCRIBED = (
+    Streamed(128, 64, 64, 4, 2),
+    *BY_STREAMED[2:],
+)
 # Of float32 and float64, which tensor cores do not multiply as they are.
 WIDE = (
     Streamed(64, 64, 32, 4, 2),
@@ -59,13 +65,13 @@ WIDE_SEVERAL = (
 )
 
 
-def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
-    """The tiles for half precision, and for what is wider."""
+def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...], tuple[Streamed, ...]]:
+    """The tiles for half precision, for what is wider, and for half precision that TMA reads, if those are others."""
     if not streaming.sums:
-        return BY_TILES, WIDE_SEVERAL
+        return BY_TILES, WIDE_SEVERAL, ()
     if streaming.sums > 1:
-        return BY_STREAMED, WIDE_SEVERAL
-    return (BY_ROWS, WIDE_SEVERAL) if streaming.scores > 1 else (FORWARD, WIDE)
+        return BY_STREAMED, WIDE_SEVERAL, BY_STREAMED_DESCRIBED if streaming.described else ()
+    return (BY_ROWS, WIDE_SEVERAL, ()) if streaming.scores > 1 else (FORWARD, WIDE, ())
 
 
 def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[Streamed, ...]:

@@ -165,15 +165,15 @@ def _block(test: Node, lines: list[Line]) -> list[Line]:
     path = shared_path([line.path for line in lines])
     if path:
         rest = nested(replace(line, path=line.path[len(path) :]) for line in lines)
-        return [Line(f"if {condition_text(path)}:", said), *_indented(rest)]
+        return [Line(f"if {condition_text(path)}:", said), *indented(rest)]
     then, other = (
         nested(replace(line, path=line.path[1:]) for line in lines if line.path[0][1] == holds)
         for holds in (True, False)
     )
-    found = [Line(f"if {condition_text(((test, True),))}:", said), *_indented(then)]
+    found = [Line(f"if {condition_text(((test, True),))}:", said), *indented(then)]
     if other[0].text.startswith("if ") and not other[0].comment and _is_one_if(other):
         return [*found, Line(f"el{other[0].text}"), *other[1:]]
-    return [*found, Line("else:"), *_indented(other)]
+    return [*found, Line("else:"), *indented(other)]
 
 
 def shared_path(paths: Sequence[Path]) -> Path:
@@ -188,5 +188,6 @@ def _is_one_if(lines: Sequence[Line]) -> bool:
     return all(line.text.startswith((" ", "else:", "elif ")) for line in lines[1:])
 
 
-def _indented(lines: Iterable[Line]) -> list[Line]:
+def indented(lines: Iterable[Line]) -> list[Line]:
+    """The lines one level deeper."""
     return [replace(line, text=f"    {line.text}") for line in lines]

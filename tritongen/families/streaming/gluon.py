@@ -16,7 +16,7 @@ from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
-from ...lowering.views import Argument
+from ...spec.types import Input
 from ..stream import Scores, Stream, is_exponent
 from .below import Below
 from .blocks import operand
@@ -25,7 +25,6 @@ from .program import StreamingProgram
 from .streams import is_row_sum
 
 HALF = {"float16", "bfloat16"}
-MOST_DIMS = 3  # of the batch, since TMA steps through five
 # What Gluon has of what kernels call of Triton's language.
 SHARED = frozenset(
     "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
@@ -34,20 +33,20 @@ SHARED = frozenset(
 
 
 def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
-    """What the template prints of a mean with weights below a largest, of queries, keys and values alone; None for
-    other math.
+    """What the template prints of a mean with weights below a largest, of queries, keys and values and of numbers of
+    heads; None for other math.
     """
     op, stream = program.op, program.stream
-    matrices = {load.name for load in stream.matrices}
+    names = {load.name for load in stream.matrices}
+    matrices = [tensor for tensor in op.inputs if tensor.name in names]
     wide = [result for result in op.results if _is_wide(result, stream)]
     takes = (
         stream.largest
         and not stream.turns
-        and not stream.group
         and len(stream.scores) == len(stream.summed) == len(wide) == 1
         and len(matrices) == 3
-        and matrices == {tensor.name for tensor in op.inputs}
-        and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in op.inputs)
+        and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
+        and all(tensor in matrices or is_of_heads(tensor, stream) for tensor in op.inputs)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
         and not any(param.kind in ("bool", "enum") for param in op.params)
@@ -55,6 +54,11 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and all(one.falls for one in stream.sums)
     )
     return _GluonBuilder(program, wide[0]).view() if takes else None
+
+
+def is_of_heads(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has one number for each head, or for several."""
+    return set(tensor.type.axes) <= {*stream.batch, *stream.heads} and tensor.default is None
 
 
 @dataclass
@@ -152,34 +156,44 @@ class _GluonBuilder(Builder):
         is asked for behind it, where they lie otherwise.
         """
         self.build()
+        matrices = {load.name for load in self.stream.matrices}
+        of_heads = [tensor.name for tensor in self.op.inputs if tensor.name not in matrices]
         setup, end = nested(self.lines.setup), nested(self.lines.end)
+        reads = [line for line in setup if line.assigned in of_heads]
+        setup = tuple(line for line in setup if line not in reads)
         loop, bounds = [*setup, *nested(self.lines.loop)], self.lines.bounds
         if not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         before = {name for line in setup for name in line.targets}
-        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in [*bounds, *loop, *end])
+        math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
+        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in math_of_rows)
         dims = self.space.rows
-        if not is_shared or _told(end, before) or mentions(loop, "tile_mask") or len(dims) > MOST_DIMS:
+        if _told(bounds, of_heads) or not is_shared or _told(end, before) or mentions(loop, "tile_mask"):
             return None
         stream = self.stream
         (score,), (matrix,) = stream.scores, stream.summed
-        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in dims[1:])]
+        group = self.places.dims(stream.heads)
+        heads = [dim.index for dim in (*dims, *group)]
+        head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
+        used = {*head_of_rows, *_told([*reads, *loop, *end], heads)}
+        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
+        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
-        others = [Argument(f"{one.output.name}_ptr", "") for one in self.op.results if one is not self.wide]
-        others += self.strides([*end])
-        names = [one.name for one in others]
+        tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
+        described = [*(name for name in tensors if name in matrices), self.wide.output.name]
+        pointers = [f"{name}_ptr" for name in tensors if name not in described]
+        strides = self.strides([*reads, *end])
+        names = [*pointers, *(one.name for one in strides)]
         mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
         params = [one.name for one in numbers]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
         has_col_mask = mentions(loop, "col_mask")
         block = _told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
-        described = [*(tensor.name for tensor in self.op.inputs), self.wide.output.name]
-        pointers, strides = ([one for one in others if one.name.endswith("_ptr") == is_one] for is_one in (True, False))
-        signature = [*pointers, *(Argument(name, "") for name in lengths), *strides, *numbers]
+        given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
+        signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
         streamed = {score.right.name, matrix.name}
-        tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
         return {
             "family": "streaming",
             "name": self.op.name,
@@ -194,15 +208,18 @@ class _GluonBuilder(Builder):
             "largest": largest,
             "sums": sums,
             "state": ", ".join(state),
-            "heads": ", ".join(dim.index for dim in dims),
+            "heads": ", ".join(heads),
+            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in heads),
             "head": tuple_text([dim.index for dim in dims]),
+            "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
-            "decode": self.places.decode(),
+            "decode": [*map(Line, of_group), *self.places.decode()],
             "bounds": _in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "tile_params": _listed(_told(bounds, params)),
-            "block_state": ", ".join([*state, *_told(loop, ["rows"])]),
+            "reads": _in_gluon(reads),
+            "block_state": ", ".join([*state, *_told(loop, ["rows", *of_heads])]),
             "block_params": _listed([*block, *_told(loop, params)]),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
@@ -216,7 +233,7 @@ class _GluonBuilder(Builder):
             "end_state": _told(end, state),
             "end": _in_gluon(end),
             "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *params]),
-            "signature": ", ".join([*(f"{name}_desc" for name in described), *(one.spelling for one in signature)]),
+            "signature": ", ".join(signature),
             "casts": _in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],

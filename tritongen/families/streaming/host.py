@@ -13,10 +13,10 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
-from ..stream import Stream
 from . import partial_sums
 from .gluon import gluon_view
-from .kernels import StreamingKernel, plan_streaming
+from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
+from .places import space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
 
@@ -25,18 +25,19 @@ class StreamingModule(Common):
     """The module of one kernel, a program of which takes a tile of rows at one index of the batch."""
 
     def __init__(self, program: StreamingProgram, around: Around) -> None:
-        self.stream: Stream = program.stream
-        self.pages = program.pages
+        self.op, self.stream, self.pages = program.in_kernels, program.stream, program.pages
+        self.space = space_of(self.op, self.stream)
         self.reduction = None if around.is_gradient else plan_reduction(program)
+        # Torch has to see what a triton_op launches.
+        by_tma = self.is_plain() and around.register != "triton_op"
+        self.described = self.matrices_of_blocks() if by_tma and around.is_gradient else ()
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
-        super().__init__(program, False, self.plan.space, self.plan.compute, kernels, around)
-        # Torch has to see what a triton_op launches.
-        has_gluon = self.is_plain() and not self.shared and around.register != "triton_op"
-        self.gluon = gluon_view(program) if has_gluon else None
+        super().__init__(program, False, self.space, self.plan.compute, kernels, around)
+        self.gluon = gluon_view(program) if by_tma and not self.shared else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
-        return plan_streaming(program, self.reduction is not None)
+        return plan_streaming(program, self.reduction is not None, self.described)
 
     @property
     def across(self) -> str:
@@ -70,11 +71,12 @@ class StreamingModule(Common):
             "launcher": self.around.launcher(kernel.name),
             "index": self.index(),
             "reads": self.reads(),
-            "passed": self.args(self.without_partial(kernel)),
+            "passed": self.args(self.own(kernel)),
             "constants_text": self.constants_of(kernel, "index"),
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
-            **self.known(self.without_partial(kernel)),
+            **self.known(self.own(kernel)),
+            "blocks_text": self.blocks_text(),
             "gluon_text": self.gluon_text(),
         }
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
@@ -85,24 +87,47 @@ class StreamingModule(Common):
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         is_masked = self.plan.blocks.tiles is not None
-        fields = f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds})'
+        own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
+        fields = (
+            f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
+        )
         return f", gluon=streaming.Gluon({fields})"
 
-    def without_partial(self, kernel: Kernel) -> Kernel:
-        """A kernel with the arguments that the wrapper has; those of a split are the runtime's."""
-        own = tuple(one for one in kernel.arguments if one != partial_sums.ARGUMENT and one.value != "n_splits")
-        return replace(kernel, arguments=own)
+    def matrices_of_blocks(self) -> tuple[str, ...]:
+        """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
+        stream, found = self.stream, []
+        for load in (load for load in stream.matrices if load.name not in self.shared):
+            turns = (axis for axis in stream.turns if axis in load.axes)
+            order = (*stream.batch, *turns, stream.streamed, stream.width(load))
+            if self.spread_axes(self.op.input(load.name)) == order:
+                found.append(load.name)
+        return tuple(found)
+
+    def blocks_text(self) -> str:
+        """What the launch is told of the matrices that it may make descriptors of."""
+        if not self.described:
+            return ""
+        tensors = self.arguments(self.own(self.plan.kernel))[0]
+        places = tuple_text([str(tensors.index(name)) for name in self.described])
+        counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
+        own = tuple_text([counts.get(name, "None") for name in tensors])
+        return f", blocks=streaming_tma.Blocks(n_cols, {len(self.space.rows)}, {own}, {places})"
+
+    def own(self, kernel: Kernel) -> Kernel:
+        """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
+        runtime = partial_sums.ARGUMENT.value, "n_splits", DESCRIPTOR
+        return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in runtime))
 
     def split(self, reduction: Kernel) -> str:
         """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
-        kernel = self.without_partial(reduction)
+        kernel = self.own(reduction)
         launcher = self.around.launcher(reduction.name)
         args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
         length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
         return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
-        return Streaming(len(self.stream.scores), len(self.stream.summed))
+        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described))
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
@@ -161,13 +186,21 @@ class StreamingModule(Common):
     def sizes_of(self, kernel: Kernel) -> str:
         """The lengths and strides that a kernel is told, folded."""
         batch = self.stream.batch
-        every = [(t.name, self.spread(t), self.spread_axes(t)) for t in self.op.inputs if t.name not in self.shared]
-        every += [(result.output.name, result.output.name, result.axes) for result in self.op.results]
-        every = [one for one in every if f"{one[0]}_ptr" in kernel.names]
+        every = self.folded_tensors(kernel)
         texts = tuple_text([text for _, text, _ in every])
-        own = tuple_text([str(len(axes) - len(batch)) for _, _, axes in every])
+        own = tuple_text([str(count) for _, _, count in every])
         lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
         return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
+
+    def folded_tensors(self, kernel: Kernel) -> list[tuple[str, str, int]]:
+        """The tensors of a kernel that have the batch: the name of each, how it is spelled with all of that, and how
+        many axes it has besides.
+        """
+        n_batch = len(self.stream.batch)
+        every = [(t.name, self.spread(t), len(self.spread_axes(t)) - n_batch) for t in self.op.inputs]
+        every = [one for one in every if one[0] not in self.shared]
+        every += [(result.output.name,) * 2 + (len(result.axes) - n_batch,) for result in self.op.results]
+        return [one for one in every if f"{one[0]}_ptr" in kernel.names]
 
     def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
         """The tensors, integers and params of a launch; `sizes` are those that are folded."""

@@ -11,7 +11,7 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts, stored
 from ...lowering.choices import Choices, condition
-from ...lowering.lines import Line, mentions, nested, under
+from ...lowering.lines import Line, indented, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space
 from ...lowering.tile import Tensor, decoded, loads, needed
@@ -24,6 +24,8 @@ from .blocks import Blocks, reads_at
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_row_sum
+
+DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,11 @@ class Lines:
     end: list[Line] = field(default_factory=list)
 
 
-def plan_streaming(program: StreamingProgram, splits: bool) -> StreamingKernel:
-    """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
-    return Builder(program).built(splits)
+def plan_streaming(program: StreamingProgram, splits: bool, described: tuple[str, ...]) -> StreamingKernel:
+    """The kernel; with `splits`, one that may leave sums of a part of the streamed axis. Blocks of `described` matrices
+    are read by TMA where there are descriptors.
+    """
+    return Builder(program, described).built(splits)
 
 
 class Builder:
@@ -64,9 +68,10 @@ class Builder:
 
     block_m = "BLOCK_M"
 
-    def __init__(self, program: StreamingProgram) -> None:
+    def __init__(self, program: StreamingProgram, described: tuple[str, ...] = ()) -> None:
         self.op: Op = program.in_kernels
         self.pages = program.pages
+        self.described = described
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
@@ -169,7 +174,8 @@ class Builder:
         """The lines that load a block of a matrix, in pages that are looked up once."""
         paged = self.pages and self.pages.of(load.name)
         if not paged:
-            return [self.places.matrix(load, self.masked)]
+            read = self.places.matrix(load, self.masked)
+            return self.places.described(load, read) if load.name in self.described else [read]
         assert self.pages is not None
         lines = [pages.matrix(self.places, self.pages, paged)]
         if paged.table not in self.read:
@@ -227,7 +233,7 @@ class Builder:
         return self.lowering.pending
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Line(f"if {self.masked}:"), *(Line(f"    {line.text}", line.comment) for line in lines)]
+        return [Line(f"if {self.masked}:"), *indented(lines)]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in masked blocks, if no line has put it there before."""
@@ -355,7 +361,8 @@ class Builder:
         streamed, rows = self.stream.streamed, self.stream.rows
         doc = f"A tile of {rows}, which goes along {streamed} block by block"
         doc = f"{doc}; or, of a split, along a part of the blocks." if partial else f"{doc}."
-        behind = (partial_sums.ARGUMENT,) if partial else ()
+        descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
+        behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
         return self.assembled("kernel", doc, ("n_rows", "n_cols"), partial, behind=behind)
 
     def assembled(
@@ -409,6 +416,7 @@ class Builder:
 
     def tensors(self) -> list[Tensor]:
         return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
+
     @property
     def constant_axes(self) -> tuple[str, ...]:
         """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op
 from ...lang.trees import parse
-from ...lowering.lines import Line
+from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
 from ...lowering.tile import Tensor, Tile, decoded
@@ -89,6 +89,20 @@ class Places(Tile):
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
         return Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
+
+    def described(self, load: Load, read: Line) -> list[Line]:
+        """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""
+        turns = tuple(axis for axis in self.stream.turns if axis in load.axes)
+        at = ", ".join([*(dim.index for dim in self.described_dims(turns)), "start"])
+        by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
+        return [Line(f"if {load.name}_desc is None:"), *indented([read]), Line("else:"), *indented([Line(by_tma)])]
+
+    def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
+        """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.
+
+        TMA steps through five in all. Where there are more, the last of the batch have a length of 1.
+        """
+        return (*self.space.rows[: 3 - len(axes)], *self.dims(axes))
 
     # Elements
 

@@ -170,6 +170,10 @@ class _TileModule(StreamingModule):
     def across(self) -> str:
         return "n_cols"
 
+    def matrices_of_blocks(self) -> tuple[str, ...]:
+        """None of them streams."""
+        return ()
+
     def streaming(self) -> Matmuls:
         return Matmuls(len(self.stream.scores), 0)
 

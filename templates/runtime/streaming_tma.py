@@ -1,0 +1,95 @@
+"""TMA descriptors of matrices of a batch, a block of which is rows of one of them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from . import tensors
+
+MOST_DIMS = 5  # that TMA steps through
+Dims = tuple[tuple[int, ...], tuple[int, ...]]  # lengths and strides
+
+
+class Blocks(NamedTuple):
+    """The matrices that stream of which a kernel takes descriptors.
+
+    Fields: how long what streams is, how many dimensions the batch is folded into, how many axes each tensor has
+    besides (None for one without a batch), and the places of the matrices among the tensors.
+    """
+
+    n_cols: int
+    n_dims: int
+    n_own: tuple[int | None, ...]
+    places: tuple[int, ...]
+
+
+def steps_of(
+    sizes: Sequence[Any], n_dims: int, n_own: Sequence[int | None], n_heads: int
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Of what `streaming.sizes` has found with two lengths: the sizes of the batch, which has so many heads in all, and
+    the strides of each tensor, of which one without a batch has none there.
+    """
+    head_sizes, strides = tuple(sizes[2 : 1 + n_dims]), sizes[1 + n_dims :]
+    steps = []
+    for own in n_own:
+        count = 0 if own is None else n_dims + own
+        steps.append(tuple(strides[:count]))
+        strides = strides[count:]
+    return (n_heads // math.prod(head_sizes), *head_sizes), steps
+
+
+def dims_of(
+    tensor: torch.Tensor, strides: tuple[int, ...], batch: tuple[int, ...]
+) -> Dims | None:
+    """The dimensions that TMA steps through: those of the batch, and those behind it, whose `strides` are these; None
+    where it cannot.
+
+    Rows are in one piece, and all that is stepped is 16 bytes or a multiple. Where there are too many dimensions, the
+    last of the batch have a length of 1.
+    """
+    n_own = len(strides) - len(batch)
+    n_batch = min(len(batch), MOST_DIMS - n_own)
+    strides = (*strides[:n_batch], *strides[len(batch) :])
+    shape = (*batch[:n_batch], *tensor.shape[-n_own:])
+    whole = 16 // tensor.itemsize
+    *outer, last = strides
+    fits = (
+        math.prod(batch[n_batch:]) == 1
+        and last == 1
+        and all(0 < size < 2**31 for size in shape)
+        and tensor.data_ptr() % 16 == 0
+        and all(step % whole == 0 for step in outer)
+    )
+    return (shape, strides) if fits else None
+
+
+def block_of(shape: tuple[int, ...], rows: int) -> list[int]:
+    """A block of so many whole rows."""
+    return [*[1] * (len(shape) - 2), rows, max(16, tensors.power_of_two(shape[-1]))]
+
+
+def dims_of_blocks(
+    every: Sequence[Any], sizes: Sequence[Any], blocks: Blocks, n_heads: int
+) -> list[Dims] | None:
+    """The dimensions of the matrices that stream, all of half precision; None where TMA cannot step through one."""
+    batch, steps = steps_of(sizes, blocks.n_dims, blocks.n_own, n_heads)
+    found = []
+    for place in blocks.places:
+        dims = dims_of(every[place], steps[place], batch)
+        if dims is None or every[place].itemsize != 2:
+            return None
+        found.append(dims)
+    return found
+
+
+def descriptors(
+    every: Sequence[Any], blocks: Blocks, dims: Sequence[Dims], rows: int
+) -> list[TensorDescriptor]:
+    """Descriptors of the matrices that stream, in blocks of so many rows."""
+    return [
+        TensorDescriptor(every[place], [*shape], [*strides], block_of(shape, rows))
+        for place, (shape, strides) in zip(blocks.places, dims, strict=True)
+    ]
