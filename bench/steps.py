@@ -2,6 +2,8 @@
 
     tritongen build bench/plans/specs; python bench/steps.py [--only NAME] [--steps]
 
+The operators are of bench/plans/specs, and of the examples, whose kernels are checked in.
+
 Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, forward and with the backward, the
 ratio to the faster of the two peers, and the error of the forward beside torch's, both against torch in float64. With
 --steps, the kernels of a forward and backward, each with its time.
@@ -21,7 +23,8 @@ import torch
 import torch.nn.functional as F
 import triton
 
-OPS = Path(__file__).resolve().parent / "plans" / "ops"
+ROOT = Path(__file__).resolve().parents[1]
+OPS = ROOT / "bench" / "plans" / "ops"
 Call = Callable[..., torch.Tensor]
 
 
@@ -38,8 +41,16 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
     return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, scale=0.125)[0]
 
 
-def batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return F.batch_norm(x, None, None, w, b, training=True)
+def batches() -> list[torch.Tensor]:
+    """Inputs of batch_norm, with running statistics."""
+    statistics = torch.zeros(320, device="cuda"), torch.ones(320, device="cuda")
+    return [*draw((32, 320, 4096), (320,), (320,)), *statistics]
+
+
+def batch_norm(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+) -> torch.Tensor:
+    return F.batch_norm(x, mean, var, w, b, training=True)
 
 
 def norm_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -67,7 +78,7 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     ),
     "norm_linear": (partial(LINEAR, (8192, 4096), (4096, 4096)), norm_linear),
     "group_norm": (partial(draw, (32, 320, 4096), (320,), (320,)), lambda x, w, b: F.group_norm(x, 32, w, b)),
-    "batch_norm": (partial(draw, (32, 320, 4096), (320,), (320,)), batch_norm),
+    "batch_norm": (batches, batch_norm),
     "both_sums": (partial(draw, (8192, 8192)), lambda x: x - x.sum(0) - x.sum(1, keepdim=True)),
     "two_softmaxes": (partial(draw, (8192, 8192)), lambda x: x.softmax(0) * x.softmax(1)),
     "scores": (partial(draw, (4096, 1024), (32000, 1024)), lambda a, b: F.linear(a, b).softmax(-1)),
@@ -78,7 +89,7 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "max_pool": (partial(draw, (32, 256, 114, 114)), lambda x: F.max_pool2d(x, 3)),
     "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),
 }
-FROZEN = {"lora_linear": (1,)}  # inputs that are not learned
+FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4)}  # inputs that are not learned
 
 
 def median(call: Callable[[], Any]) -> float:
@@ -100,7 +111,7 @@ def main() -> None:
         parser.exit(4, "bench/steps.py needs a GPU\n")
     if not OPS.exists():
         parser.exit(2, "tritongen build bench/plans/specs: there are no kernels to time\n")
-    sys.path.insert(0, str(OPS.parent))
+    sys.path.insert(0, str(ROOT))
     print("| operator | forward: ours, torch, compile | ratio | with backward | ratio | error, torch's |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, (make, peer) in CASES.items():
@@ -108,8 +119,20 @@ def main() -> None:
             measure(name, make(), peer, options.steps)
 
 
+def operator_of(name: str) -> Call:
+    """The operator, of several results the first."""
+    package = "examples.ops" if (ROOT / "examples" / "ops" / name).exists() else "bench.plans.ops"
+    operator = getattr(importlib.import_module(f"{package}.{name}"), name)
+
+    def first(*inputs: torch.Tensor) -> torch.Tensor:
+        results = operator(*inputs)
+        return results[0] if isinstance(results, tuple) else results
+
+    return first
+
+
 def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> None:
-    operator = getattr(importlib.import_module(f"ops.{name}"), name)
+    operator = operator_of(name)
     learned = [one for place, one in enumerate(inputs) if place not in FROZEN.get(name, ())]
     for one in inputs:
         one.requires_grad_(any(one is other for other in learned))

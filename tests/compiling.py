@@ -389,6 +389,7 @@ def ways(
         # A step may reduce rows beside another that has sums over them.
         chosen = [(table, "fits", always(fits)) for one in {kind, "REGISTERS"} for table in of(one)]
         others = [(heuristics, "choose_splits", always(splits)), (heuristics, "use_shared", always(use_shared))]
+        others.append((heuristics, "choose_mapped_splits", always(splits)))
         return [*fixed, *chosen, *others]
 
     if of("SUMS"):

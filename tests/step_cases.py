@@ -157,6 +157,35 @@ CASES = {
         "y = sum(x * w, K) + 0.5 * sum(sum(x * a, K) * b, R)",
         lambda x, w, a, b: x @ w.T + 0.5 * (x @ a.T) @ b.T,
     ),
+    "matmul_of_a_layer_norm": Case(
+        "x:M, K; g:K; b:K; w:N, K",
+        "h = (x - mean(x, K)) * rsqrt(var(x, K, correction=0) + 1e-5) * g + b\ny = sum(h * w, K)",
+        lambda x, g, b, w: F.layer_norm(x, x.shape[1:], g, b) @ w.T,
+    ),
+    "gates_in_a_matmul": Case(
+        "x:M, K; u:M, K; w:N, K", "y = sum(silu(x) * u * w, K)", lambda x, u, w: (F.silu(x) * u) @ w.T
+    ),
+    "mean_of_products": Case("x:M, K; w:N, K", "y = mean(x * w, K)", lambda x, w: x @ w.T / x.shape[1]),
+    "quotient_in_a_matmul": Case(
+        "x:M, K; s:M; w:N, K", "y = sum(x / s * w, K)", lambda x, s, w: (x / s[:, None]) @ w.T, wrt="x w"
+    ),
+    "matmul_of_a_softmax": Case("x:M, K; w:N, K", "y = sum(softmax(x, K) * w, K)", lambda x, w: x.softmax(-1) @ w.T),
+    "statistics_of_a_matmul": Case(
+        "x:M, K; w:N, K",
+        "h = sum(x * w, K)\nm = mean(h, N)\nv = var(h, N, correction=0)",
+        lambda x, w: ((x @ w.T).mean(1), (x @ w.T).var(1, correction=0)),
+        "m v",
+    ),
+    "norm_of_an_mlp": Case(
+        "x:M, K; w:N, K; v:K, N",
+        "h = silu(sum(x * w, K))\no = sum(h * v, N)\ny = o * rsqrt(mean(o * o, K) + 1e-6)",
+        lambda x, w, v: _rms(F.silu(x @ w.T) @ v.T),
+    ),
+    "mlp_with_biases": Case(
+        "x:M, K; w:N, K; c:N; v:P, N; d:P",
+        "h = gelu(sum(x * w, K) + c)\ny = sum(h * v, N) + d",
+        lambda x, w, c, v, d: F.linear(F.gelu(F.linear(x, w, c)), v, d),
+    ),
     "mlp": Case(
         "x:M, K; w:N, K; v:P, N",
         "h = gelu(sum(x * w, K))\ny = sum(h * v, N)",

@@ -15,6 +15,7 @@ from .tensors import cdiv, power_of_two
 GLUON, GLUON_END = (3, 6), (3, 10)
 Tiling = tuple[int, int, int, int, int]
 SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
+SHORTEST_PART = 16_384  # columns, of a row that programs share and map back
 
 
 @memoized
@@ -123,12 +124,15 @@ class Loop(Table):
     """For a loop over the row: rows by columns per iteration, the last for columns that are not contiguous."""
 
     @memoized
-    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+    def choose(
+        self, n_rows: int, n_cols: int, contiguous: bool, most_warps: int = 32
+    ) -> triton.Config:
         """Wide blocks where columns lie next to each other, else many rows at once; as many elements of short rows."""
         if contiguous:
+            wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
             found = next(
-                (c for c in self.configs[:-1] if n_cols <= c.kwargs["BLOCK_N"] * 4),
-                self.configs[-2],
+                (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4),
+                wide[-1] if wide else self.configs[-2],
             )
         else:
             found = self.configs[-1]
@@ -187,6 +191,20 @@ def choose_splits(
     if programs >= 2 * sms or blocks < 8:
         return 1
     return min(cdiv(4 * sms, programs), blocks // 4)
+
+
+def choose_mapped_splits(
+    n_rows: int, n_cols: int, config: triton.Config, device: torch.device
+) -> int:
+    """How many programs share a row that is mapped back: as many as run at once, of 32 warps on each SM.
+
+    Both stages read the row, and one launch more takes as long as a short part: so only where SMs would have no row.
+    """
+    programs = cdiv(n_rows, config.kwargs["BLOCK_M"])
+    if programs >= sm_count(device):
+        return 1
+    shares: int = sm_count(device) * max(1, 32 // config.num_warps) // programs
+    return max(1, min(shares, n_cols // SHORTEST_PART))
 
 
 class Whole:

@@ -32,6 +32,20 @@ class Sums(NamedTuple):
     wrapped: Any = None  # torch.compile does not trace a default that is a kernel
 
 
+class Map(NamedTuple):
+    """The kernel that maps a part of each row, for which each program merges the states of all parts of it: it takes
+    them before its tensors, and before its sizes how many parts there are, and how many columns each.
+
+    Of the constants that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
+    """
+
+    kernel: Any
+    args: launch.Args
+    constants: dict[str, Any]
+    first: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+
 class Split(NamedTuple):
     """For few long rows: a kernel that reduces a part of each row, and how parts are merged.
 
@@ -43,7 +57,7 @@ class Split(NamedTuple):
     kernel: Any
     args: launch.Args
     constants: dict[str, Any]
-    merge: Merge | Sums
+    merge: Merge | Sums | Map
 
 
 def sizes(
@@ -118,15 +132,24 @@ def run(
             config = None
         launch.run(key, registers[1], grid, config, *args, **constants)
         return
+    device = launch.device_of(args[0])
     config = loop[0].choose(n_rows, n_cols, contiguous)
+    n_splits = 1
+    if split is not None and isinstance(split.merge, Map):
+        part = loop[0].choose(n_rows, n_cols, contiguous, 16)
+        part, _ = heuristics.within(part, uniform or 1)
+        n_splits = heuristics.choose_mapped_splits(n_rows, n_cols, part, device)
+        # The second stage reads the states of all parts as it does a block of columns.
+        n_splits = min(n_splits, part.kwargs["BLOCK_N"])
+        config = part if n_splits > 1 else config
     vectors: dict[str, Any] = {}
     if uniform is not None:
         config, vectors["UNIFORM"] = heuristics.within(config, 1 if search else uniform)
     if vector is not None:
         size = vector.element_size()
         vectors["VECTOR"] = heuristics.choose_vector(n_cols, contiguous, size)
-    device = launch.device_of(args[0])
-    n_splits = heuristics.choose_splits(n_rows, n_cols, config, device) if split else 1
+    if split is not None and not isinstance(split.merge, Map):
+        n_splits = heuristics.choose_splits(n_rows, n_cols, config, device)
     if split is not None and n_splits > 1:
         _run_split(key, split, shape, n_splits, config, vectors, (loop[1], args))
         return
@@ -187,8 +210,18 @@ def _run_split(
     given, sizes, params = split.args
     first = (*given, *parts, n_splits, split_cols, *sizes, *params)
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
-    tiles = {**config.kwargs, "num_warps": config.num_warps, **vectors}
-    merge, second, constants = _merging(split.merge, parts, n_splits, split_cols, shape)
+    tile = {**config.kwargs, "num_warps": config.num_warps}
+    second_grid: tuple[int, ...] = (n_rows,)
+    if isinstance(split.merge, Map):
+        merge, (given, sizes, params), constants, of_first, of_map = split.merge
+        second = (*parts, *given, n_splits, split_cols, *sizes, *params)
+        constants = constants | tile | {name: vectors[name] for name in of_map}
+        vectors = {name: vectors[name] for name in of_first}
+        second_grid = grid
+    else:
+        merge, second, constants = _merging(
+            split.merge, parts, n_splits, split_cols, shape
+        )
     by_name = {} if key is None else launch.named(*called)
     merged: list[str] = []
     if by_name and isinstance(split.merge, Sums):
@@ -196,8 +229,8 @@ def _run_split(
         for part, result in zip(own[len(given) :], split.merge.results, strict=False):
             merged += [part, *(name for name, one in by_name.items() if one is result)]
     stages = (
-        launch.Stage(split.kernel, grid, first, tiles | split.constants),
-        launch.Stage(merge, (n_rows,), second, constants, merged),
+        launch.Stage(split.kernel, grid, first, tile | vectors | split.constants),
+        launch.Stage(merge, second_grid, second, constants, merged),
     )
     launch.run_stages(key, by_name, stages, tuple(by_name))
 

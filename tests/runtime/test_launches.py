@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at, runtime_module, runtime_of
+from importing import built, module_at, runtime_module, runtime_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton
 from replaying import replay_interpreted, replay_on_the_cpu
+
+from tritongen.spec.read import read_spec
 
 GENERATED = Path(__file__).parents[2] / "generated"
 
@@ -335,6 +337,39 @@ def test_stages_launched_again_are_right(
         x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(getattr(module, name)(x).double(), wanted(x.double()), rtol=1e-5, atol=1e-5)
     assert len(runtime_of(module, "launch").Launches.known) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+def test_rows_that_programs_share_are_mapped_back_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the second stage, with states of each call's own; the last part of a row is shorter than the others."""
+    path = Path(__file__).parents[1] / "specs" / "group_norm.toml"
+    module = built(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
+    heuristics = runtime_of(module, "heuristics")
+    replay_interpreted(runtime_of(module, "launch"), monkeypatch)
+    monkeypatch.setattr(heuristics, "choose_mapped_splits", lambda *_: 3)
+    monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
+    for seed in (0, 1):
+        x = torch.randn(1, 4, 93, 97, generator=torch.Generator().manual_seed(seed))
+        weight = torch.arange(1.0, 5.0)
+        want = torch.nn.functional.group_norm(x.double(), 2, weight.double())
+        torch.testing.assert_close(module.group_norm(x, weight).double(), want, rtol=1e-5, atol=1e-5)
+    assert len(runtime_of(module, "launch").Launches.known) == 1
+
+
+def test_rows_that_are_mapped_back_are_split_where_sms_would_idle() -> None:
+    """All programs run at once, and short rows are left whole."""
+    heuristics = runtime_module("heuristics")
+    device, tile = torch.device("cpu"), triton.Config({"BLOCK_M": 1, "BLOCK_N": 8192}, num_warps=16)
+
+    def splits(n_rows: int, n_cols: int) -> int:
+        found: int = heuristics.choose_mapped_splits(n_rows, n_cols, tile, device)
+        return found
+
+    programs = [rows * splits(rows, 2**20) for rows in range(4, 132)]
+    assert all(132 <= count <= 2 * 132 for count in programs)
+    assert splits(132, 2**20) == splits(32, 2**14) == 1
+    assert splits(32, 2**16) == 4
+    assert splits(1, 2**30) == 264
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")

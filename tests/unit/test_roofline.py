@@ -52,6 +52,7 @@ forward         1 step, 134 MB, 40.1 us
 backward        1 step, 201 MB, 60.1 us
 both            2 steps, 336 MB, 100 us
 saved           rstd: 32.8 kB
+held besides    x, weight: 67.1 MB
 """
 STEPS = """\
 steps
@@ -116,6 +117,14 @@ def test_matmuls_take_as_long_as_tensor_cores_do() -> None:
     assert step.seconds == pytest.approx(step.flops / 989e12)
     (short,) = account_of(found, {"M": 8192, "N": 4096, "K": 16}, H100).forward
     assert short.seconds == pytest.approx(2 * (8192 * 16 + 4096 * 16 + 8192 * 4096) / 3350e9)
+
+
+def test_numbers_of_rows_do_not_widen_what_is_multiplied() -> None:
+    """They are float32, the matrices that they scale and the tensor cores' operands are not."""
+    text = (ROOT / "examples" / "specs" / "norm_linear.toml").read_text(encoding="utf-8")
+    account = account_of(read_spec("norm_linear.toml", text), dict.fromkeys("MNK", 4096), H100)
+    matmuls = [step for step in account.steps if step.flops]
+    assert [step.seconds for step in matmuls] == pytest.approx([2 * 4096**3 / 989e12] * 3)
 
 
 def test_take_reads_no_more_than_it_has_positions_for() -> None:

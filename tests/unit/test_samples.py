@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tritongen.families.rowwise.family import ROWWISE
-from tritongen.operator.compile import forward_of
+from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.testing.samples import Shapes, other_values
 
@@ -44,6 +44,9 @@ def test_no_shape_is_shorter_than_the_smallest() -> None:
     tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
     assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
     assert min(shape[shapes.axes.index("C")] for shape in tried) == 0
+    emitted = generate(spec)["test_smallest_rows.py"]
+    assert "shapes = ((37, 5), (64, 4), (2, 1), (2, 6), (17, 1), (130, 7))" in emitted
+    assert "empty = ((37, 0),)" in emitted
 
 
 def test_params_that_integers_are_equal_to() -> None:

@@ -103,6 +103,22 @@ def _steps_of_gradient(name: str) -> list[Step]:
     return [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
 
 
+@pytest.mark.parametrize(
+    "name", ["mean_of_products", "quotient_in_a_matmul", "matmul_of_a_softmax", "statistics_of_a_matmul"]
+)
+def test_products_are_matmuls_however_they_are_written(name: str) -> None:
+    """Means of them, and quotients in them: the forward's matmul and the two of its gradient, and no loop over rows."""
+    forward = forward_of(CASES[name].spec())
+    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
+    assert sum(step.family.matmuls(step.program) is not None for step in steps) == 3
+
+
+def test_gradients_of_two_factors_are_made_of_one_matmul() -> None:
+    first, second = _steps_of_gradient("gates_in_a_matmul")
+    assert [result.output.name for result in first.op.results] == ["dx", "du"]
+    assert [result.output.name for result in second.op.results] == ["dw"]
+
+
 def test_what_is_summed_over_everything_is_added_up_by_rows_on_the_way() -> None:
     """The gradient of a temperature takes no pass of its own over the matrices."""
     first, last = _steps_of_gradient("temperature")

@@ -23,6 +23,7 @@ from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from .read_once import read_once
 from .reverse import Reverse
 from .save_policy import Kept
 from .sharing import named_parts
@@ -47,14 +48,17 @@ class Gradient:
     alike: tuple[tuple[str, str], ...] = ()
 
 
-def derive(op: Op, grad: Grad, given: Mapping[str, Node] | None = None, saves: bool = True) -> Gradient:
+def derive(
+    op: Op, grad: Grad, given: Mapping[str, Node] | None = None, saves: bool = True, stored: tuple[str, ...] = ()
+) -> Gradient:
     """The gradient. Raises `Mistakes` where there is none.
 
     `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
-    Where nothing is saved, all that the gradient reads of the forward is recomputed.
+    Where nothing is saved, all that the gradient reads of the forward is recomputed; `stored` are values to be saved
+    beside those that always are.
     """
     reverse = Reverse(name_reductions(op), grad, given)
-    return _assembled(reverse, reverse.found(), saves)
+    return _assembled(reverse, reverse.found(), saves, stored)
 
 
 def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
@@ -66,13 +70,14 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
     return _joined(reverse, reverse.found())
 
 
-def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool) -> Gradient:
+def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:
     """The gradients by name of the input, as the results of an operator of their own."""
     names = {name: reverse.fresh(f"d{name}") for name in found}
-    choice = Kept(reverse.op, reverse.grad.save)
+    choice = Kept(reverse.op, reverse.grad.save, stored)
     kept, outputs = choice.of(found.values()) if saves else ([], set[str]())
     stand_ins = {name: _saved_name(reverse, name) for name in kept}
     derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
+    derived = read_once(derived, reverse.op, reverse.algebra)
     roots = itertools.chain.from_iterable(references(node) for _, node in derived)
     recomputed = choice.closure(roots, {*kept, *outputs})
     values = [value for value in reverse.op.values if value.name in recomputed]

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
 from ..lang.names import shown
+from ..passes.contractions import is_product
 from ..passes.structure import reached, references
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Chooses for an operator; `save` are the values that its spec says to keep, if it does."""
+    """Chooses for an operator; `save` are the values that its spec says to keep, if it does, and `stored` are those
+    that its steps store anyway, of which it is to keep these.
+    """
 
     op: Op
     save: tuple[str, ...]
+    stored: tuple[str, ...] = ()
 
     @functools.cached_property
     def values(self) -> dict[str, Value]:
@@ -31,9 +35,9 @@ class Kept:
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
-        A number for each row costs next to nothing and is saved; of outputs those are read that
-        spare more than they cost; all else is computed again from the inputs. Raises `Mistakes` for what is
-        to be saved and never read.
+        A number for each row costs next to nothing and is saved, and what a matmul gives costs more to compute again;
+        of outputs those are read that spare more than they cost; all else is computed again from the inputs. Raises
+        `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
@@ -43,7 +47,7 @@ class Kept:
                 raise Mistakes(*unread)
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
             return [name for name in self.save if name not in mapped], mapped & set(self.save)
-        summaries = {name for name in self.values if self.summarises(name)}
+        summaries = {name for name in self.values if self.summarises(name) or name in self.stored}
         outputs = [r.output.name for r in self.op.results if self.is_exact(r) and r.output.name not in summaries]
         outputs = [name for name in outputs if name in self.closure(roots, summaries)]
         choices = [set(some) for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
@@ -60,8 +64,12 @@ class Kept:
         return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
 
     def summarises(self, name: str) -> bool:
-        """Whether a value is a number for each row: it comes of a reduction, and lacks what that was over."""
+        """Whether a value is a number for each row, which comes of a reduction and lacks what that was over, or what a
+        matmul gives.
+        """
         value = self.values[name]
+        if is_product(self.op, value.node):
+            return value.node.dtype.kind in ("float", "any")
         below = self.closure({name}, set())
         reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
         over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}

@@ -31,7 +31,7 @@ def named_parts(
     while (part := _repeated(found.values())) is not None:
         name = fresh(hints.get(part) or _name(part, next(iter(found))))
         found = {other: _replaced(node, part, name) for other, node in found.items()} | {name: part}
-    return _in_order(found)
+    return in_order(found)
 
 
 def _repeated(nodes: Iterable[Node]) -> Node | None:
@@ -82,7 +82,8 @@ def _name(part: Node, first: str) -> str:
     return "_".join(names) if 1 < len(names) < 4 else f"{first}_shared"
 
 
-def _in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
+def in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
+    """The nodes, each after what it uses."""
     order: dict[str, Node] = {}
 
     def visit(name: str) -> None:

@@ -18,7 +18,7 @@ from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, returned_types, tuple_text
 
-_OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
+OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Common:
 
     def constants_of(self, kernel: Kernel, index: str) -> str:
         """What a kernel is compiled for, but for its tiles, as a dictionary."""
-        names = [name for name in kernel.constexprs if name not in _OF_BLOCKS]
+        names = [name for name in kernel.constexprs if name not in OF_BLOCKS]
         pairs = [f'"{in_string(name)}": {self.constant(name)}' for name in names]
         return "{" + ", ".join([*pairs, f'"INDEX": {index}']) + "}"
 

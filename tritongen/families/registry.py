@@ -8,6 +8,7 @@ from typing import Any
 
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
+from ..passes.means import means_as_sums
 from ..passes.one_sided import one_sided_sums_first
 from ..passes.structure import name_reductions, refusals
 from ..resources import add_templates
@@ -47,7 +48,7 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
 
     Raises `Mistakes` for math that no single family takes.
     """
-    op = name_reductions(op)
+    op = means_as_sums(name_reductions(op))
     takes_steps = always_stored(op) or (not op.fuse and len(op.lines) > 1)
     for family in () if takes_steps else candidates or _FAMILIES:
         program = family.take(op)
@@ -61,7 +62,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
 
     Those are asked for the `of_steps`, by default the candidates. Also where lines shall be kept apart.
     """
-    op = one_sided_sums_first(name_reductions(op))
+    op = one_sided_sums_first(means_as_sums(name_reductions(op)))
     try:
         single = single_step_of(op, candidates)
     except Mistakes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..autodiff.gradient import Gradient, derive
+from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistakes
 from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
@@ -23,12 +23,12 @@ from ..lang.ir import Op
 from ..lang.names import marked, told
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
-from ..plan.backward import Backward, plan_backward
+from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..plan.streaming_gradient import plan_streaming_backward
 from ..resources import template_folders
-from ..spec.types import Schedule, Spec
+from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view
 from ..testing.tests import GradientTests, sibling_imports, tests_view
 from .autograd import BACKWARD, autograd_module
@@ -58,18 +58,18 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
         try:
             return plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
-            return _plan_whole(gradient, forward, families, refused)
+            return _plan_whole(spec.grad, forward, families, refused)
     if stream := forward.family.stream(forward.program):
         backward = plan_streaming_backward(op, stream, spec.grad, families)
         if backward is not None:
             return backward
-    return plan_backward(gradient, forward.program, families)
+    return plan_whole(op, spec.grad, forward, families)
 
 
-def _plan_whole(gradient: Gradient, forward: Step, families: Families, refused: Mistakes) -> Backward:
+def _plan_whole(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:
     """The gradient as a whole, where it does not go apart at the matmuls of the forward."""
     try:
-        return plan_backward(gradient, forward.program, families)
+        return plan_whole(forward.op, grad, forward, families)
     except Mistakes:
         raise refused from None
 

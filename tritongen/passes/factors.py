@@ -31,6 +31,9 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
             return found if set(part.axes) == set(node.axes) or any(map(leaves, found)) else [part]
         if isinstance(part, Call) and part.function == "mul":
             return [factor for arg in part.args for factor in flat(arg)]
+        if isinstance(part, Call) and part.function == "div" and set(part.axes) == set(node.axes):
+            number, by = part.args  # Which may be a factor of one side, or of neither.
+            return [*flat(number), Call("reciprocal", (by,), by.axes, by.dtype)]
         return [part]
 
     return flat(node)

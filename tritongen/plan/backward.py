@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..autodiff.gradient import Gradient
+from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import leaves_idle
+from ..families.several.cost import leaves_idle, time_of
 from ..families.several.cut import as_input, stored_dtype
 from ..families.steps import in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
@@ -19,7 +19,7 @@ from ..lowering.space import row_space
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
 from ..passes.structure import SAVES, Program, line_of, name_reductions
-from ..spec.types import BATCH, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
 
 APART = "reduces along axes that do not go together"
 
@@ -51,6 +51,11 @@ class Backward:
     plan: Plan
     write: str = "backward"
 
+    @property
+    def time(self) -> float:
+        """Nanoseconds of forward and backward."""
+        return time_of(self.forward) + sum(map(time_of, self.plan.steps))
+
 
 def plan_backward(gradient: Gradient, program: Program, families: Families) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans."""
@@ -59,6 +64,26 @@ def plan_backward(gradient: Gradient, program: Program, families: Families) -> B
     gradient = _read_as_saved(gradient, forward.op)
     steps, spelled = Planner(gradient, rows, families).plan()
     return Backward(gradient, forward, Plan(steps, spelled))
+
+
+def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
+    """The gradient as a whole, for which the forward keeps what makes all steps together fastest.
+
+    Of values that its steps store for one another and that the gradient would compute again, those are kept, one by
+    one, with which forward and backward take less time. Raises `Mistakes` for a gradient that no family plans.
+    """
+    best = plan_backward(derive(op, grad), forward.program, families)
+    stored = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}
+    again = {value.name for value in best.gradient.op.values} & stored - {tensor.name for tensor in op.inputs}
+    kept: tuple[str, ...] = ()
+    for name in () if grad.save else (value.name for value in op.values if value.name in again):
+        try:
+            other = plan_backward(derive(op, grad, stored=(*kept, name)), forward.program, families)
+        except Mistakes:
+            continue
+        if other.time < best.time:
+            best, kept = other, (*kept, name)
+    return best
 
 
 def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:

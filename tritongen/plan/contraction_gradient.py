@@ -258,17 +258,34 @@ class _Planner:
             for name, result in results.items()
             if isinstance(node := found.value(result.output.name).node, Ref) and self.has_twin(name, node, results)
         }
-        for name, result in results.items():
-            if name in twins:
-                continue
+        pending = self.sharing(found, {name: one for name, one in results.items() if name not in twins})
+        while pending:
+            names = pending.pop(0)
+            both = tuple(replace(results[name], when=f"needs_{name}" if len(names) > 1 else "") for name in names)
             try:
-                parts[name] = self.step(gradient, restricted(found, (result,), f"_{result.output.name}"))
+                step = self.step(gradient, restricted(found, both, f"_{both[0].output.name}"))
             except Mistakes as mistakes:
-                refused[name] = mistakes
+                if len(names) > 1:
+                    pending = [*((name,) for name in names), *pending]
+                else:
+                    refused[names[0]] = mistakes
+            else:
+                parts |= dict.fromkeys(names, step)
         apart = self.apart(gradient, found, results, refused) if refused else Plan((), {})
         parts = {name: part for name, part in parts.items() if name not in apart.spelled}
         texts = {name: results[name].output.name for name in parts}
-        return Plan((*parts.values(), *apart.steps), {**texts, **twins, **apart.spelled}, apart.uses)
+        own = {step.op.name: step for step in parts.values()}
+        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled}, apart.uses)
+
+    def sharing(self, op: Op, results: dict[str, Result]) -> list[tuple[str, ...]]:
+        """The inputs, those together whose gradients are made of one matmul, in the same pass over its result."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for name, result in results.items():
+            below = needed(op.values, [result.output.name])
+            sums = tuple(value.name for value in below if is_product(op, value.node))
+            own = result.output.name in sums or not sums
+            groups.setdefault((name,) if own else sums, []).append(name)
+        return [tuple(names) for names in groups.values()]
 
     def decided(self, op: Op, outgoing: dict[str, Node]) -> Op:
         """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""

@@ -14,7 +14,7 @@ from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of
 from ..passes.contractions import is_product
 from ..plan.backward import Backward
-from ..spec.types import Input, Spec
+from ..spec.types import COMPUTED, Input, Spec
 from .devices import Device
 from .sizes import dtypes_of, itemsize, lengths_of, resolved
 
@@ -203,12 +203,17 @@ class _Counted:
     def matmuls(self, op: Op) -> tuple[int, float]:
         """The operations of an operator's matmuls, and how long they take at least."""
         flops, seconds = 0, 0.0
+        # Numbers of rows are rounded to what is multiplied with them.
+        rows = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
+        given = {tensor.name for tensor in op.inputs} - rows
         for value in op.values:
             node = value.node
             if isinstance(node, Reduce) and is_product(op, node):
                 own = 2 * self.elements((*node.axes, *node.over))
                 flops += own
-                seconds += own / self.device.peak(resolved(node.arg.dtype, self.dtypes), op.precision)
+                leaves = tuple(leaf for leaf in node.arg.dtype.of if leaf in given) or node.arg.dtype.of
+                dtype = resolved(replace(node.arg.dtype, of=leaves), self.dtypes)
+                seconds += own / self.device.peak(dtype, op.precision)
         return flops, seconds
 
     def elements(self, axes: tuple[str, ...]) -> int:

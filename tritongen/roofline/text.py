@@ -104,11 +104,23 @@ def _sums(account: Account) -> Iterator[str]:
             yield f"{title:16}{_count(len(steps))}, {_cost(steps)}"
     if account.backward and not account.in_forward:
         yield f"{'both':16}{_count(len(account.steps))}, {_cost(account.steps)}"
-    stored = [tensor for step in account.steps for tensor in step.writes if tensor.uses and not tensor.saved]
+    held = _held(account)
+    names = {tensor.name for tensor in held}
+    written = [tensor for step in account.steps for tensor in step.writes if tensor.uses]
+    stored = [tensor for tensor in written if not tensor.saved and tensor.name not in names]
     saved = [tensor for step in account.forward for tensor in step.writes if tensor.saved]
-    for title, tensors in (("stored", stored), ("saved", saved)):
+    for title, tensors in (("stored", stored), ("saved", saved), ("held besides", held)):
         if tensors:
             yield f"{title:16}{_names(tensors)}: {_bytes(sum(tensor.bytes for tensor in tensors))}"
+
+
+def _held(account: Account) -> list[Tensor]:
+    """The arguments and the results of the forward that the backward reads, and so are held in memory until then."""
+    given = {tensor.name for step in account.forward for tensor in step.reads if not tensor.source}
+    made = {(tensor.name, tensor.source) for step in account.forward for tensor in step.writes if not tensor.saved}
+    read = {tensor.name: tensor for step in account.backward for tensor in step.reads}
+    backward = () if account.in_forward else read.values()
+    return [one for one in backward if (one.name, one.source) in made or (not one.source and one.name in given)]
 
 
 def _cost(steps: Sequence[StepCost]) -> str:

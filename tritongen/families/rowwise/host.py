@@ -6,7 +6,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Module, kernel_view, length_text
+from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
@@ -22,7 +22,7 @@ class RowsModule(RowSizes):
         program = row_after_row(program, around)
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
-        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine) if k is not None]
+        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping) if k is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
 
     def index(self) -> str:
@@ -53,6 +53,7 @@ class RowsModule(RowSizes):
             "registers": None,
             "partial": None,
             "combine": None,
+            "mapping": None,
             **self.known(loop),
         }
         if plan.registers is not None:
@@ -67,6 +68,13 @@ class RowsModule(RowSizes):
             }
         if plan.combine is not None:
             extra |= {"combine": self.one(plan.combine), "counted": "split_cols" in plan.combine.passed}
+        if plan.mapping is not None:
+            assert plan.partial is not None
+            extra |= {
+                "mapping": self.one(plan.mapping),
+                "blocks_of_first": _of_blocks(plan.partial),
+                "blocks_of_map": _of_blocks(plan.mapping),
+            }
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
         return Module(self.view(extra), self.traffic(kinds))
 
@@ -124,3 +132,9 @@ class RowsModule(RowSizes):
     def largest(self) -> str:
         """The largest input, by its axes."""
         return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
+
+
+def _of_blocks(kernel: Kernel) -> str:
+    """The constants that a kernel takes and that follow from its blocks, "" where there are none."""
+    names = [repr(name) for name in kernel.constexprs if name in OF_BLOCKS]
+    return tuple_text(names) if names else ""

@@ -1,7 +1,8 @@
 """Kernels over rows: each row is reduced, and may be mapped back over its columns.
 
 Three shapes of the same math: the row in registers, a loop along the row, and a long row split
-between programs and merged by a second kernel. Which one runs is decided on the host.
+between programs and merged by a second kernel, which maps it back where that is asked for. Which one runs is decided
+on the host.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Path, Reduce, Value
+from ...lang.ir import Path, Reduce, Result, Value
 from ...lang.promotion import is_float8
 from ...lowering.accumulate import PART, ROW, Running, Span, lane, running, running_exp, running_sum
-from ...lowering.lines import Line, under
+from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import loads, needed
@@ -33,6 +34,7 @@ class RowKernels:
     loop: Kernel
     partial: Kernel | None
     combine: Kernel | None
+    mapping: Kernel | None
     sums: tuple[tuple[str, bool], ...]  # what the runtime merges in place of `combine`, and whether as means
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
@@ -43,16 +45,18 @@ def plan_rows(program: Program) -> RowKernels:
     builder = _Builder(program)
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
+    splits = alone or (len(passes) == 1 and builder.may_be_few())
     sums = builder.plain_sums(passes[0]) if alone else ()
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
         registers=None if alone and builder.simple(passes[0]) else builder.registers(),
         loop=builder.loop(passes),
-        partial=builder.partial(passes[0]) if alone else None,
+        partial=builder.partial(passes[0]) if splits else None,
         combine=builder.combine(passes[0]) if alone and not sums else None,
+        mapping=builder.mapping(passes[0]) if splits and not alone else None,
         sums=sums,
-        states=builder.states(passes[0]) if alone else (),
+        states=builder.states(passes[0]) if splits else (),
         passes=len(passes) + program.maps_back,
         uniform=builder.uniform(),
     )
@@ -79,8 +83,7 @@ class _Builder(Rows):
         before = self.before(passes[0], known, lowering)
         walks = self.walks(passes, known, lowering)
         stores: list[Line] = []
-        row_results = [r for r in self.op.results if not set(r.axes) & set(self.program.over)]
-        tile_results = [r for r in self.op.results if r not in row_results]
+        row_results, tile_results = self.row_results(), self.tile_results()
         row_values = needed(self.op.values, [r.output.name for r in row_results])
         if self.barrier():
             last = walks.pop()
@@ -88,13 +91,7 @@ class _Builder(Rows):
             walks.append(replace(last, after=(*last.after, *numbers, *self.barrier())))
             row_results = []
         if tile_results:
-            wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
-            body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
-            for value in wanted:
-                body += lowering.line(value, comment=bool(value.source))
-            body += self.assembler.stores(tile_results)
-            comment = "The columns again, last ones first: those are still in the cache."
-            walks.append(Pass(comment, (), tuple(body), (), backwards=True))
+            walks.append(self.again(tile_results, known, lowering))
         stores += self.finish(row_values, known, lowering)
         stores += self.assembler.stores(row_results)
         reads = self.assembler.reads(list(self.op.values), tiles=False)
@@ -103,6 +100,29 @@ class _Builder(Rows):
         if not self.program.maps_back:
             doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
         return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
+
+    def row_results(self) -> list[Result]:
+        return [r for r in self.op.results if not set(r.axes) & set(self.program.over)]
+
+    def tile_results(self) -> list[Result]:
+        return [r for r in self.op.results if set(r.axes) & set(self.program.over)]
+
+    def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
+        """The loop that maps the columns, once their row is known."""
+        wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
+        body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
+        for value in wanted:
+            body += lowering.line(value, comment=bool(value.source))
+        body += self.assembler.stores(tile_results)
+        comment = "The columns again, last ones first: those are still in the cache."
+        return Pass(comment, (), tuple(body), (), backwards=True)
+
+    def may_be_few(self) -> bool:
+        """Whether rows that are mapped back may be few and long, as groups of channels are in a picture.
+
+        Rows along a single axis are taken to be as many as tokens are. No program may write what others still read.
+        """
+        return len(self.program.over) > 1 and bool(self.space.rows) and not self.barrier()
 
     def barrier(self) -> list[Line]:
         """Of results over inputs: what other threads take from a row must be read before."""
@@ -137,8 +157,7 @@ class _Builder(Rows):
             known |= {value.name for value in reductions}
             later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
             if self.program.maps_back:
-                tile_results = [r.output.name for r in self.op.results if set(r.axes) & set(self.program.over)]
-                later += needed(self.op.values, tile_results)
+                later += needed(self.op.values, [r.output.name for r in self.tile_results()])
             if later:
                 after += self.finish(list(dict.fromkeys(later)), known, lowering)
             start = self.each(states, lambda state: state.start)
@@ -277,43 +296,85 @@ class _Builder(Rows):
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
-        extra = tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
-        more = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
-        inputs = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
-        rest = [a for a in kernel.arguments if a not in inputs]
-        return replace(kernel, arguments=(*inputs, *extra, *more, *rest))
+        inputs, rest = _pointers(kernel)
+        return replace(kernel, arguments=(*inputs, *_parts(states), *_SPLITS, *rest))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""
         lowering = self.lowering()
-        running_ = self.running(reductions)
-        states = [state for _, run in running_ for state in run.states]
-        at = "_part_ptr + rows * n_splits + splits, mask=tile_mask"
-        reads = self.each(
-            running_,
-            lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
-        )
         known = {value.name for value in reductions}
-        after = self.each(running_, lambda state: (*state.parts, *state.merge, *state.finish))
-        after += self.shared_means(reductions)
+        lines = self.merged("tile_mask", reductions)
         others = tuple(value for value in self.op.values if value not in reductions)
         values = needed(others, [r.output.name for r in self.op.results])
-        after += self.finish(values, known, lowering)
+        lines += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "The second stage for few long rows: merges the parts of each row."
-        lines = [*reads, *after]
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
-        extra = tuple(Argument(f"{state.name}_part_ptr", f"{state.name}_part") for state in states)
-        used = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
-        rest = [a for a in kernel.arguments if a not in used]
-        more: tuple[Argument, ...] = (Argument("n_splits", "n_splits"),)
-        if any(run.counts for _, run in running_):
-            more += (Argument("split_cols", "split_cols"),)
-        return replace(kernel, arguments=(*extra, *used, *more, *rest))
+        used, rest = _pointers(kernel)
+        more = _SPLITS if self.counts(reductions) else _SPLITS[:1]
+        return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
+
+    def mapping(self, reductions: list[Value]) -> Kernel:
+        """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
+        lowering = self.lowering()
+        row_results, tile_results = self.row_results(), self.tile_results()
+        reads = self.assembler.reads(list(self.op.values), tiles=False)
+        known: set[str] = set()
+        setup = [*self.assembler.bases(self.op.results), *reads, *self.before(reductions, known, lowering)]
+        # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
+        # converts what is made of them only after it has made whole blocks of it, in every thread.
+        setup += [
+            Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
+            Line("part_mask = row_mask & (splits < n_splits)"),
+            *self.merged("part_mask", reductions),
+        ]
+        known |= {value.name for value in reductions}
+        setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results]), known, lowering)
+        walk = self.again(tile_results, known, lowering)
+        numbers = self.finish(needed(self.op.values, [r.output.name for r in row_results]), known, lowering)
+        numbers += self.assembler.stores(row_results)
+        inside = (replace(line, text=f"    {line.text}") for line in nested(numbers))
+        stores = [Line("if split == 0:"), *inside] if numbers else []
+        doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
+        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
+        used, rest = _pointers(kernel)
+        return replace(kernel, arguments=(*self.parts(reductions), *used, *_SPLITS, *rest))
+
+    def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
+        """The states of the parts of a row, read and merged."""
+        states = self.running(reductions)
+        at = f"_part_ptr + rows * n_splits + splits, mask={mask}"
+        lines = self.each(
+            states,
+            lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
+        )
+        lines += self.each(states, lambda run: (*run.parts, *run.merge, *run.finish))
+        return lines + self.shared_means(reductions)
+
+    def parts(self, reductions: list[Value]) -> tuple[Argument, ...]:
+        """The states that a split stores."""
+        return _parts([state.name for _, run in self.running(reductions) for state in run.states])
+
+    def counts(self, reductions: list[Value]) -> bool:
+        """Whether merging has to know how many columns a part has."""
+        return any(run.counts for _, run in self.running(reductions))
 
     def row_reads(self, values: list[Value]) -> list[Line]:
         """The loads that some values of a row need, after what tells where the row is."""
         tensors = {load.name for load in loads(value.node for value in values)}
         bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
         return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
+
+
+_SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
+
+
+def _parts(states: Iterable[str]) -> tuple[Argument, ...]:
+    return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+
+
+def _pointers(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
+    """The arguments of a kernel that are pointers, and the others."""
+    pointers = [argument for argument in kernel.arguments if argument.spelling.endswith("_ptr")]
+    return pointers, [argument for argument in kernel.arguments if argument not in pointers]

@@ -1,7 +1,8 @@
 """What a step is reckoned to take on a GPU, by which cuts are compared.
 
 As a roofline has it: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the rate of
-the tensor cores, whichever takes longer, and a launch. Lengths that no spec tells are taken to be `LENGTH`.
+the tensor cores, whichever takes longer, a part of the other, and a launch. Lengths that no spec tells are taken to be
+`LENGTH`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ RATE = 600_000.0  # floating-point operations of tensor cores in a ns
 # How much longer a matmul takes whose factors are computed of what is loaded: such tiles pass through registers, once
 # more for each tile of the result. 3.5 times was measured with loads by TMA, and 20 times without.
 PROLOGUE = 4
+# Of what moves while tensor cores are at work, or the other way round, this part is taken to come on top. So what a
+# matmul reads and writes beside its operands is not free.
+EXPOSED = 0.125
 SMS = 132
 LONGEST = 65_536  # elements of a row that one program still holds in registers
 APART = 1_024  # of a row along an axis that is not the last, of which a program holds several side by side
@@ -32,7 +36,8 @@ def time_of(step: Step) -> float:
     lengths = dict(step.op.sizes)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
-    return LAUNCH + (max(moved, _multiplied(matmuls, lengths)) if matmuls else moved)
+    multiplied = _multiplied(matmuls, lengths) if matmuls else 0.0
+    return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
 
 
 def _moved(step: Step, lengths: dict[str, int]) -> float:

@@ -1,0 +1,114 @@
+"""What forwards keep for their gradients: of a sample of operators tensors and bytes, and what the backward moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from step_cases import CASES, Case
+
+from tritongen.lang.ir import Reduce
+from tritongen.operator.compile import backward_of, forward_of
+from tritongen.passes.contractions import is_product
+from tritongen.roofline.account import Account, account_of
+from tritongen.roofline.devices import DEVICES
+
+LENGTH = 4096
+MATRIX, ROW = 2 * LENGTH**2, 4 * LENGTH  # bytes of a matrix of bfloat16, and of a number of float32 a row
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a gradient reads of its forward, in matrices and in numbers of rows, and the matrices that it moves."""
+
+    inputs: str
+    compute: str
+    names: str
+    matrices: int
+    rows: int
+    moved: int
+    outputs: str = "y"
+
+
+LINEAR = "x:M, K; w:N, K"
+NORM = "(h - mean(h, N)) * rsqrt(var(h, N, correction=0) + 1e-5)"
+SAMPLE = {
+    "norm": Kept("x:M, N; w:N", "r = rsqrt(mean(x * x, N) + 1e-6)\ny = x * r * w", "r", 0, 1, 3),
+    "norm_of_a_sum": Kept(
+        "x:M, N; o:M, N; w:N", "s = x + o\ny = s * rsqrt(mean(s * s, N) + 1e-6) * w", "s y_mean", 0, 1, 4, "s y"
+    ),
+    "norm_of_what_is_gated": Kept(
+        "x:M, N; z:M, N; w:N", "h = x * silu(z)\ny = h * rsqrt(mean(h * h, N) + 1e-6) * w", "y_mean", 0, 1, 5
+    ),
+    "two_norms_of_a_mean": Kept(
+        "x:M, N; a:N; b:N",
+        "m = mean(x, N)\nr = rsqrt(var(x, N, correction=0) + 1e-5)\ny = (x - m) * r * a\nz = (x - m) * r * b",
+        "m r",
+        0,
+        2,
+        4,
+        "y z",
+    ),
+    "softmax": Kept("x:M, N", "y = softmax(x, N)", "y", 0, 0, 3),
+    "softmax_by_temperature": Kept("x:M, N; t:", "y = softmax(x / t, N)", "y_max y_sum", 0, 2, 3),
+    "softmax_by_temperatures": Kept("x:M, N; t:M", "y = softmax(x * t, N)", "y_max y_sum", 0, 2, 3),
+    "both_sums": Kept("x:M, N", "y = x - sum(x, M) - sum(x, N)", "", 0, 0, 3),
+    "layer_norm_of_a_linear": Kept(f"{LINEAR}; b:N", f"h = sum(x * w, K) + b\ny = {NORM}", "h y_mean y_var", 1, 2, 10),
+    "scaled_layer_norm_of_a_linear": Kept(
+        f"{LINEAR}; b:N; g:N; c:N", f"h = sum(x * w, K) + b\ny = {NORM} * g + c", "h y_mean y_var", 1, 2, 10
+    ),
+    "linear_of_a_layer_norm": Kept(
+        "x:M, N; g:N; b:N; w:K, N",
+        f"h = {NORM.replace('h', 'x')} * g + b\ny = sum(h * w, N)".replace("xn", "hn"),
+        "h h_mean h_var",
+        1,
+        2,
+        9,
+    ),
+    "linear_of_a_norm": Kept(LINEAR, "r = rsqrt(mean(x * x, K) + 1e-6)\ny = sum(x * r * w, K)", "r", 0, 1, 11),
+    "softmax_of_a_linear": Kept(LINEAR, "y = softmax(sum(x * w, K), N)", "y", 0, 0, 9),
+    "mlp": Kept(f"{LINEAR}; v:P, N", "h = gelu(sum(x * w, K))\ny = sum(h * v, N)", "h h_sum", 2, 0, 13),
+    "mlp_with_biases": Kept(
+        f"{LINEAR}; c:N; v:P, N; d:P", "h = gelu(sum(x * w, K) + c)\ny = sum(h * v, N) + d", "h h_sum", 2, 0, 15
+    ),
+    "mlp_of_relu": Kept(f"{LINEAR}; v:P, N", "h = relu(sum(x * w, K))\ny = sum(h * v, N)", "h", 1, 0, 13),
+    "lora": Kept(
+        f"{LINEAR}; a:R, K; b:N, R", "y = sum(x * w, K) + 0.5 * sum(sum(x * a, K) * b, R)", "y_sum_2", 1, 0, 19
+    ),
+}
+
+
+def account(case: Case) -> Account:
+    return account_of(case.spec(), {}, DEVICES["h100"])
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_what_is_kept(name: str) -> None:
+    sample = SAMPLE[name]
+    case = Case(sample.inputs, sample.compute, torch.nn.functional.relu, sample.outputs)
+    found = account(case)
+    made = {(tensor.name, tensor.source) for step in found.forward for tensor in step.writes}
+    read = {tensor.name for step in found.backward for tensor in step.reads if (tensor.name, tensor.source) in made}
+    assert read == set(sample.names.split())
+    saved = [tensor for step in found.forward for tensor in step.writes if tensor.saved]
+    assert sum(tensor.bytes for tensor in saved) == sample.matrices * MATRIX + sample.rows * ROW
+    moved = sum(step.bytes for step in found.backward)
+    assert moved // MATRIX == sample.moved
+    assert moved % MATRIX < MATRIX // 100, "numbers of rows are next to nothing"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_matmul_is_computed_again(name: str) -> None:
+    """But for scores of attention, which are too many to be kept. Nor is a result kept in two dtypes."""
+    spec = CASES[name].spec()
+    first = forward_of(spec)
+    backward = backward_of(spec, first)
+    if backward is None or first.family.stream(first.program):
+        return
+    forward = backward.forward.op
+    own = {v.name for v in forward.values if isinstance(v.node, Reduce) and is_product(forward, v.node)}
+    for step in backward.plan.steps:
+        assert not own & {value.name for value in step.op.values}
+    names = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
+    assert not {f"{one}_exact" for one in names} & names

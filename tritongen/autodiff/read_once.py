@@ -1,0 +1,56 @@
+"""What is multiplied by a matmul is stored, and so it is read wherever it occurs, in place of what it is made of.
+
+`dh = r * g; dw = sum(dh * x, M); dx = r * sum(g * w, N)` reads g beside dh: `dx = sum(dh * w, N)` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
+from ..passes.contractions import sides_of
+from ..passes.structure import reached, references
+from .algebra import Algebra
+from .sharing import in_order
+from .terms import Factors, Term, factors, has
+
+
+def read_once(derived: Sequence[tuple[str, Node]], op: Op, algebra: Algebra) -> list[tuple[str, Node]]:
+    """The values that are derived for an operator, in an order in which each comes after what it uses."""
+    found = dict(derived)
+    for name in _multiplied(found, op):
+        term = factors(found[name])
+        if len(term.factors) < 2 or term.coefficient != 1 or min(term.factors.values()) < 1:
+            continue
+        below = reached({other: references(node) for other, node in found.items()}, [name], ())
+        factor = Ref(name, found[name].axes, found[name].dtype)
+        found |= {o: _with(node, factor, term, algebra) for o, node in found.items() if o not in below}
+    return in_order(found)
+
+
+def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
+    """Those of some values that are a side of a matmul."""
+    whole = replace(op, values=(*op.values, *(Value(name, node, "") for name, node in derived.items())))
+    sides = [sides_of(whole, part) for node in derived.values() for part in walk(node)]
+    read = {side.name for both in sides if both for side in both[:2] if isinstance(side, Ref)}
+    return [name for name in derived if name in read]
+
+
+def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
+    """A sum, times what all that is summed shares, with a factor in place of those that it is the product of."""
+    outside = factors(node)
+    sums = [part for part, power in outside.factors.items() if isinstance(part, Reduce) and power == 1]
+    if len(sums) != 1 or sums[0].kind != "sum":
+        return node
+    inside = factors(sums[0].arg)
+    rest = Term(outside.coefficient, {part: power for part, power in outside.factors.items() if part != sums[0]})
+    if not has(rest * inside, term):
+        return node
+    taken: Factors = {part: min(power, max(inside.factors.get(part, 0), 0)) for part, power in term.factors.items()}
+    others = {part: power - taken[part] for part, power in term.factors.items()}
+    if not any(taken.values()):
+        return node
+    arg = algebra.product(Term(1.0, {factor: 1}) * inside * Term(1.0, taken) ** -1)
+    reduced = replace(sums[0], arg=arg)
+    return algebra.product(rest * Term(1.0, others) ** -1 * Term(1.0, {reduced: 1}))
