@@ -13,6 +13,7 @@ from tritongen.spec.types import Spec
 
 F = torch.nn.functional
 SIZES = {"B": 3, "M": 37, "N": 45, "K": 33, "P": 21, "R": 5, "D": 18, "E": 8, "S": 19, "T": 23, "C": 6, "G": 4, "V": 7}
+SIZES |= {"Q": 72, "L": 150}  # several tiles of a matmul
 
 
 @dataclass(frozen=True)

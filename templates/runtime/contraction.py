@@ -55,6 +55,7 @@ def run(
     loop: Args = (),
     both: Args = (),
     epilogue: Args = (),
+    reduced_rows: int = REDUCE_M,
     n_strides: tuple[int, ...] = (),
     search: bool = False,
     **layout: Any,
@@ -80,6 +81,7 @@ def run(
         loop: what the loop takes beside matrices.
         both: what the loop and the epilogue take.
         epilogue: what the epilogue takes.
+        reduced_rows: how many rows of a tile a program of the reduction takes.
         n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
         search: whether tiles are timed at the first call of a size, and not chosen by rule.
         layout: how TMA reads and writes, as `_by_tma` takes it.
@@ -97,6 +99,7 @@ def run(
     index = tensors.index_dtype(*left, *right, *results, *others)
     is_readable = _is_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
+    reducing = reduction, reduced_rows
     given = left, right, results, beside, sums, lengths, n_batch, group_size
     if (
         described is not None
@@ -105,12 +108,12 @@ def run(
         and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
-        way = partial(_by_tma, described, reduction, *given, device, **layout)
+        way = partial(_by_tma, described, reducing, *given, device, **layout)
     else:
         table = strided[0]
         way = partial(
             _by_pointers,
-            *(strided, reduction, *given, device, dtype, n_strides, is_readable),
+            *(strided, reducing, *given, device, dtype, n_strides, is_readable),
         )
 
     def stages(config: triton.Config | None) -> list[launch.Stage]:
@@ -129,7 +132,7 @@ def run(
 
 def _by_tma(
     described: tuple[matmul_heuristics.Tma, Any, Any],
-    reduction: Any,
+    reduction: tuple[Any, int],
     left: Matrices,
     right: Matrices,
     results: Results,
@@ -213,7 +216,7 @@ def _by_tma(
 
 def _by_pointers(
     strided: tuple[matmul_heuristics.Strided, Any],
-    reduction: Any,
+    reduction: tuple[Any, int],
     left: Matrices,
     right: Matrices,
     results: Results,
@@ -309,13 +312,17 @@ def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:
 
 
 def _reduce(
-    kernel: Any, args: Args, split: tuple[int, int, int, int], config: triton.Config
+    reduction: tuple[Any, int],
+    args: Args,
+    split: tuple[int, int, int, int],
+    config: triton.Config,
 ) -> launch.Stage:
-    """Few rows of a tile to each program, of the tiles that are split."""
+    """Some rows of a tile to each program, of the tiles that are split."""
+    kernel, rows = reduction
     n_long, _, n_short, _ = split
     tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
-    grid = ((n_long + n_short) * tile["BLOCK_M"] // REDUCE_M,)
-    options = {**tile, "REDUCE_M": REDUCE_M, "num_warps": 4}
+    grid = ((n_long + n_short) * tile["BLOCK_M"] // rows,)
+    options = {**tile, "REDUCE_M": rows, "num_warps": 4}
     return launch.Stage(kernel, grid, args, options)
 
 

@@ -157,9 +157,7 @@ def run(
         by_name = {} if key is None else launch.named(kernel, args)
         launch.run_stages(key, by_name, (stage,), tuple(by_name))
         return
-    beside = (
-        () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
-    )
+    beside = () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
     launch.run(key, kernel, (tiles, *beside), config, *args, **constants)
 
 

@@ -40,9 +40,9 @@ OTHERS = (
     " optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle powers product_float64_mixed"
     " product_float8_batched product_float8_result gradient_options product_int32_of_int8 product_masked"
     " product_unpacked product_around product_bf16x3_prologue product_bf16x6 product_many_axes product_prologue"
-    " product_quantised product_sums product_sums_batched registered_heads registered_product registered_take reverse"
-    " row_constants scaled_softmax spelled_dtypes standard_scores steps_sinkhorn take_optional take_optional_map"
-    " variances vector_reductions whole_statistics wide_positions wide_reductions"
+    " product_quantised product_strips product_sums product_sums_batched registered_heads registered_product"
+    " registered_take reverse row_constants scaled_softmax spelled_dtypes standard_scores steps_sinkhorn take_optional"
+    " take_optional_map variances vector_reductions whole_statistics wide_positions wide_reductions"
 ).split()
 
 

@@ -78,6 +78,7 @@ class Summing:
     terms: int = 1  # how many products are added to one sum
     splits: bool = False  # whether float32 is rounded or split, for tensor cores
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
+    strips: int = 0  # of how many columns each those are that it reduces by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def fitting(summing: Summing, schedule: Schedule) -> Tables:
         described = replace(described, sides=(1, 1), terms=1)
     if summing.halved:
         described = replace(described, twice=False)
+    described = replace(described, strips=2 * summing.strips)  # Tiles are finished in halves.
     return Tables(
         _fitting(DESCRIPTORS, described, schedule, _Memory(bytes_of_half, HOPPER, True)) if summing.described else (),
         _fitting(POINTERS, summing, schedule, _Memory(bytes_of_half, ADA, False)),
@@ -145,6 +147,8 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
     elif not schedule.block_n:
         share = 1 << (summing.products - 1).bit_length()
         table = tuple(replace(tiles, block_n=max(32, tiles.block_n // share)) for tiles in table)
+    if summing.strips:
+        table = tuple(replace(tiles, block_n=max(summing.strips, tiles.block_n)) for tiles in table)
     if not any(lists):
         table = tuple(_within(memory, tiles, summing) for tiles in table)
     return tuple(dict.fromkeys(table))

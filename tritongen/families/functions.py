@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostics.report import listed
+from ..emit.format import LONGEST, wrapped
 from ..emit.host_checks import IS_FAKE, returned_types
 from ..emit.module import formula
 from ..emit.registration import typed
+from ..lang.names import shown
 from .family import Step
 
 
@@ -19,7 +21,9 @@ def kind_of(name: str, optional: frozenset[str] = frozenset()) -> str:
 
 
 def summary(step: Step) -> str:
-    return step.says or f"Computes {listed(result.output.name for result in step.op.results).replace(' or ', ' and ')}."
+    names = listed(result.output.name for result in step.op.results).replace(" or ", " and ")
+    text = step.says or f"Computes {names}."
+    return "\n    ".join(wrapped(shown(text), after="")) if len(shown(text)) > LONGEST else text
 
 
 def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:

@@ -140,7 +140,9 @@ class Size:
 class Reduce:
     """A primitive reduction: sum, prod, max, min, argmax, argmin, any, all, mean or var.
 
-    `correction` is var's alone: the sum of squares is divided by the length less it.
+    `correction` is var's alone: the sum of squares is divided by the length less it. Along the axis `strips`, each of
+    those has a number of its own; there are two more kinds of such: "exps", the sum of exponentials below the largest,
+    or below 0 where that is infinite, and "squares", the sum of squared distances from the mean.
     """
 
     kind: str
@@ -149,6 +151,7 @@ class Reduce:
     axes: tuple[str, ...]
     dtype: Dtype
     correction: float = 0
+    strips: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +229,23 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Strips:
+    """An axis that counts strips of others: so many neighbours along those, fewer in the last."""
+
+    axis: str
+    over: tuple[str, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
     `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
     `by_row` are tensors of ours that have one number a row, in the order of the rows. `chosen` are optional inputs
-    that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one.
+    that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one. `strips` are
+    axes of what steps reduce by strips alone.
     """
 
     name: str
@@ -248,6 +261,7 @@ class Op:
     by_row: frozenset[str] = frozenset()
     chosen: frozenset[str] = frozenset()
     fuse: bool = True
+    strips: tuple[Strips, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -264,6 +278,9 @@ class Op:
         """The dimensions of a result, as it spells them or as an input of the same axes has them."""
         same = (tensor.type.shape for tensor in self.inputs if tensor.type.axes == result.axes)
         return result.output.shape or next(same, plain_shape(result.axes))
+
+    def strips_along(self, axis: str) -> Strips:
+        return next(strips for strips in self.strips if strips.axis == axis)
 
     @property
     def names(self) -> set[str]:

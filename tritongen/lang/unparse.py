@@ -43,7 +43,8 @@ def _tree(node: Node) -> ast.expr:
         case Choose(condition=condition, then=then, other=other):
             return ast.IfExp(_tree(condition), _tree(then), _tree(other))
         case Reduce():
-            call = _applied(node.kind, _tree(node.arg), *map(_axis, node.over))
+            name = f"strip_{node.kind}" if node.strips else node.kind
+            call = _applied(name, _tree(node.arg), *map(_axis, node.over))
             if node.kind == "var":
                 call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
             return call

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Value, numbered, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, numbered, walk
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
+from .structure import is_by_strips, of_strips
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
+# Of strips that tiles are reduced by: any tile has a whole number of these. A warp holds 16 rows of a matmul's result.
+STRIP_ROWS, STRIP_COLS = 16, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,10 @@ class Contraction:
         found: tuple[str, ...] = getattr(self, role)
         return found
 
+    def strips_axis(self, node: Reduce) -> int:
+        """The axis of tiles, 0 or 1, that a node reduces by strips."""
+        return int(set(node.over) == set(self.cols))
+
     def roles(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The roles that some axes play, in the order in which the last of each comes: that is next to what follows."""
         role = {axis: name for name in ("batch", "rows", "cols", "inner") for axis in self.axes(name)}
@@ -109,9 +116,9 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         raise _refused(op, two, what, "two contractions of one spec are over the same axes; write a spec for each")
     _check(op, names, first, found)
     left, right = first.free
-    turned = op.results[0].axes[-1] in left - right
+    turned = _is_turned(op, left - right, right - left)
     rows, cols = (right - left, left - right) if turned else (left - right, right - left)
-    order = list(dict.fromkeys([axis for result in op.results for axis in result.axes] + list(op.axes)))
+    order = list(dict.fromkeys([axis for result in _plain(op) for axis in result.axes] + list(op.axes)))
     products = []
     for name, sides in zip(names, found.values(), strict=True):
         one, other = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
@@ -122,6 +129,20 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
     roles = (batch, rows - batch, cols - batch, set(first.over), set(groups))
     return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
+
+
+def _plain(op: Op) -> list[Result]:
+    """The results that do not have a number for each strip."""
+    return [result for result in op.results if of_strips(op, result) is None]
+
+
+def _is_turned(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
+    """Whether such rows are the columns of tiles: as strips are reduced, or as the first result has them."""
+    used = {value.node.strips for value in op.values if isinstance(value.node, Reduce)}
+    for strips in op.strips:
+        if strips.axis in used:
+            return set(strips.over) == (rows if strips.width == STRIP_COLS else cols)
+    return not rows.isdisjoint(op.results[0].axes[-1:])
 
 
 def _apart(op: Op, products: list[Product], over: tuple[str, ...]) -> frozenset[str]:
@@ -286,9 +307,14 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
                 raise _refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
         if isinstance(value.node, Reduce) and value.name not in names:
             is_after = any(isinstance(node, Ref) and node.name in names for node in _below(op, value.node))
-            last = op.results[0].axes[-1:]
-            _check_row(op, value, left - right if set(last) <= left - right and last else right - left, is_after)
-    for result in op.results:
+            rows, cols = left - right, right - left
+            if _is_turned(op, rows, cols):
+                rows, cols = cols, rows
+            if is_by_strips(value.node):
+                _check_strips(op, value, rows, cols, is_after)
+            else:
+                _check_row(op, value, cols, is_after)
+    for result in _plain(op):
         extra = [axis for axis in result.axes if axis not in known]
         if extra:
             name, more = result.output.name, ", ".join(extra)
@@ -334,6 +360,17 @@ def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> No
         raise _refused(op, value.name, f"reduces a contraction over {over}, more than may fit in a tile", hint)
     if value.node.kind == "var":
         raise _refused(op, value.name, "takes the variance of a contraction", "write a spec for each")
+
+
+def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[str], is_after: bool) -> None:
+    """What is reduced by strips has to be made of the product, over all rows or all columns of a tile."""
+    assert isinstance(value.node, Reduce)
+    over = value.node.over
+    reduced = {STRIP_ROWS: rows, STRIP_COLS: cols}[op.strips_along(value.node.strips).width]
+    fits = set(over) == reduced and rows | cols <= set(value.node.arg.axes)
+    if not is_after or not fits:
+        what = f"reduces strips of {', '.join(over)} beside a contraction"
+        raise _refused(op, value.name, what, "reduce in a spec of its own")
 
 
 def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:

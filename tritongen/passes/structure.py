@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -44,9 +44,23 @@ def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(value.node.over for value in op.values if isinstance(value.node, Reduce)))
 
 
-def only_maps_and_reduces(op: Op) -> bool:
-    """Whether there is nothing else in an operator: no scan, and nothing scattered."""
-    return not any(isinstance(node, Scan | ScatterSum) for value in op.values for node in walk(value.node))
+def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
+    """Whether there is nothing else in an operator: no scan, nothing scattered, nor reduced `by_strips` but where such
+    is asked for.
+    """
+    nodes = [node for value in op.values for node in walk(value.node)]
+    return not any(isinstance(node, Scan | ScatterSum) or (is_by_strips(node) and not by_strips) for node in nodes)
+
+
+def is_by_strips(node: Node) -> bool:
+    """Whether strips of what is reduced have numbers of their own."""
+    return isinstance(node, Reduce) and bool(node.strips)
+
+
+def of_strips(op: Op, result: Result) -> Reduce | None:
+    """What gives a result that has a number for each strip; None for any other."""
+    node = op.value(result.output.name).node
+    return node if isinstance(node, Reduce) and node.strips else None
 
 
 def refusals(op: Op) -> list[Mistake]:

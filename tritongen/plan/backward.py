@@ -11,6 +11,7 @@ from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.several.cost import leaves_idle, time_of
 from ..families.several.cut import as_input, stored_dtype
+from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
@@ -243,19 +244,23 @@ class Planner:
     def forward(self) -> Step:
         """The forward with what it saves among its results.
 
-        Several steps save matrices in the dtypes in which they store them. Beside reductions of rows the backward
-        would tell what only it reads of that: such a matrix is saved in the dtype of the computation.
+        Several steps save matrices in the dtypes in which they store them, or would if they did not reduce them by
+        strips. Beside reductions of rows the backward would tell what only it reads of that: such a matrix is saved in
+        the dtype of the computation.
         """
         op = self.gradient.forward
         step = self.step_of(self.saving({}))
         if not step.family.steps(step.program):
             return step
-        found = {own: stored_dtype(op, op.value(name)) for own, name in self.gradient.saved}
+        names = dict(self.gradient.saved)
+        found = {own: stored_dtype(op, op.value(name)) for own, name in names.items()}
         dtypes = {own: dtype for own, dtype in found.items() if dtype is not None and dtype.rule != "compute"}
         step = self.step_of(self.saving(dtypes)) if dtypes else step
         if any(isinstance(value.node, Reduce) and not is_product(op, value.node) for value in op.values):
-            read = {tensor.name for one in step.family.steps(step.program) for tensor in one.op.inputs}
-            shared = {own: dtype for own, dtype in dtypes.items() if own in read}
+            steps = step.family.steps(step.program)
+            read = {tensor.name for one in steps for tensor in one.op.inputs}
+            read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
+            shared = {own: dtype for own, dtype in dtypes.items() if {own, names[own]} & read}
             step = self.step_of(self.saving(shared)) if shared != dtypes else step
         return step
 

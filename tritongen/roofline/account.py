@@ -169,6 +169,7 @@ class _Counted:
         before = step.family.before(step.program)
         kernels = view["kernels"] + (functions[_function(before)]["kernels"] if before is not None else ())
         op = step.op
+        self.lengths |= {one.axis: -(-self.elements(one.over) // one.width) for one in op.strips}
         reads = tuple(self.read(tensor, op) for tensor in op.inputs)
         writes = tuple(self.written(result, saved) for result in op.results)
         flops, peak_seconds = self.matmuls(op)

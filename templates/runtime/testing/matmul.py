@@ -23,6 +23,7 @@ class Tiles(Harness):
 
     tiled: ClassVar[Sequence[Shape]]  # several tiles with tails, TMA can copy the first
     shared: ClassVar[Shape]  # eleven small tiles
+    narrowest: ClassVar[int] = 1  # columns that tiles must have
 
     @classmethod
     def half(cls) -> Dtypes:
@@ -30,8 +31,8 @@ class Tiles(Harness):
 
     @classmethod
     def small(cls) -> triton.Config:
-        """A small tile, as wide as it must be where it holds whole rows."""
-        return cls.tile(min(cls.widths()))
+        """A small tile, as wide as it must be where it holds whole rows, or strips of them."""
+        return cls.tile(max(cls.narrowest, min(cls.widths())))
 
     @classmethod
     def extremes(cls) -> list[triton.Config]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...diagnostics.report import Mistake, Mistakes
 from ...emit.module import Around, Module
@@ -11,7 +12,7 @@ from ...lang.promotion import is_float8
 from ...passes import contractions
 from ...passes.merged_sums import sharing_sums
 from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
-from ...passes.structure import apart, only_maps_and_reduces
+from ...passes.structure import apart, of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
 from ..family import Step
@@ -38,11 +39,12 @@ class Contraction(Maps[ContractionProgram]):
         """Raises `Mistakes` for products that one kernel does not compute."""
         op = with_picks_inside(op)
         inputs, picked = op.inputs, picked_in(op) or ()
-        found = contractions.contraction_of(as_batches(op, picked)) if only_maps_and_reduces(op) else None
+        found = contractions.contraction_of(as_batches(op, picked)) if only_maps_and_reduces(op, True) else None
         if found is None:
             return None
         op, contraction = sharing_sums(*found)
-        if mistakes := apart(op, set(contraction.cols)):
+        whole = tuple(result for result in op.results if of_strips(op, result) is None)
+        if mistakes := apart(replace(op, results=whole), set(contraction.cols)):
             raise Mistakes(*mistakes)
         for one in picked:
             contractions.check_picked(op, contraction, one)
@@ -78,10 +80,17 @@ class Contraction(Maps[ContractionProgram]):
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         kinds = {"pointers": ("backward_split_k", "(2, 3)"), "shares": ("backward_stream_k", "((1, 3), (5, 2))")}
-        return dict(declared for kind, declared in kinds.items() if kind in module.traffic.kinds)
+        declared = dict(declared for kind, declared in kinds.items() if kind in module.traffic.kinds)
+        return declared | ({"narrowest": narrowest(module)} if narrowest(module) else {})
 
     def benchmark(self, spec: Spec, program: ContractionProgram) -> MatmulSizes:
         return MatmulSizes(program)
+
+
+def narrowest(module: Module) -> str:
+    """How many columns tests' tiles must have, of which TMA's kernel reduces strips by halves; "" for any number."""
+    summing = module.traffic.summing
+    return str(2 * summing.strips) if summing is not None and summing.strips else ""
 
 
 def _tolerances(op: Op) -> str:

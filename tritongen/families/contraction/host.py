@@ -14,6 +14,7 @@ from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
+from ...passes.contractions import STRIP_COLS, STRIP_ROWS
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
@@ -86,6 +87,7 @@ class Products(Common):
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": False,
             "counts": self.shapes.counts(tuple(COUNTS)),
+            "strips": self.shapes.strips(plan.strips),
             "splits": self.splits(),
             "is_traced": self.is_traced,
             "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
@@ -143,6 +145,7 @@ class Products(Common):
             "dtype": "dot" if plan.dot else "",
             "precision": self.precision,
             "accumulator": plan.accumulator,
+            "reduced_rows": self.reduced_rows(),
             "n_strides": self.n_strides(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
             "search": "True" if self.search else "",
@@ -156,6 +159,11 @@ class Products(Common):
                 "may_specialize": "True" if self.specialises else "",
             }
         return [(name, str(value)) for name, value in options.items() if value]
+
+    def reduced_rows(self) -> int | str:
+        """How many rows of a tile the reduction takes, where it takes strips of them."""
+        rows = [node for node in self.plan.strips if not self.contraction.strips_axis(node)]
+        return STRIP_ROWS if rows else ""
 
     def n_strides(self) -> str:
         """How many strides each matrix has, where one may be None that has nothing to tell it by."""
@@ -210,6 +218,7 @@ class Products(Common):
             twice=bool(self.operands.group_size) or self.operands.float8,
             splits=self.op.precision != "ieee",
             width=self.width() if plan.whole_rows else 0,
+            strips=STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0,
             halved=plan.halved,
             takes_turns=plan.takes_turns,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),

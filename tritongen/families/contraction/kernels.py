@@ -20,7 +20,7 @@ from ...lowering.lines import Line, mentions, nested, under
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import references
+from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import stride
 from .arguments import Arguments, beside
@@ -43,6 +43,7 @@ class ContractionKernels:
     accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
+    strips: tuple[Reduce, ...]  # what is reduced by strips of tiles
     takes_turns: bool  # whether matmuls alternate in the TMA kernel
     halved: bool  # whether the TMA kernel accumulates a tile in two halves
     skips: bool  # whether tiles that are masked away are not summed
@@ -66,6 +67,7 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.accumulator,
         builder.reduces_rows(),
         builder.slices,
+        builder.strips,
         builder.takes_turns,
         builder.halved,
         builder.kept is not None,
@@ -108,6 +110,11 @@ class _Builder(Sums):
             line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")
             if value == name:
                 return under(condition(result.paths), [line])
+        elif node := of_strips(self.op, result):
+            batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
+            width, axis = self.op.strips_along(node.strips).width, self.contraction.strips_axis(node)
+            at = f"{batch}first_row, {col}, n_rows, n_cols, {width}, {axis}, INDEX"
+            line = Line(f"store_strips{suffix}({name}_ptr, {name}, {at})")
         else:
             at, mask = self.places.of_result(result), self.places.mask(result.axes)
             line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
@@ -127,6 +134,8 @@ class _Builder(Sums):
 
     def is_full(self, result: Result) -> bool:
         """Whether a result has all rows and columns, as a tile has them."""
+        if of_strips(self.op, result) is not None:
+            return False
         return {"rows", "cols"} <= set(self.contraction.roles(result.axes))
 
     # Kernels
@@ -221,13 +230,20 @@ class _Builder(Sums):
     @property
     def slices(self) -> int:
         """In how many slices the epilogue runs: matrices that it reads take shared memory."""
+        if any(map(self.contraction.strips_axis, self.strips)):
+            return 2  # Those of columns are no wider than a slice.
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
         beside = names - self.operands.names
         return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
 
+    @property
+    def strips(self) -> tuple[Reduce, ...]:
+        return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
+
     def reduces_rows(self) -> bool:
-        return any(isinstance(v.node, Reduce) and v.name not in self.products for v in self.op.values)
+        nodes = [v.node for v in self.op.values if v.name not in self.products]
+        return any(isinstance(node, Reduce) and not node.strips for node in nodes)
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
-from ...lang.ir import Result
+from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
+from ...passes.structure import of_strips
 from ...spec.types import BATCH, Input
 from .addressing import COUNTS
 from .operands import Operand, Operands
@@ -96,7 +98,17 @@ class Shapes:
         return f"{text} if {name} is not None else None" if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:
-        """The axes of a result in the order in which its memory has them."""
-        roles = self.contraction.roles(result.axes)
+        """The axes of a result in the order in which its memory has them: strips come last."""
+        node = of_strips(self.host.op, result)
+        strips = (node.strips,) if node else ()
+        roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
         present = [role for role in ("batch", "rows", "cols") if role in roles]
-        return tuple(axis for role in present for axis in self.contraction.axes(role))
+        return (*(axis for role in present for axis in self.contraction.axes(role)), *strips)
+
+    def strips(self, reductions: Iterable[Reduce]) -> list[tuple[str, str]]:
+        """How many strips there are along each of their axes."""
+        found = {}
+        for node in reductions:
+            count = ("n_rows", "n_cols")[self.contraction.strips_axis(node)]
+            found[node.strips] = f"tensors.cdiv({count}, {self.host.op.strips_along(node.strips).width})"
+        return [*found.items()]

@@ -72,6 +72,8 @@ class Sums:
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of the result over its columns, all of which a tile holds."""
+        if node.strips:
+            return self.by_strips(node, lowering)
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
         numbers = Numbers(self.compute.text, kind)
         value = ast.unparse(lowering.operand(node.arg))
@@ -82,6 +84,12 @@ class Sums:
             masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
         tree = lowering.name(whole(node, numbers, "cols", False))
         return substitute(tree, {"x": parse(masked)})
+
+    def by_strips(self, node: Reduce, lowering: Lowering) -> ast.expr:
+        """A reduction of each strip of the result's rows or columns, as far as those are inside."""
+        axis = self.contraction.strips_axis(node)
+        value, width = ast.unparse(lowering.operand(node.arg)), self.op.strips_along(node.strips).width
+        return parse(f"strip_{node.kind}({value}, {('row_mask', 'col_mask')[axis]}, {width}, {axis})")
 
     # The parts of kernels
 

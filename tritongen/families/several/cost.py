@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ...lang.ir import Op
 from ...passes.contractions import Contraction
 from ...spec.lengths import LENGTH
 from ..family import Step
@@ -33,11 +34,17 @@ def time_of(step: Step) -> float:
     inner = step.family.steps(step.program)
     if inner:
         return sum(map(time_of, inner))
-    lengths = dict(step.op.sizes)
+    lengths = _lengths(step.op)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
     multiplied = _multiplied(matmuls, lengths) if matmuls else 0.0
     return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
+
+
+def _lengths(op: Op) -> dict[str, int]:
+    """The lengths that a spec tells, and how many strips there are, twice: they have numbers of float32."""
+    sizes = dict(op.sizes)
+    return sizes | {one.axis: 2 * _count(one.over, sizes) // one.width for one in op.strips}
 
 
 def _moved(step: Step, lengths: dict[str, int]) -> float:

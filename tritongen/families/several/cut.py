@@ -40,6 +40,7 @@ from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
 from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
+from .strips import by_strips, made_for, reduced_by_strips
 
 MOST = 2  # values that are stored, tried in all combinations
 
@@ -71,14 +72,14 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
         return _lines_apart(plain, take)
     plain = factors_named(plain)
     own = {value.name for value in op.values}
-    tried = [_least(one, own, take) for one in dict.fromkeys((plain, sums_parted(plain)))]
+    tried = [_least(one, own, take) for one in dict.fromkeys((plain, sums_parted(plain), *by_strips(plain)))]
     return min(filter(None, tried), key=lambda one: one.cost, default=None)
 
 
 def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     """The steps that cost least, of an operator some of whose values have names of its own."""
     names = [value.name for value in plain.values if _may_be_stored(plain, value)]
-    always = always_stored(plain)
+    always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
         return None
     search = _Search(plain, take)
@@ -165,6 +166,7 @@ class _Search:
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = {value.name: references(value.node) for value in op.values}
+        self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
@@ -241,8 +243,10 @@ class _Search:
         """The operator of some results, which reads what other steps have stored."""
         own = {self.value_of(target) for target in targets}
         roots = {name for target in targets for name in (target.output.name, *references(target.node))}
-        made_of = reached(self.refs, roots, stored.keys() - own)
-        reads = tuple(name for name in stored if name in made_of and name not in own)
+        unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
+        known = stored.keys() - own - unread
+        made_of = reached(self.refs, roots, known)
+        reads = tuple(name for name in stored if name in made_of and name in known)
         if (targets, reads) not in self.parts:
             self.parts[targets, reads] = self.made(targets, own, made_of, {name: stored[name] for name in reads})
         return self.parts[targets, reads]

@@ -10,7 +10,7 @@ from ...lang.ir import Op, Reduce
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
-from ..contraction.family import CONTRACTION
+from ..contraction.family import CONTRACTION, narrowest
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
@@ -68,6 +68,7 @@ class Several(Maps[SeveralProgram]):
             "shifts": SHIFTS if compares_values(spec) else "",
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+            "narrowest": next(filter(None, map(narrowest, module.steps)), ""),
         }
         multiplies = any(one.traffic.summing for one in module.steps)
         if multiplies:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...emit.configs import Traffic
+from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
 from ...lang.ir import ALWAYS, Dtype, Op
@@ -39,7 +40,8 @@ def noted(steps: tuple[Step, ...]) -> Iterator[str]:
     yield "Steps:"
     for number, step in enumerate(steps, 1):
         names = ", ".join(result.output.name for result in step.op.results)
-        yield f"    {number}. _{step.op.name}, {step.family.title}: {names}"
+        line = f"    {number}. _{step.op.name}, {step.family.title}: {names}"
+        yield from wrapped(shown(line)) if len(shown(line)) > LONGEST else (line,)
 
 
 class SeveralModule(Common):

@@ -1,0 +1,104 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""How tiles are reduced by strips, so many neighbouring rows (AXIS 0) or columns (AXIS 1) each: device functions.
+
+A mask has the rows or the columns that are inside. What is left of a tile has a row, or a column, for each strip.
+"""
+
+import triton
+import triton.language as tl
+
+from .reduce import nan_max, nan_min
+
+
+@triton.jit
+def in_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """A tile with another dimension behind that of its rows or columns, which then counts strips of them."""
+    if AXIS == 0:
+        strips = tl.reshape(tile, [tile.shape[0] // WIDTH, WIDTH, tile.shape[1]])
+    else:
+        strips = tl.reshape(tile, [tile.shape[0], tile.shape[1] // WIDTH, WIDTH])
+    return strips
+
+
+@triton.jit
+def strip_sum(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    return tl.sum(in_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS), axis=AXIS + 1)
+
+
+@triton.jit
+def strip_max(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """The largest of each strip, or NaN if one is."""
+    strips = in_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
+    return tl.reduce(strips, AXIS + 1, nan_max)
+
+
+@triton.jit
+def strip_min(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """The smallest of each strip, or NaN if one is."""
+    strips = in_strips(tl.where(mask, tile, float("inf")), WIDTH, AXIS)
+    return tl.reduce(strips, AXIS + 1, nan_min)
+
+
+@triton.jit
+def strip_exps(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """The sums of exponentials below the largest of each strip, or below 0 where that is infinite."""
+    strips = in_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
+    largest = tl.reduce(strips, AXIS + 1, nan_max, keep_dims=True)
+    shift = tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
+    return tl.sum(tl.exp(strips - shift), axis=AXIS + 1)
+
+
+@triton.jit
+def strip_squares(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """The sums of squared distances from the mean of each strip."""
+    inside = in_strips(mask, WIDTH, AXIS)
+    count = tl.sum(inside.to(tl.int32), axis=AXIS + 1, keep_dims=True)
+    strips = in_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS)
+    mean = tl.sum(strips, axis=AXIS + 1, keep_dims=True) / tl.maximum(count, 1)
+    distance = tl.where(inside, strips - mean, 0.0)
+    return tl.sum(distance * distance, axis=AXIS + 1)
+
+
+@triton.jit
+def store_strips(
+    ptr,
+    strips,
+    first_row,
+    first_col,
+    n_rows,
+    n_cols,
+    WIDTH: tl.constexpr,
+    AXIS: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """Store what is left of a tile, as far as it is inside: of [columns, strips], or [rows, strips]."""
+    if AXIS == 0:
+        n_rows, first_row = tl.cdiv(n_rows, WIDTH), first_row // WIDTH
+    else:
+        n_cols, first_col = tl.cdiv(n_cols, WIDTH), first_col // WIDTH
+    rows = (first_row.to(INDEX) + tl.arange(0, strips.shape[0]))[:, None]
+    cols = (first_col.to(INDEX) + tl.arange(0, strips.shape[1]))[None, :]
+    places = cols * n_rows + rows if AXIS == 0 else rows * n_cols + cols
+    tl.store(ptr + places, strips, mask=(rows < n_rows) & (cols < n_cols))
+
+
+@triton.jit
+def store_strips_in_batch(
+    ptr,
+    strips,
+    matrix,
+    first_row,
+    first_col,
+    n_rows,
+    n_cols,
+    WIDTH: tl.constexpr,
+    AXIS: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """`store_strips`, of a matrix of a batch."""
+    if AXIS == 0:
+        size = matrix.to(INDEX) * tl.cdiv(n_rows, WIDTH) * n_cols
+    else:
+        size = matrix.to(INDEX) * n_rows * tl.cdiv(n_cols, WIDTH)
+    ptr += size
+    store_strips(ptr, strips, first_row, first_col, n_rows, n_cols, WIDTH, AXIS, INDEX)

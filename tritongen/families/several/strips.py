@@ -1,0 +1,190 @@
+"""Reductions of what a matmul gives, in two: each strip of its tiles in the epilogue, and then what strips gave.
+
+Where nothing else reads what is reduced, it is not stored then; where something does, it is not read once more. What
+strips gave is small, of the dtype of the computation, and is always reduced in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from ...lang.ir import Call, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Strips, Value, fresh, walk
+from ...lang.unparse import spelled
+from ...passes.contractions import STRIP_COLS, STRIP_ROWS, applied, is_product, sides_of
+from ...passes.exponentials import exp_pairs, resolve
+from ...passes.structure import references
+from ...spec.types import BATCH
+
+KINDS = ("sum", "mean", "max", "min", "var")
+
+
+def by_strips(op: Op) -> Iterator[Op]:
+    """The operator with such reductions in two: all of them, and those over rows or over columns alone."""
+    found = {value.name: over for value in op.values if (over := _over_side(op, value))}
+    overs = sorted(set(found.values()))
+    for count in range(len(overs), 0, -1):
+        for chosen in combinations(overs, count):
+            yield _Parts(op).reduced({name for name, over in found.items() if over in chosen})
+
+
+def reduced_by_strips(op: Op) -> list[str]:
+    """The values that have a number for each strip: they are stored, for no step has both parts of a reduction."""
+    return [value.name for value in op.values if isinstance(value.node, Reduce) and value.node.strips]
+
+
+def made_for(op: Op, name: str) -> set[str]:
+    """The values from matmuls to what one reduces by strips: the step that has the matmuls computes all of them."""
+    found: set[str] = set()
+    left = [*references(op.value(name).node)]
+    while left:
+        one = left.pop()
+        node = op.value(one).node
+        found.add(one)
+        left += () if is_product(op, node) else references(node)
+    return found
+
+
+def _over_side(op: Op, value: Value) -> tuple[str, ...]:
+    """The axes that a value reduces something made of matmuls over, where those are all of its rows or columns."""
+    node = value.node
+    if not isinstance(node, Reduce) or node.kind not in KINDS or node.dtype.kind != "float" or is_product(op, node):
+        return ()
+    arg = _summed(op, value)
+    products = _products(op, arg)
+    if not products:
+        return ()
+    one, other = _sides(op, products[0])
+    is_side = set(node.over) in (one - other, other - one) and set(arg.axes) == one | other
+    return node.over if is_side and arg.dtype.kind == "float" else ()
+
+
+def _summed(op: Op, value: Value) -> Node:
+    """What is reduced; of a sum of exponentials below the largest, what that is the largest of."""
+    node = exp_pairs(op).get(value.name, value).node
+    assert isinstance(node, Reduce)
+    return node.arg
+
+
+def _products(op: Op, node: Node) -> list[str] | None:
+    """The matmuls that a node is made of, element by element; None where that needs other reductions."""
+    found: list[str] = []
+    for part in walk(node):
+        if isinstance(part, Load) and part.at:
+            return None
+        if isinstance(part, Ref):
+            below = op.value(part.name).node
+            is_sum = isinstance(below, Reduce)
+            inner = [part.name] if is_sum and is_product(op, below) else None if is_sum else _products(op, below)
+            if inner is None:
+                return None
+            found += inner
+    return found
+
+
+def _sides(op: Op, product: str) -> tuple[set[str], set[str]]:
+    """The free axes of the two sides of a matmul."""
+    node = op.value(product).node
+    sides = sides_of(op, node)
+    assert isinstance(node, Reduce)
+    assert sides is not None
+    one, other = (set(side.axes) - set(node.over) for side in sides[:2])
+    return one, other
+
+
+class _Parts:
+    """Takes reductions of an operator apart."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.taken = op, op.names
+        self.values: list[Value] = []
+        self.known: dict[Reduce, Ref] = {}
+        self.strips: dict[tuple[str, ...], Strips] = {}
+
+    def reduced(self, names: set[str]) -> Op:
+        """The operator with some of its values reduced in two."""
+        for value in self.op.values:
+            if value.name in names:
+                node = self.merged(value)
+                value = replace(value, node=node, source=value.source and spelled(node))
+            self.values.append(value)
+        strips = tuple(self.strips.values())
+        axes = (*self.op.axes, *(one.axis for one in strips))  # Last: what is reduced next lies together.
+        return replace(self.op, values=tuple(self.values), axes=axes, strips=strips)
+
+    def merged(self, value: Value) -> Node:
+        """What a value is made of, of what strips gave."""
+        node, name = value.node, value.name
+        assert isinstance(node, Reduce)
+        arg, length = _summed(self.op, value), Size(node.over)
+        if arg != node.arg:
+            largest, exps = (self.by_strips(kind, arg, node, name) for kind in ("max", "exps"))
+            power = resolve(self.op, node.arg)
+            difference = resolve(self.op, power.args[0]) if isinstance(power, Call) else power
+            assert isinstance(difference, Call)
+            shrunk = _called("exp", applied("sub", largest, difference.args[1]))
+            return self.over_strips(applied("mul", exps, shrunk), node)
+        if node.kind == "mean":
+            return applied("div", self.total(node, name), length)
+        if node.kind == "var":
+            sums, squares = (self.by_strips(kind, arg, node, name) for kind in ("sum", "squares"))
+            mean = applied("div", self.total(node, name), length)
+            count = self.count(node)
+            distance = applied("sub", applied("div", sums, count), mean)
+            around = applied("add", squares, applied("mul", count, _called("square", distance)))
+            total = self.named(f"{name}_squares", self.over_strips(around, node))
+            degrees = applied("maximum", applied("sub", length, _number(node.correction)), _number(0))
+            return applied("div", total, degrees if node.correction else length)
+        return self.over_strips(self.by_strips(node.kind, arg, node, name), node, node.kind)
+
+    def total(self, node: Reduce, name: str) -> Ref:
+        """The sum of what has a mean or a variance."""
+        return self.named(f"{name}_sum", self.over_strips(self.by_strips("sum", node.arg, node, name), node))
+
+    def by_strips(self, kind: str, arg: Node, node: Reduce, name: str) -> Ref:
+        """What each strip gives."""
+        axis = self.along(node).axis
+        reduction = Reduce(kind, arg, node.over, (*node.axes, axis), node.dtype, strips=axis)
+        word = "" if kind == node.kind else f"_{kind}"
+        return self.named(f"{name}{word}_strips", reduction)
+
+    def over_strips(self, arg: Node, node: Reduce, kind: str = "sum") -> Reduce:
+        return Reduce(kind, arg, (self.along(node).axis,), node.axes, node.dtype)
+
+    def named(self, name: str, node: Reduce) -> Ref:
+        """A reduction under a name, the first that it got."""
+        if node not in self.known:
+            self.known[node] = Ref(fresh(name, self.taken), node.axes, node.dtype)
+            self.values.append(Value(self.known[node].name, node, ""))
+        return self.known[node]
+
+    def along(self, node: Reduce) -> Strips:
+        """The strips of what a node reduces."""
+        if node.over not in self.strips:
+            name = "_".join("batch" if axis == BATCH else axis for axis in node.over)
+            axis = fresh(f"{name}_strips", {*self.op.axes})
+            width = STRIP_COLS if self.last_free(node) in node.over else STRIP_ROWS
+            self.strips[node.over] = Strips(axis, node.over, width)
+        return self.strips[node.over]
+
+    def last_free(self, node: Reduce) -> str:
+        """The last axis of what is reduced, as the operator returns it or goes through it."""
+        axes = {*node.axes, *node.over}
+        orders = [result.axes for result in self.op.results if set(result.axes) == axes]
+        order = orders[0] if orders else self.op.axes
+        return [axis for axis in order if axis in axes][-1]
+
+    def count(self, node: Reduce) -> Node:
+        """How many elements each strip has."""
+        strips = self.along(node)
+        first = applied("mul", Index(strips.axis, (strips.axis,)), _number(strips.width))
+        return applied("minimum", applied("sub", Size(node.over), first), _number(strips.width))
+
+
+def _number(value: float) -> Constant:
+    return Constant(int(value), Dtype("int")) if value == int(value) else Constant(value, Dtype("float"))
+
+
+def _called(function: str, arg: Node) -> Call:
+    return Call(function, (arg,), arg.axes, arg.dtype)
