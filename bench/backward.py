@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import triton
-from products import operator
+from runner import operator
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

@@ -36,7 +36,7 @@ import shapes
 import torch
 from gallery import DTYPE, ROOT, benchmark, noted, operators
 from host import microseconds
-from products import operator
+from runner import operator
 
 TREES = ("before", "after")  # the packages that the trees are imported as
 PARTS = ("gallery", "shapes", "products", "backward", "host")

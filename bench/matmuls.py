@@ -9,42 +9,20 @@ faster of torch and torch.compile. Calls are CUDA graphs, which take turns; medi
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import runner
 import torch
 import torch.nn.functional as F
 import triton
-from products import matrices, medians, operator, rates
+from products import matrices
+from runner import Call, graphs, medians, operator, rates
 
-OPS = Path(__file__).resolve().parent / "matmuls" / "ops"
 ours = partial(operator, package="ops")
-Call = Callable[[], Any]
 PRECISIONS = ("ieee", "bf16x6", "bf16x3", "tf32x3")
 SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (3072, 3072, 3072), (4096, 4096, 4096), (8192, 8192, 8192))
 ODD = ((4095, 4097, 4093), (3001, 2999, 3003), (2047, 2049, 2045), (1023, 1025, 1021))
-
-
-def graph(call: Call) -> Call:
-    """What launches the kernels of a call again."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        call()
-    return captured.replay
-
-
-def graphs(calls: Mapping[str, Call]) -> dict[str, Call]:
-    return {name: graph(call) for name, call in calls.items()}
 
 
 def single(only: str, rounds: int) -> None:
@@ -117,22 +95,15 @@ def others(only: str, eager: bool, rounds: int) -> None:
         cells = []
         for made in (lambda call: partial(call, *inputs), lambda call: with_gradients(call, inputs)):  # noqa: B023
             found = medians(graphs({each: made(call) for each, call in calls.items()}), rounds)
-            ratio = min(time for each, time in found.items() if each != "ours") / found["ours"]
-            cells += [", ".join(f"{1000 * found[each]:,.0f}" for each in calls), f"{ratio:.2f}"]
+            cells += runner.cells([*found.values()])
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="the cases whose name has this in it, of float32 too")
+    parser = runner.parser(__doc__, "cases, of float32 too,")
     parser.add_argument("--eager", action="store_true", help="beside torch alone")
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.exit(4, "bench/matmuls.py needs a GPU\n")
-    if not OPS.exists():
-        parser.exit(2, "tritongen build bench/matmuls/specs: there are no kernels to time\n")
-    sys.path.insert(0, str(OPS.parent))
+    options = runner.given(parser, "bench/matmuls/specs")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}\n")
     single(options.only, options.rounds)
     others(options.only, options.eager, options.rounds)

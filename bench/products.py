@@ -8,24 +8,18 @@ drawn for each round, since a GPU slows down as it warms up, and the medians of 
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import random
-import statistics
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import runner
 import torch
 import triton
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
+from runner import operator, rates
 
 F: Any = torch.nn.functional
-ROUNDS = 9
 
 
 @dataclass(frozen=True)
@@ -41,12 +35,6 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.operator} {self.what}"
-
-
-def operator(name: str, package: str = "generated") -> Callable[..., Any]:
-    """The function of an operator."""
-    found: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{name}"), name)
-    return found
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -128,35 +116,16 @@ def scaled() -> Iterator[Case]:
         yield Case("fp8_matmul_blocks", what, 2 * size**3, (a, b, a_scale, b_scale), peers)
 
 
-def milliseconds(run: Callable[[], Any]) -> float:
-    return float(triton.testing.do_bench(run, warmup=10, rep=20, return_mode="median"))
-
-
 def cases(only: str) -> Iterator[Case]:
     """The cases whose name has a text in it."""
     for part in (products, batches, layers, scaled):
         yield from (case for case in part() if only in case.name)
 
 
-def medians(runs: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Milliseconds of calls that take turns in an order drawn for each round: the medians of the rounds."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name in random.sample(sorted(runs), len(runs)):
-            times[name].append(milliseconds(runs[name]))
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-def rates(runs: Mapping[str, Callable[[], Any]], operations: float, rounds: int = ROUNDS) -> dict[str, float]:
-    """TFLOP/s of such calls."""
-    return {name: operations / found * 1e-9 for name, found in medians(runs, rounds).items()}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="the cases whose name has this in it")
+    parser = runner.parser(__doc__, "cases")
     parser.add_argument("--markdown", type=Path, help="write the table there")
-    options = parser.parse_args()
+    options = runner.given(parser)
     rows = ["| case | ours, TFLOP/s | torch's | ratio |", "|---|--:|--:|--:|"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
     for case in cases(options.only):

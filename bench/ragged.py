@@ -9,17 +9,13 @@ allocation of its own, and what lies beside it is none. Ends with the kernels of
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
+import runner
 import torch
-from products import operator
+from runner import operator
 from triton.runtime.jit import JITFunction
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -136,9 +132,7 @@ def inputs(op: str, shapes: Shapes, dtype: torch.dtype, apart: bool) -> list[tor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="the operators whose name has this in it")
-    options = parser.parse_args()
+    options = runner.given(runner.parser(__doc__, "operators"))
     launched: set[str] = set()
     run = JITFunction.run
 

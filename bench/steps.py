@@ -11,21 +11,15 @@ ratio to the faster of the two peers, and the error of the forward beside torch'
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
+import runner
 import torch
 import torch.nn.functional as F
-import triton
 
-ROOT = Path(__file__).resolve().parents[1]
-OPS = ROOT / "bench" / "plans" / "ops"
 Call = Callable[..., torch.Tensor]
+median = partial(runner.milliseconds, rep=60)
 
 
 def draw(*shapes: tuple[int, ...], scale: float = 1.0) -> list[torch.Tensor]:
@@ -92,26 +86,14 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
 FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4)}  # inputs that are not learned
 
 
-def median(call: Callable[[], Any]) -> float:
-    """Microseconds."""
-    found: float = triton.testing.do_bench(call, warmup=10, rep=60, return_mode="median")
-    return found * 1000
-
-
 def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
     return ((found.double() - exact).norm() / exact.norm()).item()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="the operators whose name has this in it")
+    parser = runner.parser(__doc__, "operators")
     parser.add_argument("--steps", action="store_true", help="the kernels, each with its time")
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.exit(4, "bench/steps.py needs a GPU\n")
-    if not OPS.exists():
-        parser.exit(2, "tritongen build bench/plans/specs: there are no kernels to time\n")
-    sys.path.insert(0, str(ROOT))
+    options = runner.given(parser, "bench/plans/specs")
     print("| operator | forward: ours, torch, compile | ratio | with backward | ratio | error, torch's |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, (make, peer) in CASES.items():
@@ -121,8 +103,8 @@ def main() -> None:
 
 def operator_of(name: str) -> Call:
     """The operator, of several results the first."""
-    package = "examples.ops" if (ROOT / "examples" / "ops" / name).exists() else "bench.plans.ops"
-    operator = getattr(importlib.import_module(f"{package}.{name}"), name)
+    package = "examples.ops" if (runner.ROOT / "examples" / "ops" / name).exists() else "bench.plans.ops"
+    operator = runner.operator(name, package)
 
     def first(*inputs: torch.Tensor) -> torch.Tensor:
         results = operator(*inputs)
@@ -145,11 +127,7 @@ def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> N
     with torch.no_grad():
         exact = peer(*(one.double() for one in inputs))
         errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]
-    cells = [
-        cell
-        for times in (forward, backward)
-        for cell in (", ".join(f"{time:,.0f}" for time in times), f"{min(times[1:]) / times[0]:.2f}")
-    ]
+    cells = [*runner.cells(forward), *runner.cells(backward)]
     print(f"| {name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
     if steps:
         seed = torch.randn_like(operator(*inputs))

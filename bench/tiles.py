@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 import triton
-from products import ROUNDS, cases, operator, rates
+from products import cases
+from runner import ROUNDS, operator, rates
 from triton.runtime.errors import OutOfResources
 
 

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]
 PRODUCTS = [name for name in GALLERY if "Strided(" in (ROOT / "generated" / name / "configs.py").read_text()]
 STREAMED = ["attention", "attention_bshd", "attention_gqa", "attention_window"]
+FORMS = ["alibi", "bias", "documents", "lengths", "softcap"]
 PACKAGE = "bench_gallery"  # the folder of all folders, where an import finds it
 BFLOAT16 = 2  # bytes
 
@@ -131,17 +132,18 @@ def test_streams(name: str, load: Any) -> None:
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
 
-@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize("name", [*STREAMED, *(f"attention_{form}" for form in FORMS)])
 def test_peers_of_attention(name: str, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every peer computes what the reference does; what is compiled is traced here, and no more."""
     compiled = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **options: compiled(f, **{"backend": "aot_eager", **options}))
     bench = load(name)
-    backends = [] if name == "attention_window" else [f"SDPA {one}" for one in ("cuDNN", "flash", "efficient", "math")]
-    assert bench.providers[3:-1] == [*backends, "flex_attention"]
-    tensors = tuple(one[:1].float() for one in bench.inputs(size=40))
+    backends = [f"SDPA {one}" for one in ("cuDNN", "flash", "efficient", "math")]
+    plain = name.endswith(("window", "alibi", "documents", "softcap"))  # Their references are not SDPA.
+    assert bench.providers[3:-1] == [*([] if plain else backends), "flex_attention"]
+    tensors = bench.inputs(size=40, dtype=torch.float32)
     expected = bench.run("torch", False, tensors)()
-    for provider in ("SDPA math", "flex_attention") if backends else ("flex_attention",):
+    for provider in ("flex_attention",) if plain else ("SDPA math", "flex_attention"):
         with bench.peer(provider).under():
             torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
 

@@ -191,6 +191,35 @@ def test_compare_counts_host_time(trees: Any, monkeypatch: pytest.MonkeyPatch) -
     assert all(row.before > 0 < row.after for row in rows)
 
 
+@pytest.mark.parametrize("name", ["products", "matmuls", "steps", "ragged"])
+def test_programs_say_what_is_missing(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU, or the operators that they time."""
+    program, runner = script(name), script("runner")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="4"):
+        program.main()
+    assert capsys.readouterr().err == f"bench/{name}.py needs a GPU\n"
+    if name in ("matmuls", "steps"):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(runner, "ROOT", tmp_path)
+        with pytest.raises(SystemExit, match="2"):
+            program.main()
+        assert "there are no kernels to time" in capsys.readouterr().err
+
+
+def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Medians of the rounds, in the order of the calls; ours beside the faster of its peers, in microseconds."""
+    runner = script("runner")
+    taken = {"ours": [0.002, 0.002, 9.0], "torch": [0.003, 9.0, 0.003], "compile": [0.001, 0.001, 0.001]}
+    monkeypatch.setattr(runner, "milliseconds", lambda run: run())
+    found = runner.medians({name: iter(times).__next__ for name, times in taken.items()}, rounds=3)
+    assert found == {"ours": 0.002, "torch": 0.003, "compile": 0.001}
+    assert runner.cells([*found.values()]) == ["2, 3, 1", "0.50"]
+
+
 def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the call alone, and without the launches that are known from others."""
     monkeypatch.syspath_prepend(str(ROOT))

@@ -9,13 +9,13 @@ from ...testing.benchmarks import local
 from .program import StreamingProgram
 from .visible import visible_range
 
-BATCHES, HEADS, GROUP, WIDTH = 4, 32, 4, 128
+BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64
 
 
 class StreamingSizes:
     """How long the axes are in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
 
-    Where heads share what streams, there are 4 in a group. Floats are so small that no softmax is of one score alone.
+    Where heads share what streams, there are 4 in a group, or all. Floats are small: no softmax is of one score alone.
     """
 
     template = "bench_streams.py.jinja"
@@ -35,21 +35,18 @@ class StreamingSizes:
         lengths: dict[str, tuple[int, ...]] = dict.fromkeys(self.axes, (GROUP,))
         lengths |= dict.fromkeys(stream.widths, (WIDTH,))
         lengths |= dict.fromkeys(stream.batch, (1,)) | dict.fromkeys(stream.batch[:1], (BATCHES,))
-        heads = (HEADS // GROUP,) if stream.group else (HEADS,)
-        if stream.batch == (BATCH,):
-            lengths[BATCH] = (BATCHES, *heads)
+        if len(stream.batch) > 1:
+            lengths[stream.batch[-1]] = (HEADS // GROUP if stream.group else HEADS,)
+        elif stream.group:
+            lengths[stream.group] = (HEADS,)
         elif stream.batch:
-            lengths[stream.batch[-1]] = heads
+            lengths[stream.batch[0]] = (BATCHES, HEADS) if stream.batch == (BATCH,) else (BATCHES * HEADS,)
         return lengths | {axis: (size,) for axis, size in self.fixed.items()}
 
     def view(self) -> dict[str, Any]:
         lengths = self.lengths()
         texts = {axis: str(sizes if axis == BATCH else sizes[0]) for axis, sizes in lengths.items()}
-        texts |= {axis: "size" for axis in (self.stream.rows, self.stream.streamed) if axis not in self.fixed}
-        if (pages := self.program.pages) is not None:
-            size = self.fixed.get(pages.slot, 64)
-            texts |= {pages.slot: str(size), pages.page: f"size // {size}"}
-            texts |= {one.pages: f"{BATCHES} * size // {size}" for one in pages.inputs}
+        texts |= dict.fromkeys((self.stream.rows, self.stream.streamed), "size") | self.of_pages()
         scores = [lengths[one.over][0] for one in self.stream.scores]
         sums = [lengths[self.stream.width(matrix)][0] for matrix in self.stream.summed]
         widths = f"({' + '.join(map(str, (*scores, *sums)))})"
@@ -62,6 +59,15 @@ class StreamingSizes:
             "counted": " * ".join(["2", *heads, "pairs", widths]),
             "times_backward": f"{2 + sum(scores) / (sum(scores) + sum(sums)):.4g}",
         }
+
+    def of_pages(self) -> dict[str, str]:
+        """Where what streams lies in pages: positions of a page, pages of a sequence, and all pages."""
+        pages = self.program.pages
+        if pages is None:
+            return {}
+        size = self.fixed.get(pages.slot, PAGE)
+        every = dict.fromkeys([one.pages for one in pages.inputs], f"{BATCHES} * size // {size}")
+        return {pages.slot: str(size), pages.page: f"size // {size}", **every}
 
     def length(self, axis: str) -> str:
         return str(self.fixed.get(axis, "size"))
