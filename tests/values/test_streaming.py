@@ -702,6 +702,20 @@ def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[
             torch.testing.assert_close(one[:, :, ~others], other[:, :, ~others])
 
 
+def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+    """What is past the diagonal is never multiplied, though it is of the same document."""
+    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
+    condition = "(of_q == of_k) & (index(N) <= index(M))"
+    case = Case(inputs, f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", _documents, by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v = (torch.randn(2, 2, 48, 24, dtype=torch.float64) for _ in range(3))
+    document = torch.zeros(2, 48, dtype=torch.int32)
+    spoiled = v.masked_fill(torch.arange(48)[:, None] >= 16, torch.nan)
+    found = operator.attend(q, k, spoiled, document, document)[:, :, :16]
+    torch.testing.assert_close(found, _causal(q, k, v)[:, :, :16])
+
+
 def test_layers_of_a_perceptron_are_no_attention() -> None:
     """What is multiplied there is wider than a tile."""
     case = Case("x:T[B, D]; w:T[N, D]; v:T[N, E]", "h = gelu(sum(x * w, D))\no = sum(h * v, N)", _full, "o:x", by="")

@@ -83,7 +83,7 @@ class Blocks:
         ends = ends if len(self.parts) > 2 else ends[2:]
         texts = [self.spelled(end, spelled) for end in ends]
         if self.compared:
-            texts = ["first_met", *texts[1:3], "last_met"]
+            texts = ["tl.min(first_met, 0)", *texts[1:3], "tl.minimum(tl.max(last_met, 0), end)"]
         function = "blocks_from_start" if len(ends) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
         return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
@@ -107,15 +107,16 @@ class Blocks:
         says = "What streams is needed from the first to the last block that has anything in common with the tile."
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
         lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
-        lines.append(Line("first_met, last_met = end, tl.full((), 0, tl.int64)"))
+        lines.append(Line("first_met = tl.full([32], end, tl.int64)"))
+        lines.append(Line("last_met = tl.zeros([32], tl.int64)"))
         lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
             Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
             Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
             *self.compared_lines(self.streamed, integers),
             Line(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
-            Line("first_met = tl.minimum(first_met, tl.min(tl.where(empty, first_met, starts), 0))"),
-            Line("last_met = tl.maximum(last_met, tl.max(tl.where(empty, last_met, starts + BLOCK_N), 0))"),
+            Line("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
+            Line("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
         ]
         return [*lines, *(Line(f"    {line.text}") for line in inner)]
 
