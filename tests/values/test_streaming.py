@@ -918,3 +918,18 @@ def test_turns_that_are_far_apart(
         o = operator.attend(*leaves)
         results.append(torch.autograd.grad(o, leaves, torch.ones_like(o)))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rtol", "atol"), [(torch.float32, 1e-6, 0.0), (torch.float16, 0.0, 1.2e-5), (torch.float64, 1e-14, 0.0)]
+)
+def test_a_cap_of_scores(dtype: torch.dtype, rtol: float, atol: float, tmp_path: Path) -> None:
+    """Its tanh is exact to the last digits, and of half precision as exact as an exponential of it is rounded."""
+    compute = f"s = 30.0 * tanh(sum(q * k, D) / 30.0)\nlse = logsumexp(s, N){MEAN}"
+    outputs = f"o:q; lse:{'float64' if dtype == torch.float64 else 'float32'}"
+    operator = built(Case(QKV, compute, _full, outputs=outputs, by="").spec(), tmp_path)
+    q, k = torch.zeros(1, 1, 512, 16, dtype=dtype), torch.ones(1, 1, 1, 16, dtype=dtype)
+    q[..., 0] = torch.linspace(-9, 9, 512, dtype=torch.float64).exp2().to(dtype) * torch.tensor([-1, 1]).repeat(256)
+    _, lse = operator.attend(q, k, k)
+    wanted = 30 * torch.tanh(q[..., 0].double() / 30)
+    torch.testing.assert_close(lse.double(), wanted, rtol=rtol, atol=atol)

@@ -12,10 +12,15 @@ from ...lowering.lower import Lowering
 
 @dataclass
 class Below(Lowering):
-    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far."""
+    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
+
+    Of `scores`, the axes of what exponentials are of, tanh is as exact as that needs whose factors are of a `dtype`.
+    """
 
     largest: str = ""
     in_loop: bool = True
+    scores: frozenset[str] = frozenset()
+    dtype: str = ""
 
     def expression(self, node: Node) -> ast.expr:
         if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
@@ -28,4 +33,9 @@ class Below(Lowering):
                 online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
                 function = "exp_of" if online else "exp_below"
                 return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
+            case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
+                return self.tanh(ast.unparse(self.in_compute(x)))
         return super().call(node)
+
+    def tanh(self, x: str) -> ast.expr:
+        return parse(f"tanh_of({x}, {self.dtype})")

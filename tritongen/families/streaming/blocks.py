@@ -205,7 +205,7 @@ class Blocks:
                 return f"tl.where({', '.join(map(text_of, args))})"
             case Apply(function="ge" | "gt" as function, args=args):
                 sign = {"ge": ">=", "gt": ">"}[function]
-                return f" {sign} ".join(operand(text_of(arg)) for arg in args)
+                return f" {sign} ".join(map(text_of, args))
             case Apply(function="and" | "or" as function, args=args):
                 return {"and": " & ", "or": " | "}[function].join(f"({text_of(arg)})" for arg in args)
             case Apply(function="not", args=(arg,)):

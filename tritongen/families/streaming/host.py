@@ -14,6 +14,7 @@ from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from . import partial_sums
+from .blocks import operand
 from .gluon import gluon_view
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .places import space_of
@@ -56,7 +57,7 @@ class StreamingModule(Common):
             "kernel": kernel_view(kernel),
             "reduction": self.reduction and kernel_view(self.reduction),
             "partial": self.plan.partial,
-            "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
+            "partial_length": operand(partial_sums.length(stream, partial_sums.in_kernel)),
             "n_parts": len(parts),
             "n_turns": self.n_turns,
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),

@@ -23,7 +23,7 @@ from .below import Below
 from .blocks import Blocks, reads_at
 from .places import Places, space_of
 from .program import StreamingProgram
-from .streams import is_row_sum
+from .streams import is_below, is_row_sum
 
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
 
@@ -94,9 +94,19 @@ class Builder:
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
 
     def lowered_by(self, lowering: type[L]) -> L:
-        places, largest = self.places, self.stream.largest
+        places, stream = self.places, self.stream
+        has_powers = any(is_below(part) for value in self.op.values for part in walk(value.node))
         return lowering(
-            self.op, self.compute, places.index, places.size, self.loaded, _nothing, self.choices, largest=largest
+            self.op,
+            self.compute,
+            places.index,
+            places.size,
+            self.loaded,
+            _nothing,
+            self.choices,
+            largest=stream.largest,
+            scores=frozenset({stream.rows, stream.streamed} if has_powers else ()),
+            dtype=f"{stream.scores[0].left.name}.dtype",
         )
 
     def score_of(self) -> str:

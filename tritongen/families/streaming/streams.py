@@ -276,7 +276,7 @@ class Finder:
         return Scores(name, left, right, *node.over)
 
     def has_powers(self, names: list[str]) -> bool:
-        return any(_is_below(part) for name in names for part in walk(self.op.value(name).node))
+        return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
 
     def needed(self, nodes: Iterable[Node]) -> list[str]:
         """The values that some nodes are made of, in order."""
@@ -356,7 +356,7 @@ class Finder:
         nodes = [node for part in every for node in walk(part)]
         sizes = dict(self.op.sizes)
         narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
-        return narrow or any(_is_below(node) or isinstance(node, Index) for node in nodes)
+        return narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
@@ -378,7 +378,7 @@ def is_row_sum(value: Value, stream: Stream) -> bool:
     return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)
 
 
-def _is_below(node: Node) -> bool:
+def is_below(node: Node) -> bool:
     """Whether a node is exp(x - y), where there are fewer numbers y than x."""
     match node:
         case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
