@@ -82,6 +82,7 @@ def run(
     constants: dict[str, Any],
     split: Split | None = None,
     in_group: int | None = None,
+    page: int | None = None,
     gluon: Gluon | None = None,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
@@ -98,6 +99,7 @@ def run(
         split: how programs split what streams, if they can.
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
+        page: how many positions a page has, where what streams lies in pages.
         gluon: the kernel that is launched instead where the device and the tensors allow.
     """
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
@@ -124,7 +126,7 @@ def run(
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, args):
                 return
-    constants["num_stages"] = config.num_stages
+    constants["num_stages"] = heuristics.stream_stages(config, page)
     if split is not None and n_splits > 1:
         constants |= {**config.kwargs, "num_warps": config.num_warps}
         grid = tiles, n_splits

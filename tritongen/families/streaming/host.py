@@ -64,6 +64,7 @@ class StreamingModule(Common):
             "constants_text": self.constants_of(kernel, "index"),
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
+            "page": self.pages and self.pages.slot,
             **self.known(self.without_partial(kernel)),
             "gluon_text": self.gluon_text(),
         }
