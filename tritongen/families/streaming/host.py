@@ -49,6 +49,7 @@ class StreamingModule(Common):
             "partial_length": f"({partial_sums.length(stream, partial_sums.in_kernel)})",
             "n_parts": len(parts),
             "turn": self.turn(),
+            "first_row": "first_row" if mentions(kernel.setup, "first_row") else "_",
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "whole": parts.index("whole"),
