@@ -56,3 +56,12 @@ def test_params_that_integers_are_equal_to() -> None:
     program = forward_of(spec).program
     assert {"ignore_index": 0} in other_values(program.op)
     assert Shapes(spec, program).wide() == (3, 90)
+
+
+def test_emitted_shapes_are_no_shorter() -> None:
+    """Nor are those that are emitted, of operators whose names are marked."""
+    path = ROOT / "tests" / "emitted" / "specs" / "smallest_rows.toml"
+    text = generate(read_spec(path.name, path.read_text(encoding="utf-8")))["test_smallest_rows.py"]
+    shapes = next(line for line in text.splitlines() if line.startswith("    shapes = "))
+    assert "(2, 1)" in shapes
+    assert "(1, " not in shapes

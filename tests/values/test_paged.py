@@ -5,9 +5,10 @@ The oracle gathers the keys and values of a sequence one by one, and is torch's 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
-from importing import built, runtime_of
+from importing import built, runtime_module, runtime_of
 from oracles import compare
 
 from tritongen.families.streaming.program import StreamingProgram
@@ -304,3 +305,125 @@ def test_what_is_not_read_as_pages(name: str, tmp_path: Path) -> None:
     scores = scores.masked_fill(of - length[:, None, None, None] > rows - 3, -torch.inf)
     found = operator.attend(q, k, v, page, length)
     torch.testing.assert_close(found, torch.softmax(scores, -1) @ values, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("page", "stages"), [(None, 3), (64, 3), (256, 3), (16, 5), (1, 5), (96, 5)])
+def test_stages_of_pages(page: int | None, stages: int) -> None:
+    """As many blocks are in flight where the pages of a block are looked up one stage before."""
+    heuristics = runtime_module("heuristics")
+    config = heuristics.streamed_tile(16, 64, 4, 3)
+    assert heuristics.stream_stages(config, page) == stages
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_an_operator_tells_the_size_of_its_pages(
+    size: int, tmp_path: Path, small: Callable[[ModuleType, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["half_a_block"]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    told: list[int | None] = []
+    heuristics = runtime_of(operator, "heuristics")
+    monkeypatch.setattr(heuristics, "stream_stages", lambda config, page: told.append(page) or config.num_stages)
+    operator.attend(*replace(case, size=size).tensors(1, torch.float32))
+    assert told == [size]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Other inputs than those of cases, all of whose pages are there; `streams` if one kernel goes along them."""
+
+    inputs: str
+    compute: str
+    torch: Callable[..., torch.Tensor]
+    streams: bool = True
+    result: str = "B, (G R), M, E"
+
+
+FORM_SIZES = {"B": 2, "G": 2, "R": 3, "M": 3, "D": 8, "E": 12, "P": 7, "Q": 9, "S": 4, "J": 5}
+QKV = "q:T[B, (G R), M, D]; k:T[P, S, G, D]; v:T[P, S, G, E]; page:int32[B, J]"
+SCORES = "s = sum(q * take(k, page, P), D) * 0.25"
+
+
+def rows_of(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
+    """The rows [B, G R, J S, …] of sequences."""
+    return matrix[page.long()].flatten(1, 2).transpose(1, 2).repeat_interleave(3, 1)
+
+
+def mean(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: torch.Tensor | float = 0) -> torch.Tensor:
+    return torch.softmax(q @ k.mT * 0.25 + added, -1) @ v
+
+
+def of_heads(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
+    each = [matrix[page[:, head].long()].flatten(1, 2)[:, :, head] for head in range(2)]
+    return torch.stack(each, 1).repeat_interleave(3, 1)
+
+
+def with_sink(q: torch.Tensor, k: torch.Tensor, page: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    rows = rows_of(k, page)
+    sink = x.repeat(2)[:, None, None].expand(2, 6, 3, 1)
+    return torch.softmax(torch.cat((q @ rows.mT * 0.25, sink), -1), -1)[..., :-1] @ rows
+
+
+FORMS = {
+    "a_table_of_heads": Form(
+        QKV.replace("[B, J]", "[B, G, J]"),
+        f"{SCORES}\n{MEAN}",
+        lambda q, k, v, page: mean(q, of_heads(k, page), of_heads(v, page)),
+    ),
+    "between": Form(
+        QKV,
+        "x = where(index(J) * 4 + index(S) < 15, sum(q * take(k, page, P), D) * 0.25, -inf)\n"
+        f"s = where(index(J, S) > 6, x, -inf)\n{MEAN}",
+        lambda q, k, v, page: mean(q, rows_of(k, page)[:, :, 7:15], rows_of(v, page)[:, :, 7:15]),
+    ),
+    "a_sink_and_keys_for_values": Form(
+        "q:T[B, (G R), M, D]; k:T[P, S, G, D]; page:int32[B, J]; x:T[R]",
+        f"{SCORES}\nm = maximum(max(s, J, S), x)\ne = exp(s - m)\n"
+        "o = sum(e * take(k, page, P), J, S) / (sum(e, J, S) + exp(x - m))",
+        with_sink,
+        result="B, (G R), M, D",
+    ),
+    "values_in_a_table_of_their_own": Form(
+        f"{QKV.replace('v:T[P', 'v:T[Q')}; other:int32[B, J]",
+        f"{SCORES}\no = sum(softmax(s, J, S) * take(v, other, Q), J, S)",
+        lambda q, k, v, page, other: mean(q, rows_of(k, page), rows_of(v, other)),
+        streams=False,
+    ),
+    "a_bias_not_in_pages": Form(
+        f"{QKV}; bias:T[M, (J S)]",
+        f"{SCORES} + bias\n{MEAN}",
+        lambda q, k, v, page, bias: mean(q, rows_of(k, page), rows_of(v, page), bias),
+        streams=False,
+    ),
+    "a_bias_in_pages": Form(
+        f"{QKV}; bias:T[P, S]",
+        f"{SCORES} + take(bias, page, P)\n{MEAN}",
+        lambda q, k, v, page, bias: mean(
+            q, rows_of(k, page), rows_of(v, page), bias[page.long()].flatten(1, 2)[:, None, None]
+        ),
+        streams=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name: str, tmp_path: Path, small: Callable[[ModuleType, int], None]) -> None:
+    form = FORMS[name]
+    pairs = [entry.split(":") for entry in form.inputs.split("; ")]
+    inputs = "\n".join(f'{one} = "{kind}"' for one, kind in pairs)
+    compute = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in form.compute.split("\n"))
+    head = '[op]\nname = "attend"\nsummary = "Attends to pages."\n[types]\nT = "float"\n'
+    text = f'{head}[inputs]\n{inputs}\n[compute]\n{compute}\n[outputs]\no = "q[{form.result}]"\n'
+    spec = read_spec("attend.toml", text)
+    assert isinstance(forward_of(spec).program, StreamingProgram) == form.streams
+    operator = built(spec, tmp_path)
+    small(operator)
+    random = torch.Generator().manual_seed(0)
+    given = []
+    for _, kind in pairs:
+        dtype, _, axes = kind.rstrip("]").partition("[")
+        lengths = [math.prod(FORM_SIZES[axis] for axis in term.strip("()").split()) for term in axes.split(", ")]
+        drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
+        given.append(drawn if dtype == "T" else torch.randint(7, lengths, generator=random, dtype=torch.int32))
+    torch.testing.assert_close(operator.attend(*given), form.torch(*given), rtol=1e-9, atol=1e-9)
