@@ -13,7 +13,6 @@ from ...lowering.assemble import param_arguments, param_casts, stored
 from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, indented, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.space import Space
 from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import references
@@ -30,14 +29,11 @@ DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes d
 
 @dataclass(frozen=True, slots=True)
 class StreamingKernel:
-    """The kernel, the stores of partial sums if it may leave such, the space that it is in, and the runs of blocks of
-    its loop.
-    """
+    """The kernel, the stores of partial sums if it may leave such, and the runs of blocks of its loop."""
 
     kernel: Kernel
     partial: tuple[Line, ...]
     turn: tuple[Line, ...]  # before the loop of each turn
-    space: Space
     compute: Compute
     blocks: Blocks
 
@@ -133,7 +129,7 @@ class Builder:
         stores = partial_sums.stores(self.stream) if splits else ()
         kernel = self.kernel(stores)
         turn = tuple(nested(self.lines.turn))
-        return StreamingKernel(kernel, stores, turn, self.space, self.compute, self.blocks)
+        return StreamingKernel(kernel, stores, turn, self.compute, self.blocks)
 
     def build(self) -> None:
         """Make all lines."""
