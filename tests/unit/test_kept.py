@@ -73,6 +73,18 @@ SAMPLE = {
         f"{LINEAR}; c:N; v:P, N; d:P", "h = gelu(sum(x * w, K) + c)\ny = sum(h * v, N) + d", "h h_sum", 2, 0, 15
     ),
     "mlp_of_relu": Kept(f"{LINEAR}; v:P, N", "h = relu(sum(x * w, K))\ny = sum(h * v, N)", "h", 1, 0, 13),
+    "mlp_with_its_activation": Kept(
+        f"{LINEAR}; v:P, N", "h = gelu(sum(x * w, K))\ny = sum(h * v, N)", "h h_sum", 1, 0, 14, "h y"
+    ),
+    "norm_of_an_mlp": Kept(
+        f"{LINEAR}; v:K, N",
+        "h = silu(sum(x * w, K))\no = sum(h * v, N)\ny = o * rsqrt(mean(o * o, K) + 1e-6)",
+        "h h_sum o y_mean",
+        3,
+        1,
+        19,
+    ),
+    "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
     "lora": Kept(
         f"{LINEAR}; a:R, K; b:N, R", "y = sum(x * w, K) + 0.5 * sum(sum(x * a, K) * b, R)", "y_sum_2", 1, 0, 19
     ),
