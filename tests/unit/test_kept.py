@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
+from random import Random
 
 import pytest
 import torch
 from step_cases import CASES, Case
 
+from tritongen.autodiff.gradient import derive
+from tritongen.families.registry import families_of_steps
 from tritongen.lang.ir import Reduce
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.passes.contractions import is_product
+from tritongen.plan.backward import plan_backward
 from tritongen.roofline.account import Account, account_of
 from tritongen.roofline.devices import DEVICES
 
@@ -73,6 +78,18 @@ SAMPLE = {
         f"{LINEAR}; c:N; v:P, N; d:P", "h = gelu(sum(x * w, K) + c)\ny = sum(h * v, N) + d", "h h_sum", 2, 0, 15
     ),
     "mlp_of_relu": Kept(f"{LINEAR}; v:P, N", "h = relu(sum(x * w, K))\ny = sum(h * v, N)", "h", 1, 0, 13),
+    "mlp_with_its_activation": Kept(
+        f"{LINEAR}; v:P, N", "h = gelu(sum(x * w, K))\ny = sum(h * v, N)", "h h_sum", 1, 0, 14, "h y"
+    ),
+    "norm_of_an_mlp": Kept(
+        f"{LINEAR}; v:K, N",
+        "h = silu(sum(x * w, K))\no = sum(h * v, N)\ny = o * rsqrt(mean(o * o, K) + 1e-6)",
+        "h h_sum o y_mean",
+        3,
+        1,
+        19,
+    ),
+    "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
     "lora": Kept(
         f"{LINEAR}; a:R, K; b:N, R", "y = sum(x * w, K) + 0.5 * sum(sum(x * a, K) * b, R)", "y_sum_2", 1, 0, 19
     ),
@@ -112,3 +129,51 @@ def test_no_matmul_is_computed_again(name: str) -> None:
         assert not own & {value.name for value in step.op.values}
     names = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     assert not {f"{one}_exact" for one in names} & names
+
+
+def drawn(seed: int) -> Case:
+    """A chain of matmuls, activations and norms, of which some lines are results besides the last."""
+    random = Random(seed)
+    inputs, lines, axes = ["x:M, K"], [], ["K"]
+    last = "x"
+    for place in range(random.randint(2, 5)):
+        axis, kind = axes[-1], random.choice(["matmul", "matmul", "map", "norm", "softmax", "residual"])
+        name = f"h{place}"
+        if kind == "matmul":
+            other = random.choice([one for one in "KNP" if one != axis])
+            inputs.append(f"w{place}:{other}, {axis}")
+            lines.append(f"{name} = sum({last} * w{place}, {axis})")
+            axes.append(other)
+        elif kind == "map":
+            lines.append(f"{name} = {random.choice(['gelu', 'silu', 'tanh', 'relu'])}({last})")
+        elif kind == "norm":
+            inputs.append(f"g{place}:{axis}")
+            lines.append(f"{name} = {last} * rsqrt(mean({last} * {last}, {axis}) + 1e-6) * g{place}")
+        elif kind == "softmax":
+            lines.append(f"{name} = softmax({last}, {axis})")
+        else:
+            inputs.append(f"r{place}:M, {axis}")
+            lines.append(f"{name} = {last} + r{place}")
+        last = name
+    results = [line.split()[0] for line in lines[:-1] if random.random() < 0.2]
+    return Case("; ".join(inputs), "\n".join(lines), torch.nn.functional.relu, " ".join([*results, last]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_else_that_steps_store_is_better_kept(seed: int) -> None:
+    """Than what is, of random chains: no matmul is computed again, and no other of the values makes all faster."""
+    spec = drawn(seed).spec()
+    first = forward_of(spec)
+    backward = backward_of(spec, first)
+    assert backward is not None
+    assert spec.grad is not None
+    if first.family.stream(first.program):
+        return
+    forward = backward.forward.op
+    own = {v.name for v in forward.values if isinstance(v.node, Reduce) and is_product(forward, v.node)}
+    assert not any(own & {value.name for value in step.op.values} for step in backward.plan.steps)
+    stored = {tensor.name for step in first.family.steps(first.program) for tensor in step.op.inputs}
+    names = [value.name for value in first.op.values if value.name in stored]
+    for some in (some for count in range(1, 3) for some in combinations(names, count)):
+        gradient = derive(first.op, spec.grad, stored=some)
+        assert plan_backward(gradient, first.program, families_of_steps(False)).time >= backward.time - 1

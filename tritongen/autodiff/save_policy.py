@@ -47,10 +47,13 @@ class Kept:
                 raise Mistakes(*unread)
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
             return [name for name in self.save if name not in mapped], mapped & set(self.save)
-        summaries = {name for name in self.values if self.summarises(name) or name in self.stored}
-        outputs = [r.output.name for r in self.op.results if self.is_exact(r) and r.output.name not in summaries]
-        outputs = [name for name in outputs if name in self.closure(roots, summaries)]
-        choices = [set(some) for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
+        exact = [r.output.name for r in self.op.results if self.is_exact(r)]
+        matmuls = {name for name in exact if self.comes_of_matmuls(name)}  # which are read, and not saved besides
+        summaries = {name for name in self.values if self.summarises(name) or name in self.stored} - matmuls
+        outputs = [name for name in exact if name in self.closure(roots, summaries | matmuls)]
+        choices = [
+            {*some, *matmuls} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)
+        ]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
         read = self.closure(roots, summaries | chosen, leaves=True)
         return [name for name in self.values if name in summaries & read], chosen & read
@@ -74,6 +77,12 @@ class Kept:
         reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
         over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
         return value.node.dtype.kind in ("float", "any") and bool(over) and not over & set(value.node.axes)
+
+    def comes_of_matmuls(self, name: str) -> bool:
+        """Whether a value is what matmuls give, or is made of that element by element."""
+        reductions = {other for other, value in self.values.items() if isinstance(value.node, Reduce)}
+        found = reached(self.refs, {name}, reductions) & reductions
+        return bool(found) and all(is_product(self.op, self.values[other].node) for other in found)
 
     def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
         """The values that some names need if others are known; with `leaves`, those of them too."""

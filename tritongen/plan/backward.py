@@ -19,7 +19,7 @@ from ..lowering.choices import Choices
 from ..lowering.space import row_space
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
-from ..passes.structure import SAVES, Program, line_of, name_reductions
+from ..passes.structure import SAVES, Program, line_of, name_reductions, reached, references
 from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
 
 APART = "reduces along axes that do not go together"
@@ -245,8 +245,8 @@ class Planner:
         """The forward with what it saves among its results.
 
         Several steps save matrices in the dtypes in which they store them, or would if they did not reduce them by
-        strips. Beside reductions of rows the backward would tell what only it reads of that: such a matrix is saved in
-        the dtype of the computation.
+        strips. Of what rows are reduced from the backward would tell, where no step reads it rounded: such a matrix is
+        saved in the dtype of the computation.
         """
         op = self.gradient.forward
         step = self.step_of(self.saving({}))
@@ -256,11 +256,14 @@ class Planner:
         found = {own: stored_dtype(op, op.value(name)) for own, name in names.items()}
         dtypes = {own: dtype for own, dtype in found.items() if dtype is not None and dtype.rule != "compute"}
         step = self.step_of(self.saving(dtypes)) if dtypes else step
-        if any(isinstance(value.node, Reduce) and not is_product(op, value.node) for value in op.values):
+        reductions = [v.name for v in op.values if isinstance(v.node, Reduce) and not is_product(op, v.node)]
+        if reductions:
             steps = step.family.steps(step.program)
             read = {tensor.name for one in steps for tensor in one.op.inputs}
             read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
-            shared = {own: dtype for own, dtype in dtypes.items() if {own, names[own]} & read}
+            reduced = reached({value.name: references(value.node) for value in op.values}, reductions, read)
+            told = {own for own, name in names.items() if name in reduced and not {own, name} & read}
+            shared = {own: dtype for own, dtype in dtypes.items() if own not in told}
             step = self.step_of(self.saving(shared)) if shared != dtypes else step
         return step
 

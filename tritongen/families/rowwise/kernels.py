@@ -8,6 +8,7 @@ on the host.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,8 @@ from ...lowering.views import Argument, Kernel, Pass
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program, references
 from .rows import Rows
+
+SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,12 @@ class _Builder(Rows):
     def may_be_few(self) -> bool:
         """Whether rows that are mapped back may be few and long, as groups of channels are in a picture.
 
-        Rows along a single axis are taken to be as many as tokens are. No program may write what others still read.
+        Rows along a single axis are taken to be as many as tokens are, and windows, whose lengths are told, are short.
+        No program may write what others still read.
         """
-        return len(self.program.over) > 1 and bool(self.space.rows) and not self.barrier()
+        sizes = dict(self.op.sizes)
+        told = math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over)
+        return len(self.program.over) > 1 and told >= SPLIT_FROM and bool(self.space.rows) and not self.barrier()
 
     def barrier(self) -> list[Line]:
         """Of results over inputs: what other threads take from a row must be read before."""

@@ -112,7 +112,7 @@ class _TileBuilder(Builder):
         doc = f"A tile of {rows} and {streamed}"
         doc += f", to which each index of {', '.join(self.stream.turns)} adds in turn." if self.stream.turns else "."
         kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"))
-        return StreamingKernel(kernel, (), tuple(nested(self.lines.turn)), self.space, self.compute, self.blocks)
+        return StreamingKernel(kernel, (), tuple(nested(self.lines.turn)), self.compute, self.blocks)
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
         return self.lines.turn if {*axes} & {*self.stream.turns} else self.lines.setup
