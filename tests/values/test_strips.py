@@ -21,7 +21,9 @@ from oracles import compare
 from step_cases import Case
 
 from tritongen.families.family import Step
+from tritongen.families.several.strips import spreads
 from tritongen.operator.compile import backward_of, forward_of
+from tritongen.spec.read import read_spec
 
 F = torch.nn.functional
 
@@ -176,6 +178,47 @@ def test_infinities_and_nan(tmp_path: Path) -> None:
         added = m.clone()
         added[places] = number
         compare(function, case.torch, [x, w, added], (), 1e-9)
+
+
+def test_what_strips_gave_is_reduced_once(tmp_path: Path) -> None:
+    """Not by each element of a matrix that goes on from it."""
+    case = Case(
+        "q:Q, K; k:L, K; v:L, P",
+        "s = sum(q * k, K)\ne = s / (1 + max(abs(s), Q))\ny = sum(e * v, L)",
+        lambda q, k, v: (q @ k.T) / (1 + (q @ k.T).abs().amax(0)) @ v,
+    )
+    spec = case.spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    planned = (backward.forward, *backward.plan.steps)
+    steps = [step for one in planned for step in one.family.steps(one.program) or (one,)]
+    assert any(_of_strips(step) for step in steps)
+    assert not any(spreads(step.op) for step in steps)
+    given = case.tensors(torch.float64)
+    compare(built(spec, tmp_path).steps, case.torch, given, range(len(given)), 1e-8)
+
+
+def test_what_params_decide_is_reduced_as_it_was(tmp_path: Path) -> None:
+    """What would tell how many strips there are may not be there."""
+    text = """
+[op]
+name = "chosen"
+[inputs]
+x = "float[Q, K]"
+w = "float[L, K]"
+g = "float[L]"
+[params]
+scales = true
+[compute]
+h = "sum(x * w, K)"
+y = "sum(relu(h), Q) * g if scales else g"
+[outputs]
+y = "x"
+"""
+    function = built(read_spec("chosen.toml", text), tmp_path).chosen
+    x, w, g = Case("x:Q, K; w:L, K; g:L", "", torch.add).tensors(torch.float64)
+    torch.testing.assert_close(function(x, w, g), (x @ w.T).relu().sum(0) * g)
+    torch.testing.assert_close(function(x, w, g, scales=False), g)
 
 
 def test_short_rows_that_are_mapped_back_are_one_kernel() -> None:

@@ -40,7 +40,7 @@ from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import time_of
 from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
-from .strips import by_strips, made_for, reduced_by_strips
+from .strips import by_strips, made_for, reduced_by_strips, spreads
 
 MOST = 2  # values that are stored, tried in all combinations
 
@@ -270,6 +270,8 @@ class _Search:
 
     def taken(self, op: Op) -> Step | None:
         """The step, whose only result is made wherever it is called."""
+        if spreads(op):
+            return None
         if len(op.results) == 1:
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
         try:

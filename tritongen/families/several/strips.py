@@ -10,8 +10,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from ...lang.ir import Call, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Strips, Value, fresh, walk
+from ...lang.ir import (
+    ALWAYS,
+    Call,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Size,
+    Strips,
+    Value,
+    fresh,
+    walk,
+)
 from ...lang.unparse import spelled
+from ...lowering.choices import Choices
 from ...passes.contractions import STRIP_COLS, STRIP_ROWS, applied, is_product, sides_of
 from ...passes.exponentials import exp_pairs, resolve
 from ...passes.structure import references
@@ -21,8 +38,13 @@ KINDS = ("sum", "mean", "max", "min", "var")
 
 
 def by_strips(op: Op) -> Iterator[Op]:
-    """The operator with such reductions in two: all of them, and those over rows or over columns alone."""
-    found = {value.name: over for value in op.values if (over := _over_side(op, value))}
+    """The operator with such reductions in two: all of them, and those over rows or over columns alone.
+
+    What params decide stays as it is: not all of what such steps are passed would tell how many strips there are.
+    """
+    paths = Choices(op).paths
+    always = [value for value in op.values if paths.get(value.name, ALWAYS) == ALWAYS]
+    found = {value.name: over for value in always if (over := _over_side(op, value))}
     overs = sorted(set(found.values()))
     for count in range(len(overs), 0, -1):
         for chosen in combinations(overs, count):
@@ -32,6 +54,13 @@ def by_strips(op: Op) -> Iterator[Op]:
 def reduced_by_strips(op: Op) -> list[str]:
     """The values that have a number for each strip: they are stored, for no step has both parts of a reduction."""
     return [value.name for value in op.values if isinstance(value.node, Reduce) and value.node.strips]
+
+
+def spreads(op: Op) -> bool:
+    """Whether what strips gave would be reduced for each element of something that has more axes."""
+    axes = {strips.axis for strips in op.strips}
+    merged = [value.node for value in op.values if isinstance(value.node, Reduce) and set(value.node.over) <= axes]
+    return any(not set(result.axes) <= set(node.axes) for node in merged for result in op.results)
 
 
 def made_for(op: Op, name: str) -> set[str]:
