@@ -170,8 +170,9 @@ class StepHost(Host):
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
         own = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
+        whole = self.whole
         # Where no tensor has them at full length, leading axes are broadcast at the end.
-        known = {BATCH} if self.whole is None and len(self.batch_inputs()) > 1 else set()
+        known = {BATCH} if whole is None and len(self.batch_inputs()) > 1 else set()
         mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
         given = [self.forward.input(name.removesuffix("_shape")) for name in self.extra if name.endswith("_shape")]
         for tensor in told_in_order((*mine, *given)):
@@ -183,7 +184,11 @@ class StepHost(Host):
                 if len(term.names) > 1:
                     block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
             if tensor.default is None:
+                # The leading axes are those of a tensor that has them at full length.
+                elsewhere = {BATCH} - known if whole and self.may_broadcast() and self.may_be_short(tensor) else set()
+                known |= elsewhere
                 block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
+                known -= elsewhere
             lines += self.guarded(tensor, block)
         return lines + self.at_full_length()
 
