@@ -731,20 +731,6 @@ def test_an_optional_table_of_relative_positions(
     torch.testing.assert_close(found, case.torch(*qkv, table) if given else _full(*qkv), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("leading", [(1,), ()])
-def test_grouped_heads_whose_keys_are_the_same_for_all_of_the_batch(leading: tuple[int, ...], tmp_path: Path) -> None:
-    grouped = "q:T[..., (G R), M, D]; k:T[..., G, N, D]; v:T[..., G, N, E]"
-    operator = built(Case(grouped, f"{CAUSAL}{MEAN}", _grouped).spec(), tmp_path)
-    random = torch.Generator().manual_seed(0)
-    shapes = ((3, 6, 5, 8), (*leading, 2, 9, 8), (*leading, 2, 9, 4))
-    given = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
-
-    def expected(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return _grouped(q, *(one.expand(3, *one.shape[-3:]) for one in (k, v)))
-
-    compare(operator.attend, expected, given, [0, 1, 2], 1e-9)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     """By the forward, nor by its gradient but where that says so: no tensor has both rows and what streams."""
