@@ -608,6 +608,15 @@ def test_layouts_that_tma_steps_through(
     assert len(launch.Launches.known) == 3
 
 
+def test_gradients_of_groups_whose_keys_have_fewer_leading_axes(tmp_path: Path) -> None:
+    """Keys tell how many heads are in a group, and not the leading axes."""
+    inputs = GROUPED.replace("B, ", "..., ")
+    case = replace(CASES["heads_that_share_keys"], inputs=inputs, outputs="o:q[..., (G R), M, E]")
+    operator = built(case.spec(), tmp_path)
+    q, k, v = CASES["heads_that_share_keys"].tensors(torch.float64)
+    compare(operator.attend, lambda q, k, v: _grouped(q, k[None], v[None]), [q, k[0], v[0]], [0, 1, 2], 1e-9)
+
+
 def test_tiles_whose_blocks_tma_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What streams past keys and values has the registers that addresses would take."""
     operator = built(CASES["causal"].spec(), tmp_path)

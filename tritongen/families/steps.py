@@ -182,7 +182,11 @@ class StepHost(Host):
                 if len(term.names) > 1:
                     block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
             if tensor.default is None:
-                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
+                # Leading axes are those of a tensor that has all of them.
+                is_short = self.whole is not None and self.may_broadcast() and self.may_be_short(tensor)
+                found = known | {BATCH} if is_short else known
+                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), found)
+                known |= found - {BATCH}
             lines += self.guarded(tensor, block)
         return lines + self.at_full_length()
 
