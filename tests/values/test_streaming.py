@@ -547,15 +547,15 @@ def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]
 @pytest.mark.parametrize(
     ("name", "counts"),
     {
-        "causal": [2, 2],
-        "window": [2, 2],
-        "scales": [2, 2],
-        "heads_that_share_keys": [2, 2],
-        "scores_of_two_matmuls": [3, 3],
-        "sink": [2, 2],
-        "gate": [2, 2],
-        "sigmoid": [2, 2],
-        "values_first": [1, 1],
+        "causal": [2],
+        "window": [2],
+        "scales": [2],
+        "heads_that_share_keys": [2],
+        "scores_of_two_matmuls": [3],
+        "sink": [2],
+        "gate": [2],
+        "sigmoid": [2],
+        "values_first": [1],
         "positions_before_heads": [],
         "one_head": [],
     }.items(),
@@ -604,7 +604,7 @@ def test_layouts_that_tma_steps_through(
     for _ in range(2):
         q, k, v = (laid_out(torch.randn((2, 2, n, 24), generator=random).half()) for n in (37, 53, 53))
         compare(operator.attend, _causal, [q, k, v], [0, 1, 2], 4e-3)
-        assert found == [count, count]
+        assert found == [count]
     assert len(launch.Launches.known) == 3
 
 
