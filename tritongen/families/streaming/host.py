@@ -31,7 +31,9 @@ class StreamingModule(Common):
         self.reduction = None if around.is_gradient else plan_reduction(program)
         # Torch has to see what a triton_op launches.
         by_tma = self.is_plain() and around.register != "triton_op"
-        self.described = self.matrices_of_blocks() if by_tma and around.is_gradient else ()
+        # Of one sum, as dq is, pointers are faster.
+        is_described = by_tma and around.is_gradient and len(self.stream.summed) > 1
+        self.described = self.matrices_of_blocks() if is_described else ()
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
