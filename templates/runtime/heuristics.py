@@ -198,10 +198,11 @@ def choose_mapped_splits(
 ) -> int:
     """How many programs share a row that is mapped back: as many as run at once, of 32 warps on each SM.
 
-    Both stages read the row, and one launch more takes as long as a short part: so only where SMs would have no row.
+    Both stages read the row, and one launch more takes as long as a short part: so only where rows are fewer than half
+    of all SMs, which are enough to be as fast as memory is.
     """
     programs = cdiv(n_rows, config.kwargs["BLOCK_M"])
-    if programs >= sm_count(device):
+    if 2 * programs > sm_count(device):
         return 1
     shares: int = sm_count(device) * max(1, 32 // config.num_warps) // programs
     return max(1, min(shares, n_cols // SHORTEST_PART))
