@@ -126,9 +126,10 @@ def test_lengths_compile_nothing() -> None:
     assert told[:-1] == [f"{backward} attention_kernel", "attention_kernel attention_reduce_kernel"]
 
 
-def test_tiles_of_attention_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:
-    """As many stages as a GPU has room for, of heads of 128, forward and backward."""
-    spec = ROOT / "specs" / "attention.toml"
+@pytest.mark.parametrize("path", ["specs/attention.toml", "examples/specs/attention_paged.toml"])
+def test_tiles_of_attention_have_the_memory_that_they_take(path: str, all_targets: bool, tmp_path: Path) -> None:
+    """As many stages as a GPU has room for, of heads of 128, forward and backward, and of small pages."""
+    spec = ROOT / path
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
     compile_all([(spec, folder)], "--largest", *(() if all_targets else ("--target", "sm_80")))
 
