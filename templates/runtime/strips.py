@@ -11,6 +11,14 @@ from .reduce import nan_max, nan_min
 
 
 @triton.jit
+def as_stored(tile, ptr):
+    """A tile as others will read it, where it is stored: what strips give goes with that."""
+    if ptr is not None:
+        tile = tile.to(ptr.dtype.element_ty).to(tile.dtype)
+    return tile
+
+
+@triton.jit
 def in_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     """A tile with another dimension behind that of its rows or columns, which then counts strips of them."""
     if AXIS == 0:

@@ -47,6 +47,15 @@ def test_one_product_has_what_was_measured() -> None:
     assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
 
 
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule(block_n=(32, 64))])
+def test_tiles_are_as_wide_as_strips(schedule: Schedule) -> None:
+    """Those that TMA copies are finished in halves."""
+    tables = fitting(replace(ONE, strips=64), schedule)
+    assert min(tiles.block_n for tiles in tables.descriptors) == 128
+    for table in (tables.pointers, tables.pointers_single, tables.pointers_double):
+        assert min(tiles.block_n for tiles in table) == 64
+
+
 def test_plain_matmuls_have_what_was_measured() -> None:
     """Those that the runtime computes, whose tables are written out there."""
     gemm = runtime_module("gemm")

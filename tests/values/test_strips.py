@@ -23,6 +23,7 @@ from step_cases import Case
 from tritongen.families.family import Step
 from tritongen.families.several.strips import spreads
 from tritongen.operator.compile import backward_of, forward_of
+from tritongen.passes.structure import gathered
 from tritongen.spec.read import read_spec
 
 F = torch.nn.functional
@@ -178,6 +179,33 @@ def test_infinities_and_nan(tmp_path: Path) -> None:
         added = m.clone()
         added[places] = number
         compare(function, case.torch, [x, w, added], (), 1e-9)
+
+
+def test_strips_go_with_what_is_stored(tmp_path: Path) -> None:
+    """Of a row that one column dominates, the gradient of a logsumexp is that column's, however coarse the product is
+    that the backward reads: the two are rounded alike.
+    """
+    function = built(CASES["logsumexp"].spec(), tmp_path).steps
+    x, w = CASES["logsumexp"].tensors(torch.float16)
+    w[3] = x[:1].sign() * 2
+    x = (x.abs() + 1) * x[:1].sign()
+    product = x.double() @ w.double().T
+    assert product.amax() > 100
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(function(x, w).sum(), x)
+    wanted = product.softmax(1) @ w.double()
+    torch.testing.assert_close(gradient.double(), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_a_loss_reads_no_logits_but_those_of_the_targets() -> None:
+    case = Case(
+        "x:Q, K; w:L, K; at:int64[Q]",
+        PRODUCT + "y = logsumexp(h, L) - take(h, at, L)",
+        lambda x, w, at: F.cross_entropy(x @ w.T, at, reduction="none"),
+    )
+    first, last = _steps(case)
+    assert len(_of_strips(first)) == 2
+    assert gathered(last.op, "h")
 
 
 def test_what_strips_gave_is_reduced_once(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Summing:
     terms: int = 1  # how many products are added to one sum
     splits: bool = False  # whether float32 is rounded or split, for tensor cores
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
-    strips: int = 0  # of how many columns each those are that it reduces by themselves
+    strips: int = 0  # of how many columns those are that it reduces by themselves
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,13 @@ def of_strips(op: Op, result: Result) -> Reduce | None:
     return node if isinstance(node, Reduce) and node.strips else None
 
 
+def gathered(op: Op, name: str) -> list[Load]:
+    """How an input is read that `take` alone reads; [] for any other."""
+    nodes = [node for value in op.values for node in walk(value.node)]
+    loads = [node for node in nodes if isinstance(node, Load) and node.name == name]
+    return loads if all(load.at for load in loads) else []
+
+
 def refusals(op: Op) -> list[Mistake]:
     """Why no family takes an operator."""
     mistakes = [m for value in op.values if (m := _unsupported(op, value))]

@@ -9,10 +9,11 @@ from typing import Any
 
 from ..emit.registration import autocast_rule
 from ..families.family import Step
-from ..lang.ir import Load, Op, Reduce, Ref, Result, walk
+from ..lang.ir import Load, Op, Reduce, Ref, Result
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of
 from ..passes.contractions import is_product
+from ..passes.structure import gathered
 from ..plan.backward import Backward
 from ..spec.types import COMPUTED, Input, Spec
 from .devices import Device
@@ -187,10 +188,8 @@ class _Counted:
     def read(self, tensor: Input, op: Op) -> Tensor:
         """An input, of which `take` reads no more than it has positions for."""
         dtype = self.dtypes.get(tensor.name) or tensor.type.dtypes[0]
-        nodes = (node for value in op.values for node in walk(value.node))
-        loads = [node for node in nodes if isinstance(node, Load) and node.name == tensor.name]
         elements = self.elements(tensor.type.axes)
-        if loads and all(load.at for load in loads):
+        if loads := gathered(op, tensor.name):
             elements = min(elements, sum(self.elements(load.axes) for load in loads))
         bytes_ = elements * itemsize(dtype)
         return Tensor(tensor.name, tensor.type.axes, dtype, bytes_, self.sources.get(tensor.name, 0))

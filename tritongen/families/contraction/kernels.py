@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...lang.ir import Dtype, Reduce, Result, Value
+from ...lang.ir import Dtype, Reduce, Ref, Result, Value
 from ...lang.promotion import is_float8
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import condition
@@ -93,8 +93,10 @@ class _Builder(Sums):
         for tensor in self.op.inputs:
             if tensor.name in names:
                 lines += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
+        for name in self.contraction.sums:
+            lines += self.as_stored(name)
         for value in values:
-            lines += lowering.line(value)
+            lines += [*lowering.line(value), *self.as_stored(value.name)]
         col = "part_col" if described and not whole_rows else "first_col"
         for result in self.op.results:
             lines += self.store(result, col, described)
@@ -121,6 +123,21 @@ class _Builder(Sums):
         if result.when:
             return [Line(f"if {name}_ptr is not None:"), Line(f"    {line.text}")]
         return under(condition(result.paths), [line])
+
+    def as_stored(self, name: str) -> list[Line]:
+        """The lines that round a value that strips are reduced of to what other steps will read of it."""
+        if name not in self.reduced_by_strips:
+            return []
+        values = {value.name: value.node for value in self.op.values}
+        stored = [r.output.name for r in self.op.results if self.is_full(r) and not is_float8(self.op, r.dtype)]
+        same = [one for one in stored if one == name or (isinstance(node := values[one], Ref) and node.name == name)]
+        return [Line(f"{name} = as_stored({name}, {one}_ptr)") for one in same]
+
+    @cached_property
+    def reduced_by_strips(self) -> set[str]:
+        """The values that strips are reduced of, down to the sums."""
+        names = {name for node in self.strips for name in references(node)}
+        return {value.name for value in self.needed_after(names)}
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
         """The values that the results need, up to the sums."""

@@ -11,7 +11,9 @@ import math
 
 from ...lang.ir import Op
 from ...passes.contractions import Contraction
+from ...passes.structure import gathered
 from ...spec.lengths import LENGTH
+from ...spec.types import Input
 from ..family import Step
 
 ITEMSIZE = 2
@@ -50,7 +52,7 @@ def _lengths(op: Op) -> dict[str, int]:
 def _moved(step: Step, lengths: dict[str, int]) -> float:
     """The bytes that a step reads and writes, as many more times as SMs are left without work."""
     op = step.op
-    reads = sum(_bytes(tensor.type.axes, lengths) for tensor in op.inputs)
+    reads = sum(_read(op, tensor, lengths) for tensor in op.inputs)
     writes = sum(_bytes(result.axes, lengths) for result in op.results)
     rows = _mapped_rows(step)
     if rows is None:
@@ -59,6 +61,12 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     apart = any(tensor.type.axes[-1] not in over for tensor in op.inputs if set(over) & set(tensor.type.axes))
     again = _count(over, lengths) > (APART if apart else LONGEST)
     return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
+
+
+def _read(op: Op, tensor: Input, lengths: dict[str, int]) -> int:
+    """The bytes of an input, of which `take` reads no more than it has positions for."""
+    whole, loads = _bytes(tensor.type.axes, lengths), gathered(op, tensor.name)
+    return min(whole, sum(_bytes(load.axes, lengths) for load in loads)) if loads else whole
 
 
 def leaves_idle(step: Step) -> bool:
