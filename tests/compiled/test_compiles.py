@@ -82,8 +82,10 @@ def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(PASSES)))
-def test_examples(place: int) -> None:
+def test_examples(place: int, all_targets: bool) -> None:
     """One in five for each GPU: their kernels are of the gallery's kinds."""
+    if not all_targets:
+        pytest.skip("needs --all-targets")
     compile_all(EXAMPLES[place :: len(PASSES)], "--target", PASSES[place])
 
 

@@ -13,7 +13,7 @@ from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "specs"
 STRESS = Path(__file__).parents[1] / "specs"
-PLANS = Path(__file__).parents[2] / "bench" / "plans" / "specs"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "specs"
 SEARCH = "autotune = true"
 LISTS = "block_n = [512, 1024]\nnum_warps = [4, 8]"
 ELSEWHERE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
@@ -30,7 +30,7 @@ CASES = [
     for name in ("vector_add", "add_bias", "softmax", "sum", "var")
     for schedule in (SEARCH, LISTS)
 ]
-CASES += [(STRESS / "gradient_whole_norm", SEARCH), (PLANS / "linear_layer_norm", SEARCH)]
+CASES += [(STRESS / "gradient_whole_norm", SEARCH), (EXAMPLES / "linear_layer_norm", SEARCH)]
 CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES), (SPECS / "matmul", f"{SEARCH}\nblock_k = [32, 64]")]
 
 

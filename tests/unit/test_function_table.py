@@ -76,8 +76,8 @@ def test_row(row: Function) -> None:
 
 
 def test_every_device_function_is_used_and_stands_alone() -> None:
-    """By a row, or by one that is; a module has what it takes from another by an import."""
-    used = {
+    """By a row, by one that is, or by scores; a module has what it takes from another by an import."""
+    used = {"tanh_of"} | {
         name
         for row in FUNCTIONS.values()
         for k in ("float", "int", "bool")
