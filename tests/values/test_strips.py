@@ -99,13 +99,11 @@ CASES = {
 }
 
 
-WAYS = ("chosen", "pointers", "split_k", "tma", "stream_k")
+WAYS = ("pointers", "split_k", "tma", "stream_k")
 
 
 def _force(way: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have matmuls be computed one way, in small tiles."""
-    if way == "chosen":
-        return
     configs = importlib.import_module(f"{module.__name__}.configs")
     heuristics = runtime_of(module, "matmul_heuristics")
     described = way in ("tma", "stream_k")
