@@ -1,0 +1,140 @@
+"""What becomes of the lines of a kernel that streams an axis: its signature, and positions that lines need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...lang.ir import Op
+from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.lines import Line, mentions, nested
+from ...lowering.lower import Compute, Lowering
+from ...lowering.space import Space
+from ...lowering.tile import Tensor
+from ...lowering.views import Argument, Kernel
+from ...passes.paged import Pages
+from ..stream import Stream
+from .places import Places
+
+
+@dataclass
+class Lines:
+    """The lines of a kernel as they come, each with the path that it stands on."""
+
+    setup: list[Line] = field(default_factory=list)
+    bounds: list[Line] = field(default_factory=list)
+    turn: list[Line] = field(default_factory=list)
+    loop: list[Line] = field(default_factory=list)
+    end: list[Line] = field(default_factory=list)
+
+
+class Assembly:
+    """Puts a kernel together of what its builder has written."""
+
+    op: Op
+    pages: Pages | None
+    stream: Stream
+    space: Space
+    compute: Compute
+    places: Places
+    lowering: Lowering
+    lines: Lines
+
+    def assembled(
+        self,
+        suffix: str,
+        doc: str,
+        lengths: tuple[str, ...],
+        partial: Iterable[Line] = (),
+        before: tuple[Argument, ...] = (),
+        behind: tuple[Argument, ...] = (),
+    ) -> Kernel:
+        """The kernel of the lines, with arguments before or behind the tensors of the math."""
+        setup = [*nested(self.lines.setup), *self.lines.bounds]
+        turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
+        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
+        body = [*setup, *turn, *loop, *end]
+        casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
+        body = [*casts, *body]
+        names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
+        tensors = (Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr"))
+        arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
+        heads, others = self.sizes(body)
+        arguments += [*heads, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
+        constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
+        constexprs = [name for name in constexprs if mentions(body, name)]
+        constexprs += ["COMPUTE"] if self.compute.constexpr else []
+        known = [f"size_{axis.lower()}" for axis in self.constant_axes]
+        known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        constexprs += [name for name in known if mentions(body, name)]
+        by_length = self.steps_by_length()
+        integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
+        return Kernel(
+            name=f"{self.op.name}_{suffix}",
+            doc=doc,
+            arguments=tuple(arguments),
+            constexprs=tuple(constexprs),
+            casts=tuple(casts),
+            setup=tuple(setup),
+            body=tuple(loop),
+            stores=tuple(end),
+            fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
+            use_mask=mentions(loop, "tile_mask"),
+            use_col_mask=mentions(loop, "col_mask"),
+        )
+
+    def steps_by_length(self) -> set[str]:
+        """The steps from head to head of tensors with a number for each row or column: as long as these are many."""
+        numbers = [one for one in self.tensors() if not set(one.axes) & {*self.stream.widths}]
+        dims = (*self.space.rows, *self.places.dims(self.stream.turns))
+        return {tensor.stride(dim) for tensor in numbers for dim in dims}
+
+    def tensors(self) -> list[Tensor]:
+        return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
+
+    @property
+    def constant_axes(self) -> tuple[str, ...]:
+        """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
+        return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
+
+    def across(self, lines: list[Line]) -> list[Line]:
+        """Positions across tiles, as far as lines need them."""
+        found = []
+        for axis in self.stream.widths:
+            at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
+            if mentions(lines, at) or mentions(lines, mask):
+                found.append(Line(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
+            if mentions(lines, mask):
+                found.append(Line(f"{mask} = {at} < size_{axis.lower()}"))
+        return found
+
+    def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
+        """The lengths of the dimensions of the batch, and others."""
+        found = []
+        for place, dim in enumerate(self.space.rows):
+            if mentions(lines, dim.size):
+                found.append(Argument(dim.size, f"head_sizes[{place}]"))
+        known = {"n_rows", "n_cols", *(one.name for one in found)}
+        known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
+        for axis in self.op.axes:
+            name = self.places.size_name(axis)
+            if name not in {*known, *(one.name for one in others)} and mentions(lines, name):
+                others.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
+        return found, others
+
+    def strides(self, lines: list[Line]) -> list[Argument]:
+        found = []
+        # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
+        for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
+            steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
+            for dim, value in steps:
+                if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
+                    found.append(Argument(tensor.stride(dim), value))
+            for place, axis in enumerate(tensor.axes):
+                name = self.places.taken_stride(tensor, axis)
+                if axis not in self.stream.batch and mentions(lines, name):
+                    at = place - len(tensor.axes)
+                    value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
+                    found.append(Argument(name, value))
+        return found
