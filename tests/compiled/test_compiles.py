@@ -74,6 +74,13 @@ def all_targets(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--all-targets"))
 
 
+@pytest.fixture
+def in_ci(all_targets: bool) -> None:
+    """Leaves a test to CI, and to who changes what it compiles."""
+    if not all_targets:
+        pytest.skip("needs --all-targets")
+
+
 @pytest.mark.parametrize("place", range(len(PASSES)))
 def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
     """One in five of the gallery, and of the others; without `--all-targets` a fifth of those."""
@@ -82,19 +89,17 @@ def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(PASSES)))
-def test_examples(place: int, all_targets: bool) -> None:
+@pytest.mark.usefixtures("in_ci")
+def test_examples(place: int) -> None:
     """One in five for each GPU: their kernels are of the gallery's kinds."""
-    if not all_targets:
-        pytest.skip("needs --all-targets")
     compile_all(EXAMPLES[place :: len(PASSES)], "--target", PASSES[place])
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
-def test_the_runtime(target: str, all_targets: bool) -> None:
+@pytest.mark.usefixtures("in_ci")
+def test_the_runtime(target: str) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
-    if target != "sm_90" and not all_targets:
-        pytest.skip("needs --all-targets")
-    told = printed("compiling_gemm.py", target, *(["--all"] if all_targets else []))
+    told = printed("compiling_gemm.py", target, "--all")
     assert compiled(told) > 20
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
@@ -104,10 +109,9 @@ def test_the_runtime(target: str, all_targets: bool) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
-def test_the_scatter_add(target: str, all_targets: bool) -> None:
+@pytest.mark.usefixtures("in_ci")
+def test_the_scatter_add(target: str) -> None:
     """For every dtype, for wide rows and for single elements."""
-    if target != "sm_90" and not all_targets:
-        pytest.skip("needs --all-targets")
     assert compiled(printed("compiling_scatter.py", target)) > 20
 
 
@@ -129,13 +133,12 @@ def test_lengths_compile_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["specs/attention.toml", "examples/specs/attention_paged.toml"])
-def test_tiles_of_attention_have_the_memory_that_they_take(path: str, all_targets: bool, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_ci")
+def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: Path) -> None:
     """As many stages as a GPU has room for, of heads of 128, forward and backward, and of small pages."""
-    if "paged" in path and not all_targets:
-        pytest.skip("needs --all-targets")
     spec = ROOT / path
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
-    compile_all([(spec, folder)], "--largest", *(() if all_targets else ("--target", "sm_80")))
+    compile_all([(spec, folder)], "--largest")
 
 
 def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
