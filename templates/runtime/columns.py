@@ -94,7 +94,10 @@ def run(
     by_name: dict[str, Any] = {}
     names = [""] * len(parts)
     if key is not None:
-        by_name, names = _named(kernel, args, sums)
+        # The kernel has parts where calls have sums.
+        called = launch.named(kernel, ((*given, *sums), sizes, params))
+        names = [*called][len(given) :][: len(sums)]
+        by_name = {_sum_of(n) if n in names else n: one for n, one in called.items()}
     asked = [
         pair for pair in zip(names, parts, sums, strict=True) if pair[2] is not None
     ]
@@ -112,19 +115,6 @@ def run(
             )
         )
     launch.run_stages(key, by_name, stages, tuple(by_name))
-
-
-def _named(
-    kernel: Any, args: launch.Args, sums: Sequence[torch.Tensor | None]
-) -> tuple[dict[str, Any], list[str]]:
-    """What calls give, by the names that the kernel has for it, with the sums behind the tensors; and of the parts."""
-    given, sizes, params = args
-    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
-    parts = names[len(given) : len(given) + len(sums)]
-    behind = len(given) + len(sums) + len(sizes)
-    own = names[behind : behind + len(params)]
-    names = [*names[: len(given)], *map(_sum_of, parts), *own]
-    return dict(zip(names, (*given, *sums, *params), strict=True)), parts
 
 
 def _sum_of(part: str) -> str:

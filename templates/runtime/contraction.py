@@ -163,7 +163,7 @@ def _by_tma(
     n_terms = n_turns * n_inner if stream_k is not None else 0
     if config is None:
         config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
-    block_m, block_n, block_k = _blocks(config)
+    block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
     rights = block_n // n_halves, block_k, n_rows
@@ -187,7 +187,7 @@ def _by_tma(
         for result in results
         for one in (_result_descriptor(result, shape, *slices), result)
     ]
-    tiles = _tiles(config, n_rows, n_cols, n_batch)
+    tiles = count_tiles(config, n_rows, n_cols, n_batch)
     programs = matmul_heuristics.persistent_programs(device)
     tile_steps = n_turns * _steps(n_inner, group_size, block_k)
     split = (0, 0, 0, 0)
@@ -195,7 +195,7 @@ def _by_tma(
         split = matmul_heuristics.choose_stream_k(tiles, tile_steps, programs)
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short
-    options = _options(config, block_k, config.num_stages)
+    options = options_of(config, block_k, config.num_stages)
     launches: list[launch.Stage] = []
     if first_tile:
         args = (*descs, *written, *terms, first_tile, *loop, *both, *epilogue, *flags)
@@ -242,12 +242,12 @@ def _by_pointers(
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
     if config is None:
         config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
-    block_m, block_n, block_k = _blocks(config)
+    block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
-    tiles = _tiles(config, n_rows, n_cols, n_batch)
+    tiles = count_tiles(config, n_rows, n_cols, n_batch)
     n_parts = matmul_heuristics.choose_split_k(tiles, n_inner, device)
     itemsize = max(
         one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
@@ -256,7 +256,7 @@ def _by_pointers(
     stages = matmul_heuristics.choose_stages(
         config, tiles * n_parts, stage_bytes, device
     )
-    options = _options(config, block_k, stages)
+    options = options_of(config, block_k, stages)
     own = [() if one is None else one.stride() for one in matrices]
     counts = n_strides or [len(steps) for steps in own]
     strides = [
@@ -326,19 +326,19 @@ def _reduce(
     return launch.Stage(kernel, grid, args, options)
 
 
-def _blocks(config: triton.Config) -> tuple[int, int, int]:
+def blocks_of(config: triton.Config) -> tuple[int, int, int]:
     block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
     return block_m, block_n, block_k
 
 
-def _options(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
+def options_of(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
     """What kernels that multiply are compiled for."""
     tile = {**config.kwargs, "BLOCK_K": block_k}
     return {**tile, "num_warps": config.num_warps, "num_stages": num_stages}
 
 
-def _tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -> int:
-    block_m, block_n, _ = _blocks(config)
+def count_tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -> int:
+    block_m, block_n, _ = blocks_of(config)
     return n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
 
 

@@ -150,12 +150,12 @@ def _split(
     n_parts = dtypes.n_parts(left.dtype, precision)
     n_batch = math.prod(batch)
     config = SPLIT_TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
-    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+    block_m, block_n, block_k = contraction.blocks_of(config)
     half = block_n // 2
     left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
     right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
     result_desc = tma.result_descriptor(result, block_m, half)
-    tiles = n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
+    tiles = contraction.count_tiles(config, n_rows, n_cols, n_batch)
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
     programs = matmul_heuristics.persistent_programs(left.device)
     args = left_desc, right_desc, result_desc, result, *lengths, tiles, *flags
@@ -163,9 +163,7 @@ def _split(
         "N_PARTS": n_parts,
         "ACC": dtypes.accumulator_dtype(left.dtype),
         "INDEX": tensors.index_dtype(result),
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        **config.kwargs,
+        **contraction.options_of(config, block_k, config.num_stages),
     }
     grid = (min(tiles, programs),)
     stage = launch.Stage(split_kernels.gemm_split_kernel, grid, args, options)

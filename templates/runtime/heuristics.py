@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 import triton
 
-from .launch import memoized
+from .launch import capability, is_nvidia, memoized
 from .tensors import cdiv, power_of_two
 
 # The Triton that Gluon kernels compile with, and the first that they were not tried with.
@@ -267,8 +267,7 @@ def choose_programs(
 def use_shared(n_cols: int, device: torch.device) -> bool:
     """Whether several CTAs hold a part of each row and wait for one another, for which all must run at once."""
     return (
-        device.type == "cuda"
-        and torch.version.hip is None
+        is_nvidia(device)
         and n_cols <= 4096 * sm_count(device)
         and not torch.compiler.is_compiling()  # It has no cooperative launches.
         and not triton.knobs.runtime.interpret
@@ -302,9 +301,7 @@ def use_gluon(
     _, n_rows, n_cols = lengths
     return (
         not torch.compiler.is_compiling()  # It does not tell where tensors lie.
-        and device.type == "cuda"
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device)[0] == 9
+        and capability(device)[0] == 9
         and dtype in (torch.float16, torch.bfloat16)
         and n_rows > 64
         and n_cols > 0
@@ -319,9 +316,7 @@ def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
     """
     return (
         not torch.compiler.is_compiling()  # It does not tell where tensors lie.
-        and device.type == "cuda"
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and capability(device) >= (9, 0)
         and n_rows > 64
         and n_cols > 0
     )

@@ -144,9 +144,18 @@ def run(
     Launches.add(key, replay)
 
 
+def is_nvidia(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.version.hip is None
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """The compute capability of a GPU of NVIDIA's; (0, 0) of other devices."""
+    return torch.cuda.get_device_capability(device) if is_nvidia(device) else (0, 0)
+
+
 def is_replayed(device: torch.device) -> bool:
     """Whether what was compiled for a call fits all calls like it: for AMD it depends on sizes in bytes too."""
-    return device.type == "cuda" and torch.version.hip is None
+    return is_nvidia(device)
 
 
 def device_of(tensors: tuple[Any, ...]) -> torch.device:

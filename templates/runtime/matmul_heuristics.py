@@ -7,7 +7,7 @@ import torch
 import triton
 
 from . import heuristics
-from .launch import memoized
+from .launch import capability, is_nvidia, memoized
 from .tensors import cdiv
 
 Configs = tuple[triton.Config, ...]
@@ -36,9 +36,7 @@ def use_tma(
         and min(n_rows, n_cols) > 128
         and n_inner > 0
         and dtype.itemsize <= 2
-        and device.type == "cuda"
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (9, 0)
+        and capability(device) >= (9, 0)
         and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
     )
 
@@ -50,7 +48,7 @@ def contiguous_axis(
     "rows" where float32 is multiplied as it is, as threads then load 16 bytes from shared memory at once; the "inner"
     axis where tensor cores multiply tf32, as they take no other; None for either.
     """
-    if dtype != torch.float32 or device.type != "cuda" or torch.version.hip is not None:
+    if dtype != torch.float32 or not is_nvidia(device):
         return None
     return {"ieee": "rows", "tf32": "inner", "tf32x3": "inner"}.get(precision)
 
@@ -244,4 +242,4 @@ def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:
 @memoized
 def warps_specialize(device: torch.device) -> bool:
     """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+    return capability(device)[0] == 9

@@ -16,12 +16,11 @@ BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
 class Split(NamedTuple):
     """How programs split what streams past a tile: the kernel that merges the partial sums that they leave.
 
-    Of what streams there are n_cols, and of the partial sums of a row so many numbers. The kernel takes these before
-    its tensors, and how many splits there are before its sizes.
+    Of the partial sums of a row there are so many numbers. The kernel takes these before its tensors, and how many
+    splits there are before its sizes.
     """
 
     kernel: Any
-    n_cols: int
     length: int
     args: launch.Args
     constants: dict[str, Any]
@@ -30,15 +29,14 @@ class Split(NamedTuple):
 class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
-    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how long what streams is, how
-    many dimensions the batch is folded into, whether a mask leaves some tiles fewer blocks than others, of each tensor
-    whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row or head (""), and how many
-    axes it has besides the batch.
+    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many dimensions the batch is
+    folded into, whether a mask leaves some tiles fewer blocks than others, of each tensor whether it is read in tiles
+    of "rows", in blocks of "cols", or has a number for each row or head (""), and how many axes it has besides the
+    batch.
     """
 
     module: str
     kernel: str
-    n_cols: int
     n_dims: int
     is_masked: bool
     kinds: tuple[str, ...]
@@ -77,8 +75,7 @@ def run(
     key: launch.Key | None,
     table: heuristics.Streamed,
     kernel: Any,
-    n_heads: int,
-    n_rows: int,
+    lengths: tuple[int, int, int],
     reads: tuple[tuple[int, ...], tuple[int, ...]],
     args: launch.Args,
     constants: dict[str, Any],
@@ -87,7 +84,7 @@ def run(
     blocks: streaming_tma.Blocks | None = None,
     page: int | None = None,
     gluon: Gluon | None = None,
-    across: int | None = None,
+    across: bool = False,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
@@ -95,8 +92,7 @@ def run(
         key: that of the call, by which calls like it launch the same.
         table: of configurations.
         kernel: what is launched.
-        n_heads: how many heads there are.
-        n_rows: how many rows each has.
+        lengths: how many heads there are, how many rows each has, and how long what streams is.
         reads: the widths of the matrices that are read for a tile, and of those that are read for each block.
         args: the tensors of the kernel, its sizes and its params.
         constants: what it is compiled for, but for its tiles.
@@ -106,15 +102,14 @@ def run(
         blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
         page: how many positions a page has, where what streams lies in pages.
         gluon: the kernel that is launched instead where the device and the tensors allow.
-        across: how long what otherwise streams is, where a program takes one block of it.
+        across: whether a program takes one block of what otherwise streams.
     """
+    n_heads, n_rows, n_cols = lengths
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
     matrix = args[0][0]
     given, sizes, params = args
     dims = None
-    if blocks is not None and heuristics.use_descriptors(
-        matrix.device, n_rows, blocks.n_cols
-    ):
+    if blocks is not None and heuristics.use_descriptors(matrix.device, n_rows, n_cols):
         n_matrices = n_heads // (in_group or 1)
         dims = streaming_tma.dims_of_blocks(given, sizes, blocks, n_matrices)
     read = tile_widths, block_widths, matrix.itemsize, matrix.device, dims is not None
@@ -129,12 +124,9 @@ def run(
     tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
     n_splits = 1
     if split is not None:
-        n_splits = heuristics.choose_stream_splits(
-            tiles, split.n_cols, config, matrix.device
-        )
+        n_splits = heuristics.choose_stream_splits(tiles, n_cols, config, matrix.device)
     if gluon is not None and n_splits == 1 and n_tiled == n_heads:
         widths = tile_widths + block_widths
-        lengths = n_heads, n_rows, gluon.n_cols
         if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):
@@ -159,7 +151,7 @@ def run(
         by_name = {} if key is None else launch.named(kernel, args)
         launch.run_stages(key, by_name, (stage,), tuple(by_name))
         return
-    beside = () if across is None else (tensors.cdiv(across, config.kwargs["BLOCK_N"]),)
+    beside = (tensors.cdiv(n_cols, config.kwargs["BLOCK_N"]),) if across else ()
     launch.run(key, kernel, (tiles, *beside), config, *args, **constants)
 
 

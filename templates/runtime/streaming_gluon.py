@@ -9,12 +9,11 @@ import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from . import heuristics, launch, streaming, streaming_tma, tensors
+from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M, BLOCK_N = 128, 128
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
-DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 
 def run(
@@ -100,5 +99,6 @@ def described(
 ) -> TensorDescriptor:
     """A descriptor of a tensor, one block of which is so many whole rows of one head."""
     block = streaming_tma.block_of(dims[0], rows)
-    layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
+    dtype = dtypes.triton_dtype(tensor.dtype)
+    layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
     return TensorDescriptor(tensor, *map(list, dims), block, layout)

@@ -16,11 +16,10 @@ Dims = tuple[tuple[int, ...], tuple[int, ...]]  # lengths and strides
 class Blocks(NamedTuple):
     """The matrices that stream of which a kernel takes descriptors.
 
-    Fields: how long what streams is, how many dimensions the batch is folded into, how many axes each tensor has
-    besides (None for one without a batch), and the places of the matrices among the tensors.
+    Fields: how many dimensions the batch is folded into, how many axes each tensor has besides (None for one without a
+    batch), and the places of the matrices among the tensors.
     """
 
-    n_cols: int
     n_dims: int
     n_own: tuple[int | None, ...]
     places: tuple[int, ...]

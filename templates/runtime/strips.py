@@ -7,7 +7,7 @@ A mask has the rows or the columns that are inside. What is left of a tile has a
 import triton
 import triton.language as tl
 
-from .reduce import nan_max, nan_min
+from .reduce import exp_shift, nan_max, nan_min
 
 
 @triton.jit
@@ -52,8 +52,7 @@ def strip_exps(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     """The sums of exponentials below the largest of each strip, or below 0 where that is infinite."""
     strips = in_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
     largest = tl.reduce(strips, AXIS + 1, nan_max, keep_dims=True)
-    shift = tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
-    return tl.sum(tl.exp(strips - shift), axis=AXIS + 1)
+    return tl.sum(tl.exp(strips - exp_shift(largest, True)), axis=AXIS + 1)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 import triton.language as tl
 
-from .launch import memoized
+from .launch import capability, is_nvidia, memoized
 
 Found = TypeVar("Found")
 
@@ -153,9 +153,8 @@ def check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
     """Refuse a float8 that Triton does not have on an older GPU."""
     if (
         dtype == torch.float8_e4m3fn
-        and device.type == "cuda"
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) < (8, 9)
+        and is_nvidia(device)
+        and capability(device) < (8, 9)
     ):
         raise TypeError(
             f"{name} is float8_e4m3fn, for which a GPU of compute capability 8.9 or later is needed"

@@ -42,10 +42,7 @@ class StreamingModule(Common):
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
 
-    @property
-    def across(self) -> str:
-        """How many columns there are, if programs share them, each of which has one block."""
-        return ""
+    across = False  # whether programs share the columns, each of which has one block
 
     def module(self) -> Module:
         kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
@@ -53,7 +50,7 @@ class StreamingModule(Common):
         streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
         lengths = [length_text(heads), stream.rows, streamed]
         parts = blocks.parts
-        lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *([self.across] if self.across else [])]
+        lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
@@ -93,9 +90,7 @@ class StreamingModule(Common):
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         is_masked = self.plan.blocks.tiles is not None
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        fields = (
-            f'__name__, "{self.op.name}_gluon_kernel", n_cols, {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
-        )
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
@@ -116,7 +111,7 @@ class StreamingModule(Common):
         places = tuple_text([str(tensors.index(name)) for name in self.described])
         counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
         own = tuple_text([counts.get(name, "None") for name in tensors])
-        return f", blocks=streaming_tma.Blocks(n_cols, {len(self.space.rows)}, {own}, {places})"
+        return f", blocks=streaming_tma.Blocks({len(self.space.rows)}, {own}, {places})"
 
     def own(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
@@ -129,7 +124,7 @@ class StreamingModule(Common):
         launcher = self.around.launcher(reduction.name)
         args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
         length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
-        return f"streaming.Split({launcher}, n_cols, {length}, {args}, {self.constants_of(reduction, 'index')})"
+        return f"streaming.Split({launcher}, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
         return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described))

@@ -166,9 +166,7 @@ class _TileModule(StreamingModule):
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return _TileBuilder(program).tile_kernel()
 
-    @property
-    def across(self) -> str:
-        return "n_cols"
+    across = True
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
         """None of them streams."""
