@@ -9,7 +9,6 @@ bfloat16. Minimal bytes: every tensor that a gradient reads and every gradient, 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,6 @@ from typing import Any
 import torch
 import triton
 from runner import operator
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 F: Any = torch.nn.functional
 LENGTHS = (256, 1024, 4096, 16384, 65536)

@@ -1,7 +1,7 @@
-"""Compiles all kernels of the runtime's gemm for a GPU that is not there: `python compiling_gemm.py TARGET [--all]`.
+"""Compiles all kernels of the runtime's gemm for a GPU that is not there: `python compiling_gemm.py TARGET`.
 
 Like tests/compiling.py, of which it prints the same: what Triton refuses, what tensor cores of Hopper multiply, and how
-many kernels it took. Of the tables of configurations it compiles the first, which are largest, and with --all each.
+many kernels it took. Each configuration of each table is compiled.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from importing import runtime_module
 MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcgen05\.mma")}
 
 
-def main(target: str, *options: str) -> None:
-    count = None if "--all" in options else 1
+def main(target: str) -> None:
     launches = Launches()
     launches.driver.target = target
     gemm = runtime_module("gemm")
@@ -37,11 +36,11 @@ def main(target: str, *options: str) -> None:
     gemm.contraction.tensors.index_dtype = index_dtype
     # Blocks of each configuration have to fit into shared memory.
     gemm.matmul_heuristics.choose_split_k = lambda *_: 1
-    for config in gemm.SPLIT_TMA.configs[:count] if has_tma else ():
+    for config in gemm.SPLIT_TMA.configs if has_tma else ():
         gemm.splits = lambda *_: True
         gemm.SPLIT_TMA.choose = lambda *_, config=config: config
         gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), "bf16x6")
-    for config in gemm.SPLIT.single[:count]:
+    for config in gemm.SPLIT.single:
         gemm.splits = lambda *_: False
         gemm.SPLIT.choose = lambda *_, config=config: config
         for precision in ("tf32x3", "bf16x3", "bf16x6") if target.startswith("sm_") else ("bf16x3", "bf16x6"):
@@ -53,7 +52,7 @@ def main(target: str, *options: str) -> None:
         ("STRIDED", torch.float64, gemm.STRIDED.double),
     ):
         gemm.matmul_heuristics.use_tma = lambda *_, way=way: way == "TMA"
-        for config in table[:count]:
+        for config in table:
             getattr(gemm, way).choose = lambda *_, config=config: config
             gemm.gemm(torch.empty(256, 128, dtype=dtype), torch.empty(256, 128, dtype=dtype))
     for name in {name for name in vars(gemm.kernels) if name.startswith("gemm_")} - launches.launched:

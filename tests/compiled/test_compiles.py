@@ -99,7 +99,7 @@ def test_examples(place: int) -> None:
 @pytest.mark.usefixtures("in_ci")
 def test_the_runtime(target: str) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
-    told = printed("compiling_gemm.py", target, "--all")
+    told = printed("compiling_gemm.py", target)
     assert compiled(told) > 20
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)

@@ -55,6 +55,11 @@ def behind(length: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return of, torch.arange(rows)[:, None] + length - rows - of
 
 
+def rows_of(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
+    """The rows [B, G R, J S, …] of sequences, all of whose pages are there."""
+    return matrix[page.long()].flatten(1, 2).transpose(1, 2).repeat_interleave(R, 1)
+
+
 @dataclass(frozen=True)
 class Case:
     """Lines of [compute], what a sequence computes of the positions up to its length, and which of these rows need.
@@ -114,6 +119,12 @@ o = "q[B, (G R), M, E]"
         kinds = {"int32": torch.int32, "int64": torch.int64}
         table = table.to(kinds[self.table.partition("[")[0]])
         return [*(one.to(dtype) for one in (q, k, v)), table, torch.tensor(LENGTHS, dtype=torch.int32)]
+
+    def full_tensors(self, rows: int) -> list[torch.Tensor]:
+        """The same where all pages are there, and numbers in all their places, and each row has a position to see."""
+        q, k, v, page, length = self.tensors(rows, torch.float64)
+        length[0] = rows
+        return [q, k.nan_to_num(0.5), v.nan_to_num(0.25), page.clamp(0, len(k) - 1), length]
 
     def oracle(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, page: torch.Tensor, *_: object) -> torch.Tensor:
         found = []
@@ -264,19 +275,21 @@ def test_gradients(tmp_path: Path) -> None:
     spec = case.spec('[grad]\nwrt = ["q", "k", "v"]\n')
     assert backward_of(spec, forward_of(spec)) is not None
     operator = built(spec, tmp_path)
-    q, k, v, page, length = case.tensors(3, torch.float64)
-    length[0] = 3  # All rows have a position that they see.
-    page = page.clamp(0, len(k) - 1)
-    k, v = k.nan_to_num(0.5), v.nan_to_num(0.25)
-    order = page.long()
+    given = case.full_tensors(3)
 
-    def formula(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-        keys, values = (one[order].flatten(1, 2).transpose(1, 2).repeat_interleave(R, 1) for one in (k, v))
-        of, rows = torch.arange(keys.shape[2]), torch.arange(q.shape[2])[:, None]
-        mask = of - length[:, None, None, None] <= rows - q.shape[2]
-        return torch.softmax((q @ keys.mT * 0.25).masked_fill(~mask, -torch.inf), -1) @ values
+    def formula(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        return _of_rows(q, *(rows_of(one, given[3]) for one in (k, v)), given[4])
 
-    compare(operator.attend, formula, [q, k, v, page, length], [0, 1, 2], 1e-9)
+    compare(operator.attend, formula, given, [0, 1, 2], 1e-9)
+
+
+def _of_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor, added: torch.Tensor | float = 0
+) -> torch.Tensor:
+    """What PLAIN computes of gathered keys and values, with something added to scores."""
+    of, rows = torch.arange(k.shape[2]), torch.arange(q.shape[2])[:, None]
+    mask = of - length[:, None, None, None] <= rows - q.shape[2]
+    return torch.softmax((q @ k.mT * 0.25 + added).masked_fill(~mask, -torch.inf), -1) @ v
 
 
 OTHERWISE = {
@@ -291,18 +304,11 @@ def test_what_is_not_read_as_pages(name: str, tmp_path: Path) -> None:
     """It is computed otherwise, and right."""
     case = Case(OTHERWISE[name])
     operator = built(case.spec(), tmp_path)
-    q, k, v, page, length = case.tensors(3, torch.float64)
-    length[0] = 3
-    page = page.clamp(0, len(k) - 1)
-    k, v = k.nan_to_num(0.5), v.nan_to_num(0.25)
-    keys, values = (one[page.long()].flatten(1, 2).transpose(1, 2).repeat_interleave(R, 1) for one in (k, v))
-    of, rows = torch.arange(keys.shape[2]), torch.arange(3)[:, None]
-    scores = q @ keys.mT * 0.25
-    if name == "a_table_of_places":
-        scores += (page * torch.arange(page.shape[1])).repeat_interleave(case.size, 1)[:, None, None]
-    scores = scores.masked_fill(of - length[:, None, None, None] > rows - 3, -torch.inf)
+    q, k, v, page, length = case.full_tensors(3)
+    number = (page * torch.arange(page.shape[1])).repeat_interleave(case.size, 1)[:, None, None]
+    wanted = _of_rows(q, rows_of(k, page), rows_of(v, page), length, number if name == "a_table_of_places" else 0)
     found = operator.attend(q, k, v, page, length)
-    torch.testing.assert_close(found, torch.softmax(scores, -1) @ values, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("page", "stages"), [(None, 3), (64, 3), (256, 3), (16, 5), (1, 5), (96, 5)])
@@ -341,11 +347,6 @@ class Form:
 FORM_SIZES = {"B": 2, "G": 2, "R": 3, "M": 3, "D": 8, "E": 12, "P": 7, "Q": 9, "S": 4, "J": 5}
 QKV = "q:T[B, (G R), M, D]; k:T[P, S, G, D]; v:T[P, S, G, E]; page:int32[B, J]"
 SCORES = "s = sum(q * take(k, page, P), D) * 0.25"
-
-
-def rows_of(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
-    """The rows [B, G R, J S, …] of sequences."""
-    return matrix[page.long()].flatten(1, 2).transpose(1, 2).repeat_interleave(3, 1)
 
 
 def mean(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: torch.Tensor | float = 0) -> torch.Tensor:
