@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -58,11 +58,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the results, the stored tensors that they are made of, and their step where a family takes them."""
+    """Some of the results, their step where a family takes them, and how long it takes."""
 
     op: Op
-    reads: frozenset[str]
     step: Step | None
+    time: float
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
@@ -85,9 +85,9 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     search = _Search(plain, take)
     others = [name for name in names if name not in always]
     few = [chosen for count in range(0 if always else 1, MOST + 1) for chosen in combinations(others, count)]
-    found = [one for chosen in few if (one := search.steps([*always, *chosen]))]
-    if found:
-        return search.improved(min(found, key=lambda one: one.cost), others)
+    best = search.least([[*always, *chosen] for chosen in few])
+    if best:
+        return search.improved(best, others)
     made = {value.name for value in plain.values} - own
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     all_of_them = search.steps([name for name in names if name in made | reduced | set(always)])
@@ -167,6 +167,7 @@ class _Search:
         self.paths = Choices(op).paths
         self.refs = {value.name: references(value.node) for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
+        self.results: dict[str, Result] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
@@ -174,58 +175,74 @@ class _Search:
         while True:
             sets = [best.stored ^ {name} for name in names]
             chosen = [[value.name for value in self.op.values if value.name in one] for one in sets if one]
-            found = [one for each in chosen if (one := self.steps(each))]
-            better = min(found, key=lambda one: one.cost, default=best)
-            if better.cost >= best.cost:
+            better = self.least(chosen, best)
+            if better is None or better is best:
                 return best
             best = better
 
-    def steps(self, chosen: Sequence[str]) -> Cut | None:
-        """The steps where some values are stored; None where a family does not take one of them."""
-        stored = {name: _stored(self.op, name) for name in chosen}
+    def least(self, choices: Iterable[Sequence[str]], best: Cut | None = None) -> Cut | None:
+        """The first of those choices that cost least, where one costs less than the best that is known."""
+        for chosen in choices:
+            found = self.steps(chosen, best.cost[0] if best else math.inf)
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
+        """The steps where some values are stored; None where a family does not take one of them, or they take longer
+        than a limit.
+        """
+        stored = {name: self.stored(name) for name in chosen}
         made = {result.output.name for result in stored.values()}
         pending = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
         done: set[str] = set()
-        steps: list[Step] = []
+        parts: list[_Part] = []
         while pending:
-            ready = [target for target in pending if self.part((target,), stored).reads <= done]
+            ready = [target for target in pending if self.reads(target, stored) <= done]
             together = self.together(ready, stored) if ready else None
             if together is None:
                 return None
-            steps += together
+            parts += together
+            if sum(part.time for part in parts) > limit:
+                return None
             done |= {target.output.name for target in ready}
             pending = [target for target in pending if target not in ready]
-        cost = sum(map(time_of, steps)), sum(_repeated(step.op) for step in steps)
-        return Cut(tuple(steps), frozenset(chosen), cost)
+        steps = tuple(part.step for part in parts if part.step)
+        cost = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
+        return Cut(steps, frozenset(chosen), cost)
 
-    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[Step] | None:
-        """The steps for results none of which is made of another: together, in their order, where that costs less.
+    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Part] | None:
+        """The parts of results none of which is made of another: together, in their order, where that costs less.
 
         What only one side of a choice needs is a step of its own, which runs where that side is chosen.
         """
         groups: list[list[Result]] = []
-        steps: list[Step] = []
-        cuts: list[Step] = []
+        parts: list[_Part] = []
+        cuts: list[_Part] = []
         for target in targets:
-            part = self.part((target,), stored)
-            alone = part.step
+            alone = self.part((target,), stored)
             for place, group in enumerate(() if target.output.name in self.apart else groups):
                 if self.needed(group[0], stored) != self.needed(target, stored):
                     continue
-                joint = self.part((*group, target), stored).step
-                alone_too = time_of(steps[place]) + time_of(alone) if alone else math.inf
-                if joint is not None and time_of(joint) < alone_too:
-                    groups[place], steps[place] = [*group, target], joint
+                joint = self.part((*group, target), stored)
+                if joint.time < parts[place].time + alone.time:
+                    groups[place], parts[place] = [*group, target], joint
                     break
             else:
-                if alone is not None:
+                if alone.step is not None:
                     groups.append([target])
-                    steps.append(alone)
-                elif self.apart and (found := cut(part.op, self.take)) is not None:
-                    cuts += found.steps
+                    parts.append(alone)
+                elif self.apart and (found := cut(alone.op, self.take)) is not None:
+                    cuts += [_Part(step.op, step, time_of(step)) for step in found.steps]
                 else:
                     return None
-        return [*steps, *cuts]
+        return [*parts, *cuts]
+
+    def stored(self, name: str) -> Result:
+        """A value as the result of a step."""
+        if name not in self.results:
+            self.results[name] = _stored(self.op, name)
+        return self.results[name]
 
     def needed(self, target: Result, stored: dict[str, Result]) -> tuple[Path, ...]:
         """The paths on which something is made of what is stored."""
@@ -239,19 +256,28 @@ class _Search:
         assert isinstance(target.node, Ref)
         return target.node.name
 
-    def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
-        """The operator of some results, which reads what other steps have stored."""
+    def made_of(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> tuple[set[str], tuple[str, ...]]:
+        """The values that some results are made of, and those among them that other steps have stored."""
         own = {self.value_of(target) for target in targets}
         roots = {name for target in targets for name in (target.output.name, *references(target.node))}
         unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
         known = stored.keys() - own - unread
-        made_of = reached(self.refs, roots, known)
-        reads = tuple(name for name in stored if name in made_of and name in known)
+        found = reached(self.refs, roots, known)
+        return found, tuple(name for name in stored if name in found and name in known)
+
+    def reads(self, target: Result, stored: dict[str, Result]) -> set[str]:
+        """The stored tensors that a result is made of."""
+        return {stored[name].output.name for name in self.made_of((target,), stored)[1]}
+
+    def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
+        """The operator of some results, which reads what other steps have stored."""
+        made_of, reads = self.made_of(targets, stored)
         if (targets, reads) not in self.parts:
-            self.parts[targets, reads] = self.made(targets, own, made_of, {name: stored[name] for name in reads})
+            self.parts[targets, reads] = self.made(targets, made_of, {name: stored[name] for name in reads})
         return self.parts[targets, reads]
 
-    def made(self, targets: tuple[Result, ...], own: set[str], made_of: set[str], reads: dict[str, Result]) -> _Part:
+    def made(self, targets: tuple[Result, ...], made_of: set[str], reads: dict[str, Result]) -> _Part:
+        own = {self.value_of(target) for target in targets}
         inputs = {name: as_input(self.op, result) for name, result in reads.items()}
         names = {name: tensor.name for name, tensor in inputs.items()}
         kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
@@ -266,7 +292,8 @@ class _Search:
             there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
             part = replace(part, inputs=(*there[:1], *part.inputs))
         op = _in_own_types(self.op, part)
-        return _Part(op, frozenset(names.values()), self.taken(op))
+        step = self.taken(op)
+        return _Part(op, step, time_of(step) if step else math.inf)
 
     def taken(self, op: Op) -> Step | None:
         """The step, whose only result is made wherever it is called."""
