@@ -35,9 +35,16 @@ def differentiated(
     leaves = [one.detach().requires_grad_(place in by) for place, one in enumerate(tensors)]
     found = function(*leaves)
     results: list[torch.Tensor] = list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]
-    smooth = [one for one in results if one.requires_grad]
     random = torch.Generator().manual_seed(1)
-    drawn = [torch.randn(one.shape, generator=random, dtype=torch.float64) for one in smooth]
-    seeds = [seed.to(dtype).to(one.dtype) for seed, one in zip(drawn, smooth, strict=True)]
-    gradients = torch.autograd.grad(smooth, [leaves[place] for place in by], seeds) if by else ()
+    drawn = [torch.randn(one.shape, generator=random, dtype=torch.float64) for one in results]
+    smooth = [
+        (one, seed.to(dtype).to(one.dtype)) for one, seed in zip(results, drawn, strict=True) if one.requires_grad
+    ]
+    gradients = _gradients(smooth, [leaves[place] for place in by]) if by else ()
     return [*(one.detach() for one in results), *gradients]
+
+
+def _gradients(
+    smooth: Sequence[tuple[torch.Tensor, torch.Tensor]], leaves: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad([one for one, _ in smooth], leaves, [seed for _, seed in smooth])

@@ -65,6 +65,12 @@ def _rms(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
 
 
+def _between(sums: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    h = w + (w * sums).mean()
+    y = h * torch.rsqrt((h * h).mean() + 0.1)
+    return y, F.gelu(torch.maximum(y, x).sum())
+
+
 def _sinkhorn(x: torch.Tensor) -> torch.Tensor:
     for axis in (1, 0, 1):
         x = x - torch.logsumexp(x, axis, keepdim=True)
@@ -329,6 +335,61 @@ CASES = {
         "x:M, K; w:K, N",
         "v = w * w\ny = sum(x * v, K, N) + sum(x * w * w, K, N)",
         lambda x, w: 2 * (x @ (w * w)).sum(1),
+    ),
+    "variance_of_a_norm": Case(
+        "x:M, N",
+        "y = var(x * rsqrt(mean(x * x, N) + 0.1), N, correction=0)",
+        lambda x: (x * torch.rsqrt((x * x).mean(1, keepdim=True) + 0.1)).var(1, correction=0),
+    ),
+    "softmax_of_the_largest": Case("x:M, N, D", "y = softmax(max(x, D), N)", lambda x: x.amax(2).softmax(1)),
+    "one_gradient_in_two_orders": Case(
+        "x:M, N; z:N, M; w:N",
+        "y = tanh(x + z)\nt = max(w * y, M)",
+        lambda x, z, w: (torch.tanh(x + z.T), (w * torch.tanh(x + z.T)).amax(0)),
+        "y t",
+    ),
+    "single_elements_beside_others": Case(
+        "x:M, N; s:; t:; at:int64[]",
+        "h = sigmoid(s * t)\ny = h * x\nz = exp(-h * h)\nv = take(take(x, at, M), at, N) * h + max(x, M, N)",
+        lambda x, s, t, at: (
+            torch.sigmoid(s * t) * x,
+            torch.exp(-(torch.sigmoid(s * t) ** 2)),
+            x[at, at] * torch.sigmoid(s * t) + x.max(),
+        ),
+        "y z v",
+    ),
+    "reductions_between_single_elements": Case(
+        "x:N, M; s:; w:M",
+        "h = mean(w * sum(x - s, N), M)\ny = (w + h) * rsqrt(mean((w + h) * (w + h), M) + 0.1)"
+        "\nz = gelu(sum(maximum(y, x), M, N))",
+        lambda x, s, w: _between((x - s).sum(0), w, x),
+        "y z",
+    ),
+    "positions_of_positions": Case(
+        "x:S, M; a:M; b:S, M; at:int64[S, M]; last:int64[]",
+        "h = sum(x * b, S)\ny = take(take(a - h, at, M), last, M)",
+        lambda x, a, b, at, last: (a - (x * b).sum(0))[at][:, last],
+    ),
+    "smallest_of_sums_of_rows": Case(
+        "x:K, N; w:M; s:; z:N, M",
+        "h = gelu(s * 0.5)\nt = min(w + gelu(x), M, N)\ny = sigmoid(z + h)",
+        lambda x, w, s, z: (
+            F.gelu(s * 0.5),
+            (w + F.gelu(x)[:, :, None]).amin((1, 2)),
+            torch.sigmoid(z + F.gelu(s * 0.5)),
+        ),
+        "h t y",
+    ),
+    "positions_along_columns_of_two_axes": Case(
+        "x:K, E=8; z:D; w:E=8, K; at:int64[K]",
+        "y = tanh(where(index(E) <= index(K), take(x * x, at, K), 0.125) - z)\nv = sin(take(w, at, K))",
+        lambda x, z, w, at: (
+            torch.tanh(
+                torch.where(torch.arange(8) <= torch.arange(len(x))[:, None], (x * x)[at], 0.125)[:, :, None] - z
+            ),
+            torch.sin(w[:, at]).T,
+        ),
+        "y v",
     ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",

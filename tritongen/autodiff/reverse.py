@@ -125,6 +125,8 @@ class Reverse:
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
+            if node == ZERO:
+                raise Mistakes(self.flat(name))
             # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
             last = summed_last(node, self.op, self.algebra, rows)

@@ -65,21 +65,6 @@ FAMILIES = (
         """,
     ),
     row(
-        "TG605",
-        "an output of one element",
-        """
-        Something has axes: an output of one element is what a reduction leaves of others.
-
-            [inputs]
-            x = "float[M, N]"
-            t = "float[]"
-
-            [compute]
-            s = "sum(x * t)"
-            y = "t * t"                    # wrong by itself
-        """,
-    ),
-    row(
         "TG606",
         "a value that is saved for nothing",
         """

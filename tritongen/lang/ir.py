@@ -284,8 +284,9 @@ class Op:
 
     @property
     def names(self) -> set[str]:
-        """What inputs, params and lines are called."""
-        return {named.name for group in (self.inputs, self.params, self.values) for named in group}
+        """What inputs, params and lines are called, and the means that kernels compute beside variances."""
+        means = {f"{v.name}_mean" for v in self.values if isinstance(v.node, Reduce) and v.node.kind == "var"}
+        return means | {named.name for group in (self.inputs, self.params, self.values) for named in group}
 
 
 def unused(name: str, taken: Container[str]) -> str:

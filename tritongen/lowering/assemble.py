@@ -128,7 +128,7 @@ class Assembler:
         )
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
-        found = [Argument("n_rows", "n_rows")]
+        found = [Argument("n_rows", "n_rows")] if self.tile.space.dims else []
         if tiles or mentions(lines, "n_cols"):
             found.append(Argument("n_cols", "n_cols"))
         names = [dim.size for dim in self.tile.space.rows[1:]] + [dim.size for dim in self.tile.space.cols[1:]]

@@ -84,20 +84,26 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
-    outside = [axis for axis in op.axes if axis not in (*rows, *cols)]
     indices = {axis: f"i_{axis.lower()}" for axis in window}
-    taken = [Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", suffix(axis), True) for axis in outside]
-    return Space(row_dims, col_dims, taken=tuple(taken))
+    return Space(row_dims, col_dims, taken=_outside(op, (*rows, *cols), indices))
+
+
+def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple[Dim, ...]:
+    """The axes that a kernel does not visit, some of which have an index."""
+    axes = [axis for axis in op.axes if axis not in visited]
+    return tuple(Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", suffix(axis), True) for axis in axes)
 
 
 def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
-    """The space of an elementwise kernel over the axes of its first result, in their order.
+    """The space of an elementwise kernel over the axes of its first result, in their order; a single element has none.
 
     Where a tensor lacks some axes, an index is used, or each element is made of a window, the last axis is the columns,
     with others before it where it is short, and the rest the rows. Otherwise all dimensions fold together and the
     columns are what is left innermost.
     """
     axes = op.results[0].axes
+    if not axes:
+        return Space((), (), taken=_outside(op, (), {}))
     pinned = pinned_axes(nodes)
     loads = [node for node in _all(nodes) if isinstance(node, Load)]
     ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
@@ -121,8 +127,7 @@ def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:
 
 def is_line(space: Space) -> bool:
     """Whether there is a single dimension, so that tiles have no rows."""
-    (dim, *others) = space.dims
-    return not others and dim.axes != (BATCH,)
+    return len(space.dims) == 1 and space.dims[0].axes != (BATCH,)
 
 
 def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:

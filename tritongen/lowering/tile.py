@@ -222,13 +222,13 @@ class Tile:
     def store_lines(self, result: Result, value: str) -> list[Line]:
         mine = self.result(result)
         axes = mine.axes
-        address = self.address(mine) if axes else f"{mine.pointer} + rows"
+        address = self.address(mine) if axes or not self.space.dims else f"{mine.pointer} + rows"
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
-        mask = self.mask(axes) or "row_mask"
+        mask = (self.mask(axes) or "row_mask") if self.space.dims else ""
         # What lies over an input has been read for the last time.
         policy = ', eviction_policy="evict_first"' if result.over else ""
-        store = f"tl.store({address}, {value}, mask={mask}{policy})"
+        store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
         if not mine.optional:
             return [Line(store)]
         return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]

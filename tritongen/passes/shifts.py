@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, walk
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """What a value does as a maximum grows by t: `times` t is added to it, or exp(`times` t) multiplies it."""
+    """What a value does as a maximum grows by t: `times` t is added to it, or exp(`times` t) multiplies it.
+
+    Each row has a t of its own, so that what is reduced over rows moves in neither way.
+    """
 
     kind: str  # "adds" or "multiplies"
     times: float
+    rows: frozenset[str] = frozenset()  # the axes along which t varies
 
 
 _Moves = Mapping[str, _Move | None]
@@ -39,7 +43,8 @@ def _moves(op: Op, name: str) -> dict[str, _Move | None]:
     """What each value does as a maximum grows."""
     moves: dict[str, _Move | None] = {}
     for value in op.values:
-        moves[value.name] = _Move("adds", 1) if value.name == name else _moved(value.node, moves)
+        own = _Move("adds", 1, frozenset(value.node.axes))
+        moves[value.name] = own if value.name == name else _moved(value.node, moves)
     return moves
 
 
@@ -54,10 +59,10 @@ def _moved(node: Node, moves: _Moves) -> _Move | None:
             return _moved(other, moves)  # Infinities are shifted by nothing.
         case Call(function=function, args=args):
             return _of_call(function, [_moved(arg, moves) for arg in args])
-        case Reduce(kind=kind, arg=arg):
+        case Reduce(kind=kind, arg=arg, over=over):
             move = _moved(arg, moves)
             fits = {"sum": "multiplies", "mean": "multiplies", "max": "adds", "min": "adds"}
-            return move if move and move.kind == fits.get(kind) else None
+            return move if move and move.kind == fits.get(kind) and not move.rows & set(over) else None
     return None
 
 
@@ -66,12 +71,17 @@ def _of_call(function: str, args: Sequence[_Move | None]) -> _Move | None:
     if len(found) < len(args):
         return None
     match function, found:
-        case "exp", [_Move("adds", times)]:
-            return _Move("multiplies", times)
-        case "log", [_Move("multiplies", times)]:
-            return _Move("adds", times)
+        case "exp", [_Move("adds") as move]:
+            return replace(move, kind="multiplies")
+        case "log", [_Move("multiplies") as move]:
+            return replace(move, kind="adds")
         case "add" | "sub", [left, right] if left.kind == right.kind == "adds":
-            return _Move("adds", left.times + (right.times if function == "add" else -right.times))
+            return _joint(left, right, 1 if function == "add" else -1)
         case "mul" | "div", [left, right] if all(m == _STILL or m.kind == "multiplies" for m in found):
-            return _Move("multiplies", left.times + (right.times if function == "mul" else -right.times))
+            return replace(_joint(left, right, 1 if function == "mul" else -1), kind="multiplies")
     return None
+
+
+def _joint(left: _Move, right: _Move, sign: int) -> _Move:
+    times = left.times + sign * right.times
+    return _Move("adds", times, left.rows | right.rows if times else frozenset())

@@ -71,12 +71,12 @@ def gathered(op: Op, name: str) -> list[Load]:
 
 
 def refusals(op: Op) -> list[Mistake]:
-    """Why no family takes an operator."""
+    """Why no family takes an operator: what none computes, else what stands apart in it."""
     mistakes = [m for value in op.values if (m := _unsupported(op, value))]
     overs = reduced_sets(op)
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, overs))
-    return mistakes + apart(op, {axis for over in overs for axis in over})
+    return mistakes or apart(op, {axis for over in overs for axis in over})
 
 
 def name_reductions(op: Op) -> Op:
@@ -152,10 +152,7 @@ def apart(op: Op, reduced: set[str]) -> list[Mistake]:
             found.append(Mistake("TG604", message, ("compute", line), hint=hint))
         elif missing:
             message = f"{name} lacks {', '.join(missing)}, which another output has and no reduction takes away"
-            found.append(Mistake("TG605", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
-        elif not visited and not reduced:
-            hint = "work on tensors with axes, and index the result"
-            found.append(Mistake("TG605", f"{name} is a single element", ("outputs", name), hint=hint))
+            found.append(Mistake("TG603", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..autodiff.gradient import Gradient, derive
@@ -132,8 +132,8 @@ class Planner:
                 computed[result.output.name] = result
                 users[result.output.name] = [name]
                 continue
-            if isinstance(node, Ref) and node.name in computed:
-                spelled[name] = node.name
+            if isinstance(node, Ref) and node.name in computed and self.is_laid_out_as(result, node.name):
+                spelled[name] = self.expanded(node.name, name, computed[node.name])
                 users[node.name].append(name)
                 continue
             own = result.output.name
@@ -145,6 +145,11 @@ class Planner:
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
         return tuple(self.told(step, users) for step in self.split(results)), spelled
+
+    def is_laid_out_as(self, result: Result, other: str) -> bool:
+        """Whether a gradient has the dimensions of another in the same order."""
+        found = next(one for one in self.op.results if one.output.name == other)
+        return (result.axes, result.output.shape) == (found.axes, found.output.shape)
 
     def is_seed(self, node: Load, result: Result) -> bool:
         """Whether a gradient is that of a result as it came, with dimensions in the same order."""
@@ -187,12 +192,14 @@ class Planner:
             values = needed(self.op.values, [result.output.name])
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
-        ops = [self.restricted(tuple(group), place) for place, group in enumerate(groups.values())]
+        ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
         if any(step is None or leaves_idle(step) for step in steps):
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))
             if several is not None:
                 return [several]  # Of which several results may go on from the same values.
+        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
+            ops[0] = self.restricted(next(iter(groups.values())), 1)
         steps = [step or self.found(step_of, op) for step, op in zip(steps, ops, strict=True)]
         if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
             raise Mistakes(*mistakes)
@@ -210,9 +217,9 @@ class Planner:
         name = next(n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r.output.name == own)
         return unplanned(self.gradient.wrt, name, apart(op, self.gradient.forward))
 
-    def restricted(self, results: tuple[Result, ...], place: int) -> Op:
+    def restricted(self, results: Sequence[Result], place: int) -> Op:
         """The operator of some results alone."""
-        op = restricted(self.op, results, "" if place == 0 else f"_{results[0].output.name}")
+        op = restricted(self.op, tuple(results), "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
         inputs = tuple(self.ordered(t) if t.name in saved else t for t in op.inputs)
         return replace(op, inputs=inputs)

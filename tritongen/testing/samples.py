@@ -111,8 +111,7 @@ class Shapes:
         ]
         if self.batch:
             cases.append(self.of((2, 1, 3, 2), 2, 5))
-        if not self.named:
-            cases += [(), (1030,)]
+            cases += [] if self.named else [(), (1030,)]
         return list(dict.fromkeys(cases))
 
     def large(self) -> list[tuple[int, ...]]:
@@ -120,7 +119,7 @@ class Shapes:
         if len(self.axes) == 1 and not self.program.over:
             return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
         shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
-        return [*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes
+        return list(dict.fromkeys([*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes))
 
     def empty(self) -> list[tuple[int, ...]]:
         """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""

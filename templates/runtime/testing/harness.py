@@ -89,7 +89,8 @@ class Harness:
     tables: ModuleType  # its configs.py
     searched: ModuleType | None = None  # kernels.py, if @triton.autotune
     inputs: ClassVar[tuple[Input, ...]]
-    axes: ClassVar[tuple[str, ...]]  # those that a shape below has the lengths of
+    # Those that a shape below has the lengths of; a single element has none, and all shapes are ().
+    axes: ClassVar[tuple[str, ...]] = ()
     reduced: ClassVar[tuple[str, ...]] = ()  # of the axes
     sizes: ClassVar[Mapping[str, int]] = {}  # the axes of a fixed length
 
@@ -98,16 +99,16 @@ class Harness:
     strange_params: ClassVar[Sequence[Mapping[str, Any]]] = ()  # of another type
     bad_params: ClassVar[Sequence[Mapping[str, Any]]] = ()  # out of range
 
-    ragged: ClassVar[Shape]
+    ragged: ClassVar[Shape] = ()
     shapes: ClassVar[Sequence[Shape]]
     large: ClassVar[Sequence[Shape]]  # for a GPU
     empty: ClassVar[Sequence[Shape]] = ()
     valueless: ClassVar[Sequence[Shape]] = ()  # empty, and refused
-    deep: ClassVar[Shape]  # of more dimensions than kernels step through
+    deep: ClassVar[Shape] = ()  # of more dimensions than kernels step through
     two_batches: ClassVar[Shape] = ()
-    wide: ClassVar[Shape]  # of several steps of a loop, and several programs
+    wide: ClassVar[Shape] = ()  # of several steps of a loop, and several programs
     dense: ClassVar[Shape] = ()  # of many values
-    special: ClassVar[Shape]  # for infinities and NaN
+    special: ClassVar[Shape] = ()  # for infinities and NaN
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes

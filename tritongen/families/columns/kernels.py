@@ -307,7 +307,7 @@ def _whole(program: SumsProgram) -> SumsKernel:
     inside += parts.reduced(first, whole=True)
     again = parts.reads(rest, True, True, "evict_first")
     comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
-    inside += [replace(again[0], comment=comment), *again[1:], *parts.finish(known)]
+    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
     doc = "Whole rows in a step, and each program's share of the sums."
     reads = [*parts.read(first, True, True), *parts.read(values, False, True), *parts.read(rest, True, True)]
     names = tuple(tensor.name for tensor in reads)

@@ -26,8 +26,11 @@ class MapModule(Common):
         plan = self.plan
         first, *_ = plan.launched
         kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
+        if not self.space.dims:
+            return Module(self.view(self.single(first) | self.known(first)), Traffic(frozenset()))
         extra: dict[str, Any] = {
             "family": "elementwise",
+            "single": None,
             "is_line": is_line(self.space),
             "body": self.body_view(plan.body) if plan.body else None,
             "blocks": self.blocks_view(plan.blocks) if plan.blocks else None,
@@ -38,6 +41,30 @@ class MapModule(Common):
             **self.known(first),
         }
         return Module(self.view(extra), Traffic(frozenset(kinds)))
+
+    def single(self, kernel: Kernel) -> dict[str, Any]:
+        """What the templates see of a kernel of a single element, which no table has tiles for."""
+        tensors, _, params = self.arguments(kernel)
+        sizes = tuple(map(self.value, self.plan.sizes))
+        passed = [*map(tuple_text, (list(sizes), list(params)))]
+        while passed and passed[-1] == "()":
+            passed.pop()
+        indexed = mentions([*kernel.setup, *kernel.body, *kernel.stores], "INDEX")
+        options = [*self.constants(), *([f"INDEX={self.index()}"] if indexed else []), "num_warps=1"]
+        told = [
+            "key" if self.knows else "None",
+            self.around.launcher(kernel.name),
+            "(1,)",
+            "None",
+            tuple_text([*tensors]),
+        ]
+        return {
+            "family": "elementwise",
+            "body": None,
+            "strided": None,
+            "single": kernel_view(kernel) | {"indexed": indexed},
+            "launch": f"launch.run({', '.join([*told, *passed, *options])})",
+        }
 
     # Kernels
 
@@ -112,8 +139,8 @@ class MapModule(Common):
         return BATCH in self.folded or len(self.folded) > self.n_dims
 
     def value(self, size: Argument) -> str:
-        """What is passed for a length or stride: an axis stands for the length of the rows' dimension that it is."""
-        own = {dim.size: dim.axes[0] for dim in self.space.rows if dim.pinned}
+        """What is passed for a length or stride: an axis stands for the length of the dimension that it is."""
+        own = {dim.size: dim.axes[0] for dim in self.space.dims if dim.pinned}
         return own.get(size.spelling, size.value)
 
 

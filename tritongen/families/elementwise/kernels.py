@@ -19,6 +19,7 @@ from .windows import window_lines
 FLAT = "Contiguous data, as one run of elements."
 LINE = "Elements in a line, with any strides."
 TILES = "A tile of rows by columns, with any strides."
+SINGLE = "A single element."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class MapKernels:
 
     `body` is the math on elements that pointers are at, called by `blocks`, for one run of elements or for all that are
     in a line, and by `strided`, for tiles. Where an input lacks an axis or the math uses an index, `strided` has the
-    math. `sizes` are lengths and strides that the math asks for besides.
+    math, as it has that of a single element. `sizes` are lengths and strides that the math asks for besides.
     """
 
     space: Space
@@ -59,6 +60,9 @@ def plan_map(program: Program) -> MapKernels:
     op = program.op
     space, compute = map_space(op, tuple(value.node for value in op.values), program.over), compute_of(op)
     tile = Tile(op, space, compute)
+    if not space.dims:
+        single = _kernel(tile, program, "kernel", SINGLE)
+        return MapKernels(space, compute, _sizes(op, single.arguments[len(_tensors(tile, single)) :]), strided=single)
     if space.split:
         strided, sizes = _with_math(tile, program)
         return MapKernels(space, compute, sizes, strided=strided)
@@ -191,4 +195,4 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
         lines = [*assembler.reads(values), *(line for value in values for line in lowering.line(value))]
     stores = assembler.stores(op.results)
     setup = assembler.bases(op.results)
-    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not tile.space.flat)
+    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=bool(tile.space.dims) and not tile.space.flat)
