@@ -28,6 +28,9 @@ class Case:
     schedule: str = ""
 
     def spec(self) -> Spec:
+        return read_spec("steps.toml", self.text())
+
+    def text(self) -> str:
         pairs = [entry.split(":") for entry in self.inputs.split("; ")]
         inputs = "\n".join(f'{name} = "{axes if axes.startswith("int") else f"T[{axes}]"}"' for name, axes in pairs)
         statements = (line.split(" = ", 1) for line in self.compute.split("\n"))
@@ -36,7 +39,7 @@ class Case:
         grad = "" if self.wrt == "-" else f"[grad]\nwrt = {self.by()}\n".replace("'", '"')
         grad += f"[schedule]\n{self.schedule}\n"
         head = '[op]\nname = "steps"\nsummary = "Several steps."\n[types]\nT = "float"\n'
-        return read_spec("steps.toml", f"{head}[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\n{outputs}\n{grad}")
+        return f"{head}[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\n{outputs}\n{grad}"
 
     def by(self) -> list[str]:
         names = [entry.split(":")[0] for entry in self.inputs.split("; ") if ":int" not in entry]

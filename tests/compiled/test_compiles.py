@@ -18,12 +18,14 @@ import pytest
 import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
 from importing import written
+from step_cases import CASES
 
 from tritongen.emit.hygiene import LAUNCH
 from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
 PASSES = ("sm_90", "gfx942", "sm_100", "wide", "sm_80")
+TARGETS = [one for one in PASSES if one != "wide"]
 # Specs and the folders that they became.
 GALLERY, EXAMPLES = (
     [(spec, ROOT / ops / spec.stem) for spec in sorted((ROOT / specs).glob("*.toml"))]
@@ -93,6 +95,22 @@ def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
 def test_examples(place: int) -> None:
     """One in five for each GPU: their kernels are of the gallery's kinds."""
     compile_all(EXAMPLES[place :: len(PASSES)], "--target", PASSES[place])
+
+
+@pytest.mark.parametrize("place", range(len(TARGETS)))
+@pytest.mark.usefixtures("in_ci")
+def test_operators_of_several_steps(place: int, tmp_path: Path) -> None:
+    """One in four for each GPU."""
+    pairs = [_written(name, tmp_path / name) for name in [*CASES][place :: len(TARGETS)]]
+    compile_all(pairs, "--target", TARGETS[place])
+
+
+def _written(name: str, home: Path) -> tuple[Path, Path]:
+    """The spec of a case, and its folder."""
+    spec = home / "steps.toml"
+    home.mkdir()
+    spec.write_text(CASES[name].text(), encoding="utf-8")
+    return spec, written(CASES[name].spec(), home)
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])

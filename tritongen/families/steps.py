@@ -128,10 +128,13 @@ def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
     """The operator, whose dtypes are those of some inputs instead of others that are alike."""
 
     def own(dtype: Dtype) -> Dtype:
+        if alike.keys().isdisjoint(dtype.of):
+            return dtype
         return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
 
     def typed(node: Node) -> Node:
-        return replace(rebuild(node, tuple(map(typed, children(node)))), dtype=own(node.dtype))
+        found, dtype = rebuild(node, tuple(map(typed, children(node)))), own(node.dtype)
+        return found if dtype is node.dtype else replace(found, dtype=dtype)
 
     values = tuple(replace(value, node=typed(value.node)) for value in op.values)
     results = tuple(replace(result, node=typed(result.node), dtype=own(result.dtype)) for result in op.results)

@@ -328,7 +328,9 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
-    """The node with other children, of the same axes and dtypes."""
+    """The node with other children, of the same axes and dtypes; itself where they are no others."""
+    if all(part is child for part, child in zip(parts, children(node), strict=True)):
+        return node
     match node:
         case Call():
             return replace(node, args=parts)
