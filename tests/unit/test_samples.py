@@ -49,6 +49,19 @@ def test_no_shape_is_shorter_than_the_smallest() -> None:
     assert "empty = ((37, 0),)" in emitted
 
 
+def test_what_has_no_value_over_one_axis_may_be_empty_along_others() -> None:
+    spec = read_spec(
+        "best.toml",
+        """
+        op.name = "best"
+        inputs = { x = "float[M, K]", w = "float[N, K]" }
+        compute = { h = "silu(sum(x * w, K))", top = "max(h, N)", part = "softmax(h, N)", mean = "mean(part, M)" }
+        outputs = { top = "x", mean = "x" }
+        """,
+    )
+    assert "valueless = ((3, 5, 0),)" in generate(spec)["test_best.py"]
+
+
 def test_params_that_integers_are_equal_to() -> None:
     """Of targets the first is 0, so that a param that is 0 leaves it out. A tail of rows needs an odd number."""
     path = ROOT / "specs" / "cross_entropy.toml"
