@@ -127,7 +127,7 @@ def test_steps_that_multiply_follow_a_schedule() -> None:
     listed = replace(spec, schedule=Schedule(block_k=(16, 32), num_stages=(2,)))
     for block_k in (16, 32):
         assert f"128, {block_k}, num_warps=8, num_stages=2)" in generate(listed)["configs.py"]
-    with pytest.raises(Mistakes, match="^block_m is 8, and tiles of a contraction have at least 16 along each axis$"):
+    with pytest.raises(Mistakes, match="block_m is 8, and tiles of a contraction"):
         forward_of(replace(listed, schedule=Schedule(block_m=(8,), block_k=(16,))))
 
 
@@ -142,7 +142,7 @@ def test_no_step_without_a_matmul_has_blocks_of_the_summed_axis() -> None:
         schedule = { block_k = 64, block_m = 4 }
         """,
     )
-    with pytest.raises(Mistakes, match="^block_k is for the summed axis of a contraction, which this operator has not$"):
+    with pytest.raises(Mistakes, match="block_k is for the summed axis"):
         forward_of(rows)
 
 

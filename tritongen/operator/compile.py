@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..autodiff.gradient import derive
-from ..diagnostics.report import Mistakes
+from ..diagnostics.report import Mistake, Mistakes
 from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
@@ -102,7 +102,7 @@ def _families(spec: Spec) -> Families:
 
 
 def _step(spec: Spec, op: Op) -> Step:
-    """The step that computes the operator of a spec, by kernels of its own where the schedule lists those of matmuls."""
+    """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
