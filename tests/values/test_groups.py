@@ -165,3 +165,19 @@ def test_long_heads_are_reduced_before_the_gradient_is(tmp_path: Path, monkeypat
     monkeypatch.setattr(configs.WHOLE_BACKWARD, "fits", lambda _: False)
     given = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 3, 33), (256, 33), (128,))]
     compare(module.linear_head_norm, lambda *given: _normed(*given).flatten(-2), given, range(3), 1e-8)
+
+
+def test_no_gradient_by_an_input_that_is_not_there(tmp_path: Path) -> None:
+    """Though a step of the backward makes it beside another."""
+    text = """
+        op.name = "maxout"
+        types.T = "float"
+        inputs = { x = "T[P, K]", w = "T[(G R=4), K]", b = "T[(G R=4)] = 0" }
+        compute.y = "max(sum(x * w, K) + b, R)"
+        outputs.y = "x[P, G]"
+        grad.wrt = ["x", "w", "b"]
+    """
+    function = built(read_spec("maxout.toml", text), tmp_path).maxout
+    x, w, b = (torch.randn(shape, dtype=torch.float64) for shape in ((5, 33), (12, 33), (12,)))
+    compare(function, lambda x, w, b: (x @ w.T + b).unflatten(1, (3, 4)).amax(-1), [x, w, b], range(3), 1e-8)
+    compare(function, lambda x, w: (x @ w.T).unflatten(1, (3, 4)).amax(-1), [x, w], range(2), 1e-8)
