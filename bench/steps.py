@@ -62,6 +62,10 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
         partial(LINEAR, (8192, 4096), (4096, 4096), (4096,)),
         lambda x, w, b: F.layer_norm(F.linear(x, w, b), (w.shape[0],)),
     ),
+    "linear_head_norm": (
+        partial(LINEAR, (8192, 4096), (4096, 4096), (128,)),
+        lambda x, w, g: F.rms_norm(F.linear(x, w).unflatten(1, (32, 128)), (128,), g, 1e-6).flatten(1),
+    ),
     "mlp": (
         partial(LINEAR, (8192, 4096), (11008, 4096), (4096, 11008)),
         lambda x, w, v: F.linear(F.gelu(F.linear(x, w)), v),

@@ -105,6 +105,12 @@ CASES = {
         "x:M, N", "y = x * 2\ns = sum(x, N)\nt = sum(x, M)", lambda x: (x * 2, x.sum(1), x.sum(0)), "y s t"
     ),
     "output_apart": Case("x:M, N; w:N", "y = x * w\nv = w * w", lambda x, w: (x * w, w * w), "y v"),
+    "output_beside_a_matmul": Case(
+        "x:B, M, K; w:(G E=8), K; v:M, E=8",
+        "y = sum(x * w, K) + v\nz = v * 2",
+        lambda x, w, v: ((x @ w.T).unflatten(-1, (-1, 8)) + v[:, None], v * 2),
+        "y z",
+    ),
     "norm_of_all": Case(
         "x:M, N", "y = x / sqrt(sum(x * x))\nz = max(x, N)", lambda x: (x / x.norm(), x.amax(1)), "y z"
     ),

@@ -29,6 +29,26 @@ def in_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
+def in_groups(tile, WIDTH: tl.constexpr):
+    """A tile with its columns in groups of so many: [rows, groups, WIDTH]."""
+    return in_strips(tile, WIDTH, 1)
+
+
+@triton.jit
+def side_by_side(groups):
+    """A tile as it was before its columns were in groups."""
+    return tl.reshape(groups, [groups.shape[0], groups.shape[1] * groups.shape[2]])
+
+
+@triton.jit
+def group_squares(groups):
+    """The sums of squared distances from the mean of each group."""
+    mean = tl.sum(groups, axis=2, keep_dims=True) / groups.shape[2]
+    distance = groups - mean
+    return tl.sum(distance * distance, axis=2, keep_dims=True)
+
+
+@triton.jit
 def strip_sum(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     return tl.sum(in_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS), axis=AXIS + 1)
 

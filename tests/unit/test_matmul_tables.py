@@ -13,6 +13,7 @@ import torch
 import triton
 from importing import module_at, runtime_module, runtime_of
 
+from tritongen.diagnostics.report import Mistakes
 from tritongen.emit.matmul_configs import (
     DESCRIPTORS,
     POINTERS,
@@ -27,7 +28,7 @@ from tritongen.emit.matmul_configs import (
 from tritongen.families.contraction.copies import take_turns
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.lang.ir import Op
-from tritongen.operator.compile import forward_of
+from tritongen.operator.compile import forward_of, generate
 from tritongen.passes.contractions import Contraction
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Schedule, Spec
@@ -54,6 +55,12 @@ def test_tiles_are_as_wide_as_strips(schedule: Schedule) -> None:
     assert min(tiles.block_n for tiles in tables.descriptors) == 128
     for table in (tables.pointers, tables.pointers_single, tables.pointers_double):
         assert min(tiles.block_n for tiles in table) == 64
+
+
+def test_tiles_of_wide_groups_leave_memory_for_the_epilogue() -> None:
+    """On sm_100, 64 x 256 with four stages would take more than there is."""
+    tables = fitting(replace(ONE, strips=128), Schedule())
+    assert [(tiles.block_m, tiles.block_n, tiles.stages) for tiles in tables.descriptors] == [(128, 256, 3), (64, 256, 3)]
 
 
 def test_plain_matmuls_have_what_was_measured() -> None:
@@ -112,6 +119,37 @@ def test_a_schedule_is_followed() -> None:
     schedule = Schedule(block_m=(128,), block_n=(256,), num_stages=(5,))
     (tiles,) = fitting(Summing(2, (2, 2), described=True), schedule).descriptors
     assert (tiles.block_m, tiles.block_n, tiles.stages) == (128, 256, 5)
+
+
+def test_steps_that_multiply_follow_a_schedule() -> None:
+    """By kernels of their own, since those of the runtime have tiles of their own."""
+    text = """
+        op.name = "scheduled"
+        inputs = { x = "float[M, K]", w = "float[N, K]" }
+        compute = { h = "sum(x * w, K)", y = "softmax(h, N)" }
+        outputs = { y = "x" }
+    """
+    spec = read_spec("scheduled.toml", text)
+    listed = replace(spec, schedule=Schedule(block_k=(16, 32), num_stages=(2,)))
+    for block_k in (16, 32):
+        assert f"128, {block_k}, num_warps=8, num_stages=2)" in generate(listed)["configs.py"]
+    with pytest.raises(Mistakes, match="block_m is 8, and tiles of a contraction"):
+        forward_of(replace(listed, schedule=Schedule(block_m=(8,), block_k=(16,))))
+
+
+def test_no_step_without_a_matmul_has_blocks_of_the_summed_axis() -> None:
+    rows = read_spec(
+        "rows.toml",
+        """
+        op.name = "rows"
+        inputs.x = "float[M, N]"
+        compute.y = "x - sum(x, M) - sum(x, N)"
+        outputs.y = "x"
+        schedule = { block_k = 64, block_m = 4 }
+        """,
+    )
+    with pytest.raises(Mistakes, match="block_k is for the summed axis"):
+        forward_of(rows)
 
 
 CPU = torch.device("cpu")  # For which the rules choose as for an H100.

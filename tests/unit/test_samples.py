@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tritongen.families.rowwise.family import ROWWISE
+from tritongen.families.streaming.shapes import StreamingShapes
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.testing.samples import Shapes, other_values
@@ -47,6 +48,29 @@ def test_no_shape_is_shorter_than_the_smallest() -> None:
     emitted = generate(spec)["test_smallest_rows.py"]
     assert "shapes = ((37, 5), (64, 4), (2, 1), (2, 6), (17, 1), (130, 7))" in emitted
     assert "empty = ((37, 0),)" in emitted
+
+
+def test_what_has_no_value_over_one_axis_may_be_empty_along_others() -> None:
+    spec = read_spec(
+        "best.toml",
+        """
+        op.name = "best"
+        inputs = { x = "float[M, K]", w = "float[N, K]" }
+        compute = { h = "silu(sum(x * w, K))", top = "max(h, N)", part = "softmax(h, N)", mean = "mean(part, M)" }
+        outputs = { top = "x", mean = "x" }
+        """,
+    )
+    assert "valueless = ((3, 5, 0),)" in generate(spec)["test_best.py"]
+
+
+def test_there_are_values_below_the_length_of_an_axis() -> None:
+    """A sequence has a length from 1 up to, and not including, N: none where N is 1."""
+    path = ROOT / "examples" / "specs" / "attention_decode.toml"
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    shapes = StreamingShapes(spec, forward_of(spec).program)
+    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
+    assert spec.smallest == ()
+    assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
 
 
 def test_params_that_integers_are_equal_to() -> None:

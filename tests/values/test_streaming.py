@@ -248,6 +248,15 @@ def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
     assert before.family.rows(before.program) == ("B", "H", "M")
 
 
+def test_a_single_key_has_no_gradient_by_its_score(tmp_path: Path) -> None:
+    """Whatever comes of the mean: delta is of the gradient that other steps read, which is of half precision."""
+    operator = built(CASES["gate"].spec(), tmp_path)
+    q, k, v, gate = (one.requires_grad_() for one in CASES["gate"].tensors(torch.float16))
+    o = operator.attend(q, k[:, :, :1], v[:, :, :1], gate)
+    (dq,) = torch.autograd.grad(o, [q], torch.randn_like(o))
+    assert float(dq.abs().max()) < 1e-5
+
+
 def test_a_sink_of_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
     """Such rows are 0 and have no gradient: all that they have is the sink's."""
     operator = built(CASES["sink"].spec(), tmp_path)

@@ -13,7 +13,7 @@ from ..lowering.choices import Choices
 from ..lowering.lines import condition_operand
 from ..lowering.lower import Compute
 from ..lowering.space import Space
-from ..passes.exponentials import is_hidden
+from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 
 # The tuples of the runtime's dtypes.py.
@@ -275,12 +275,11 @@ class Checks:
 
         What results are made of has to have one; what is saved besides is of no use over no elements.
         """
-        kinds = ("max", "min", "argmax", "argmin")
         choices = Choices(replace(self.op, results=tuple(r for r in self.op.results if not r.saved)))
         found: dict[str, str] = {}
         for value in self.op.values:
             for node in walk(value.node) if choices.paths[value.name] else ():
-                if isinstance(node, Reduce) and node.kind in kinds and not is_hidden(self.op, value):
+                if isinstance(node, Reduce) and node.kind in VALUELESS and not is_hidden(self.op, value):
                     path = choices.of(value.name)
                     condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
                     error = f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'

@@ -148,10 +148,19 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
         share = 1 << (summing.products - 1).bit_length()
         table = tuple(replace(tiles, block_n=max(32, tiles.block_n // share)) for tiles in table)
     if summing.strips:
-        table = tuple(replace(tiles, block_n=max(summing.strips, tiles.block_n)) for tiles in table)
+        keeps_bytes = memory.described and not any(lists)
+        table = tuple(_widened(tiles, summing.strips, keeps_bytes) for tiles in table)
     if not any(lists):
         table = tuple(_within(memory, tiles, summing) for tiles in table)
     return tuple(dict.fromkeys(table))
+
+
+def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
+    """A tile of at least some width, and if it `keeps_bytes` of about as many that are on their way."""
+    if tiles.block_n >= width:
+        return tiles
+    stages = -(-tiles.stages * (tiles.block_m + tiles.block_n) // (tiles.block_m + width))
+    return replace(tiles, block_n=width, stages=max(2, stages) if keeps_bytes else tiles.stages)
 
 
 def _within(memory: _Memory, tiles: Tiles, summing: Summing) -> Tiles:

@@ -130,9 +130,9 @@ class Numbers:
         return text
 
 
-def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "x") -> str:
+def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "x", axis: int = 1) -> str:
     """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
-    rows = "axis=1, keep_dims=True"
+    rows = f"axis={axis}, keep_dims=True"
     count = _degrees(node, numbers)
     match node.kind:
         case "sum":
@@ -142,11 +142,11 @@ def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "
         case "var":
             return f"tl.sum({x}, {rows}) / {count}"
         case "prod":
-            return f"tl.reduce({x}, 1, multiply, keep_dims=True)"
+            return f"tl.reduce({x}, {axis}, multiply, keep_dims=True)"
         case "max" | "min" if plain_max or numbers.kind == "int":
             return f"tl.{node.kind}({x}, {rows})"
         case "max" | "min":
-            return f"tl.reduce({x}, 1, nan_{node.kind}, keep_dims=True)"
+            return f"tl.reduce({x}, {axis}, nan_{node.kind}, keep_dims=True)"
         case "argmax" | "argmin":
             return f"{node.kind}({x}, {cols})[1]"
         case "any":

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..autodiff.gradient import derive
-from ..diagnostics.report import Mistakes
+from ..diagnostics.report import Mistake, Mistakes
 from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
@@ -81,10 +81,19 @@ def forward_of(spec: Spec) -> Step:
         step = _step(spec, typecheck(spec))
     except Mistakes as found:
         raise Mistakes(*found.mistakes, *mistakes) from None
-    mistakes += step.family.check(spec.schedule)
+    mistakes += _refused(step, spec.schedule)
     if mistakes:
         raise Mistakes(*mistakes)
     return step
+
+
+def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
+    """What a schedule asks for in vain: tiles that some kernels cannot have, and what is for none of the steps."""
+    steps = step.family.steps(step.program) or (step,)
+    steps = tuple(sorted(steps, key=lambda one: one.family.matmuls(one.program) is None))
+    each = [{mistake.key[1]: mistake for mistake in one.family.check(schedule)} for one in steps]
+    told = {key: mistake for found in reversed(each) for key, mistake in found.items()}
+    return [told[key] for key in told if key in ("block_m", "block_n") or all(key in found for found in each)]
 
 
 def _families(spec: Spec) -> Families:
@@ -93,8 +102,9 @@ def _families(spec: Spec) -> Families:
 
 
 def _step(spec: Spec, op: Op) -> Step:
-    """The step that computes the operator of a spec."""
-    return step_of(op, (), _families(spec))
+    """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
+    is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
+    return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
 
 def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:

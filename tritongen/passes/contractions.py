@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, numbered, walk
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
+from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
-from .structure import is_by_strips, of_strips
-
-WIDEST = 256  # columns that one tile holds, so that it can reduce them
-# Of strips that tiles are reduced by: any tile has a whole number of these. A warp holds 16 rows of a matmul's result.
-STRIP_ROWS, STRIP_COLS = 16, 64
+from .structure import of_strips
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,8 @@ class Product:
 class Contraction:
     """The products of an operator, and what the axes are to them, each in the order of the results.
 
-    The first of the inner axes are `groups`, along which scales vary that the others leave alone.
+    The first of the inner axes are `groups`, along which scales vary that the others leave alone. The last of the
+    columns are `col_groups`, where the result is reduced over such groups of columns.
     """
 
     products: tuple[Product, ...]
@@ -49,6 +46,7 @@ class Contraction:
     cols: tuple[str, ...]
     inner: tuple[str, ...]
     groups: tuple[str, ...] = ()
+    col_groups: tuple[str, ...] = ()
 
     @property
     def sums(self) -> tuple[str, ...]:
@@ -77,13 +75,25 @@ class Contraction:
 
     def lacking(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The last axes of a role, along which a tensor that has the first of them stays the same."""
-        every = self.axes(role)
+        every = self.telling(role, axes)
         has = tuple(axis for axis in every if axis in axes)
         return every[len(has) :] if has == every[: len(has)] else ()
 
     def axes(self, role: str) -> tuple[str, ...]:
         found: tuple[str, ...] = getattr(self, role)
         return found
+
+    def telling(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axes of a role that tell where a tensor with some of them lies.
+
+        Of columns in groups, those tell in which group alone, or where in one, if the tensor has no others.
+        """
+        every = self.axes(role)
+        if role == "cols" and self.col_groups:
+            mine = {axis for axis in axes if axis in every}
+            parts = every[: -len(self.col_groups)], self.col_groups
+            return next((part for part in parts if mine <= set(part)), every)
+        return every
 
     def strips_axis(self, node: Reduce) -> int:
         """The axis of tiles, 0 or 1, that a node reduces by strips."""
@@ -113,12 +123,16 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         two = next(name for name, sides in found.items() if (sides.free, sides.over) != (first.free, first.over))
         over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
         what = f"sums products over {others_over} beside others over {over}"
-        raise _refused(op, two, what, "two contractions of one spec are over the same axes; write a spec for each")
-    _check(op, names, first, found)
+        raise refused(op, two, what, "two contractions of one spec are over the same axes; write a spec for each")
+    inside = _check(op, names, first, found)
     left, right = first.free
     turned = _is_turned(op, left - right, right - left)
     rows, cols = (right - left, left - right) if turned else (left - right, right - left)
     order = list(dict.fromkeys([axis for result in _plain(op) for axis in result.axes] + list(op.axes)))
+    in_order = tuple(axis for axis in order if axis in cols)
+    col_groups = () if groups else groups_of(op, names, inside, in_order)
+    if not col_groups:
+        check_reductions(op, names, rows, cols)
     products = []
     for name, sides in zip(names, found.values(), strict=True):
         one, other = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
@@ -127,8 +141,23 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         products.append(Product(name, *pair, name, scale))
     order.sort(key=lambda axis: axis not in groups)
     batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
-    roles = (batch, rows - batch, cols - batch, set(first.over), set(groups))
-    return op, Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
+    roles = (batch, rows - batch, cols - batch, set(first.over), set(groups), set(col_groups))
+    contraction = Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
+    _check_results(op, contraction)
+    return op, contraction
+
+
+def _check_results(op: Op, contraction: Contraction) -> None:
+    """Refuse what has some of the axes of a side alone, which a tile has all of: but for a number of each group."""
+    groups = set(contraction.cols[: -len(contraction.col_groups)]) if contraction.col_groups else set()
+    for result in _plain(op):
+        for role in ("batch", "rows", "cols"):
+            every = contraction.axes(role)
+            has = {axis for axis in result.axes if axis in every}
+            if has not in (set(), set(every), groups):
+                lacks = ", ".join(axis for axis in every if axis not in has)
+                what = f"lacks {lacks}, which its contraction has beside {', '.join(sorted(has))}"
+                raise refused(op, result.output.name, what, "write a spec for each step")
 
 
 def _plain(op: Op) -> list[Result]:
@@ -280,45 +309,37 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
     return replace(op, values=tuple(values)), tuple(names)
 
 
-def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> None:
-    """Refuse what the kernels of a contraction do not compute beside it."""
+def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> set[str]:
+    """The inputs that factors are made of. Refuses what the kernels of a contraction do not compute beside it."""
     left, right = sides.free
     line = names[0]
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
-            raise _refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first")
+            raise refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first")
     factors = {factor for one in found.values() for factor in one.inside}
-    inside = {node.name for factor in factors for node in _below(op, factor) if isinstance(node, Load)}
+    inside = {node.name for factor in factors for node in below(op, factor) if isinstance(node, Load)}
     for factor in factors:
-        for node in _below(op, factor):
+        for node in below(op, factor):
             if isinstance(node, Reduce):
                 what = "a sum of products" if any(node == op.value(name).node for name in names) else "a reduction"
-                raise _refused(op, line, f"multiplies {what}", "write a spec for each step")
+                raise refused(op, line, f"multiplies {what}", "write a spec for each step")
     for name in inside:
         tensor = op.input(name)
         if tensor.default is not None and len(tensor.type.axes) > 1:
-            raise _refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
+            raise refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
     for one in found.values():
         _check_dtypes(op, line, without_casts(op, product_of(one.left), product_of(one.right), bool(one.scales)))
     known = left | right
     for value in op.values:
         for node in walk(value.node):
             if isinstance(node, Load) and node.at:
-                raise _refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
-        if isinstance(value.node, Reduce) and value.name not in names:
-            is_after = any(isinstance(node, Ref) and node.name in names for node in _below(op, value.node))
-            rows, cols = left - right, right - left
-            if _is_turned(op, rows, cols):
-                rows, cols = cols, rows
-            if is_by_strips(value.node):
-                _check_strips(op, value, rows, cols, is_after)
-            else:
-                _check_row(op, value, cols, is_after)
+                raise refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
     for result in _plain(op):
         extra = [axis for axis in result.axes if axis not in known]
         if extra:
             name, more = result.output.name, ", ".join(extra)
-            raise _refused(op, name, f"has the axis {more} more than its contraction", "write a spec for each step")
+            raise refused(op, name, f"has the axis {more} more than its contraction", "write a spec for each step")
+    return inside
 
 
 def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:
@@ -329,48 +350,11 @@ def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:
     floats = all(set(op.input(name).type.dtypes) <= set(FLOATS) for name in _factors_of(contraction))
     if not is_matrix or not plain or not floats or picked.name not in _factors_of(contraction):
         line = contraction.names[0]
-        raise _refused(op, line, f"stands beside take({picked.name}, …)", "take in a spec of its own")
+        raise refused(op, line, f"stands beside take({picked.name}, …)", "take in a spec of its own")
 
 
 def _factors_of(contraction: Contraction) -> set[str]:
     return {factor.name for factor in contraction.factors if isinstance(factor, Load)}
-
-
-def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
-    """A reduction has to be after the product, of the result, over whole rows that a tile holds."""
-    assert isinstance(value.node, Reduce)
-    sizes = dict(op.sizes)
-    width = 1
-    for axis in cols:
-        width *= sizes.get(axis, WIDEST + 1)
-    over = ", ".join(value.node.over)
-    if not is_after:
-        hint = "reduce in a spec of its own, whose result is an input here"
-        raise _refused(op, value.name, f"reduces an input over {over} beside a contraction", hint)
-    if set(value.node.over) != cols:
-        columns = ", ".join(axis for axis in op.axes if axis in cols)
-        hint = (
-            f"reduce over {over} in a spec of its own: this one could reduce whole rows of the result, over {columns}"
-        )
-        raise _refused(op, value.name, f"reduces a contraction over {over}", hint)
-    if width > WIDEST:
-        long = next(axis for axis in op.axes if axis in cols and axis not in sizes) if cols - sizes.keys() else ""
-        hint = "reduce in a spec of its own"
-        hint += f", or fix the length, as in {long}=64: rows are of up to {WIDEST} elements" if long else ""
-        raise _refused(op, value.name, f"reduces a contraction over {over}, more than may fit in a tile", hint)
-    if value.node.kind == "var":
-        raise _refused(op, value.name, "takes the variance of a contraction", "write a spec for each")
-
-
-def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[str], is_after: bool) -> None:
-    """What is reduced by strips has to be made of the product, over all rows or all columns of a tile."""
-    assert isinstance(value.node, Reduce)
-    over = value.node.over
-    reduced = {STRIP_ROWS: rows, STRIP_COLS: cols}[op.strips_along(value.node.strips).width]
-    fits = set(over) == reduced and rows | cols <= set(value.node.arg.axes)
-    if not is_after or not fits:
-        what = f"reduces strips of {', '.join(over)} beside a contraction"
-        raise _refused(op, value.name, what, "reduce in a spec of its own")
 
 
 def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
@@ -383,22 +367,4 @@ def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
         if others:
             hint = f"declare {leaf} as int8, or cast it to a float" if leaf in known else "cast to int8 or a float"
             what = f"{others} ({leaf})" if leaf in known else others
-            raise _refused(op, line, f"multiplies {what}, where only int8 and floats can be", hint)
-
-
-def _below(op: Op, node: Node) -> list[Node]:
-    """A node and all below it, through the lines that it refers to."""
-    found = []
-    for part in walk(node):
-        found.append(part)
-        if isinstance(part, Ref):
-            found += _below(op, op.value(part.name).node)
-    return found
-
-
-def _refused(op: Op, name: str, found: str, hint: str) -> Mistakes:
-    after = op.values[op.values.index(op.value(name)) :]
-    line = next((value.name for value in after if value.source), name)
-    return Mistakes(
-        Mistake("TG601", f"{line} {found}, which no kernel of a contraction does", ("compute", line), hint=hint)
-    )
+            raise refused(op, line, f"multiplies {what}, where only int8 and floats can be", hint)

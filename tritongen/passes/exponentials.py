@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
 
+VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
+
 
 def exp_pairs(op: Op) -> dict[str, Value]:
     """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""

@@ -45,7 +45,7 @@ from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product, is_product
 from ..passes.picked import picked_in
 from ..passes.structure import SAVES, name_reductions, references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .backward import Backward, Plan, Planner, unplanned
 
 
@@ -61,6 +61,9 @@ class _Planner:
         self.op, self.grad, self.families = op, grad, families
         self.products = {name: [p for p in contraction.products if p.sum == name] for name in contraction.sums}
         self.reduced = {product.name for product in contraction.products}
+        self.is_grouped = bool(contraction.col_groups)
+        made = (*contraction.batch, *contraction.rows, *contraction.cols)
+        self.order = sorted(made, key=lambda axis: axis != BATCH)  # of what tiles give
         self.taken = self.op.names
         self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
         self.active = [name for name, inputs in self.inside.items() if set(inputs) & set(grad.wrt)]
@@ -95,15 +98,18 @@ class _Planner:
         """A sum of products as an input: under its own name, unless that is a result's."""
         node = self.op.value(product).node
         results = [result for result in self.op.results if set(result.axes) == set(node.axes)]
-        axes = results[0].axes if results else node.axes
+        axes = results[0].axes if results else tuple(axis for axis in self.order if axis in node.axes)
         is_result = any(result.output.name == product for result in self.op.results)
         name = self.fresh(f"{product}_sum") if is_result else product
         return Input(name, self.type_of(self.saved_dtype(product), axes))
 
     def saved_dtype(self, product: str) -> Dtype:
-        """A softmax would tell what half precision rounds; rows that a tile holds are short."""
+        """A softmax would tell what half precision rounds; rows that a tile holds are short.
+
+        Those that are made of groups are not, and are reduced as they are rounded.
+        """
         rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
-        return Dtype("float", (), "compute") if rows else self.dtype_of(product)
+        return Dtype("float", (), "compute") if rows and not self.is_grouped else self.dtype_of(product)
 
     def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
         if dtype.rule == "compute":

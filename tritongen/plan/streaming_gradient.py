@@ -19,6 +19,7 @@ from ..families.steps import restricted
 from ..families.stream import Stream
 from ..lang.ir import (
     Call,
+    Cast,
     Dtype,
     Load,
     Node,
@@ -280,7 +281,7 @@ class _Planner:
         told: tuple[Value, ...] = ()
         if self.lse:
             less = next((results[name].node for name in lse), None)
-            told = (self.delta_value({mean: results[mean.tensor.name].node for mean in means}, less),)
+            told = (self.delta_value({mean: _as_stored(results[mean.tensor.name].node, mean) for mean in means}, less),)
         op = replace(
             found.op,
             inputs=(*found.op.inputs, *(mean.tensor for mean in means if mean.tensor not in found.op.inputs)),
@@ -316,6 +317,16 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
     results = tuple(result for _, result in pairs)
     op = restricted(gradient.op, results, "".join(f"_{result.output.name}" for result in results))
     return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
+
+
+def _as_stored(gradient: Node, mean: _Mean) -> Node:
+    """The gradient by a mean as other steps read it, in the dtype of the mean.
+
+    So delta is of the numbers that dp is made of, and both are equal where there is but one position.
+    """
+    if mean.matrix is None or isinstance(gradient, Load):
+        return gradient
+    return Cast(gradient, mean.load.dtype, gradient.axes)
 
 
 def _load(name: str, axes: tuple[str, ...]) -> Load:

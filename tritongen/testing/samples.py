@@ -64,15 +64,28 @@ class Shapes:
         return length
 
     def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
-        """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them."""
+        """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them.
+
+        An axis that bounds values is long enough that there are some.
+        """
         smallest = dict(self.spec.smallest)
         lengths = {axis: max(length, smallest.get(axis, 0)) for axis, length in lengths.items()}
+        for found in self._ranges:
+            if found.high in lengths:
+                known = dict(self.program.op.sizes) | lengths
+                low = known[found.low] if isinstance(found.low, str) else math.floor(found.low)
+                lengths[found.high] = max(lengths[found.high], low + 1)
         for axis, position in self._positions:
             op = replace(self.program.op, sizes=tuple((dict(self.program.op.sizes) | lengths).items()))
             reaches = Integers(op).bounds(position)
             if axis in lengths and reaches:
                 lengths[axis] = max(lengths[axis], reaches[1] + 1)
         return lengths
+
+    @cached_property
+    def _ranges(self) -> list[Range]:
+        """Where values of inputs must lie."""
+        return [found for tensor in self.program.op.inputs if (found := range_of(tensor, self.spec))]
 
     @cached_property
     def _positions(self) -> list[tuple[str, Node]]:
@@ -136,8 +149,7 @@ class Shapes:
     def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Axes, and shapes in which they have no length; one that bounds values or splits a group must have some."""
         inputs = self.program.op.inputs
-        ranges = (range_of(tensor, self.spec) for tensor in inputs)
-        needed = {bound for found in ranges if found for bound in (found.low, found.high)}
+        needed = {bound for found in self._ranges for bound in (found.low, found.high)}
         terms = (set(term.names) & set(self.axes) for tensor in inputs for term in tensor.type.shape)
         needed |= {axis for names in terms if len(names) > 1 for axis in names}
         needed |= {axis for axis, _ in self._positions} | {axis for axis, _ in self.spec.smallest}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...emit.module import Around, Module
 from ...lang.ir import Dtype, Op, Ref, Result
 from ...lowering.choices import Choices
-from ...spec.types import Output
+from ...spec.types import Output, plain_shape
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE
@@ -43,7 +43,9 @@ class Columns(Maps[SumsProgram]):
             )
             for value in program.reductions
         )
-        reduced = ROWWISE.take(replace(op, results=found))
+        # It is called with what the host has of inputs, whose groups of axes are taken apart.
+        inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
+        reduced = ROWWISE.take(replace(op, inputs=inputs, results=found))
         assert reduced is not None
         return Step(ROWWISE, reduced)
 

@@ -69,6 +69,8 @@ class Places:
         Of a tile's rows or columns, `whole` has those along which the tensor has one element for all.
         """
         places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
+        if side is None:
+            places["cols"] = self.columns(tensor.axes)
         places |= {role: FIRST[role] for role in whole}
         terms = [tensor.pointer]
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
@@ -82,15 +84,30 @@ class Places:
     def of_result(self, result: Result) -> str:
         """The address of a contiguous result that has not all of batch, rows and columns."""
         roles = self.contraction.roles(result.axes)
+        counts = COUNTS | ({"cols": f"(n_cols // {self.group})"} if self.group else {})
+        places = {"batch": "batch", "rows": "rows", "cols": self.columns(result.axes)}
         at = " + ".join(
-            " * ".join([role, *(COUNTS[other] for other in ("rows", "cols")[n:] if other in roles)])
-            for n, role in enumerate(("batch", "rows", "cols"))
+            " * ".join([place, *(counts[other] for other in ("rows", "cols")[n:] if other in roles)])
+            for n, (role, place) in enumerate(places.items())
             if role in roles
         )
         return " + ".join([f"{result.output.name}_ptr", *([at] if at else [])])
 
+    @property
+    def group(self) -> int:
+        """How many columns a group has; 0 where there are none."""
+        sizes = dict(self.op.sizes)
+        return math.prod(sizes[axis] for axis in self.contraction.col_groups) if self.contraction.col_groups else 0
+
+    def columns(self, axes: tuple[str, ...]) -> str:
+        """The positions of a tile that tell where a tensor with some of the columns' axes lies."""
+        telling = self.contraction.telling("cols", axes)
+        return {self.contraction.cols: "cols", self.contraction.col_groups: "inside"}.get(telling, "groups")
+
     def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
         roles = set(self.contraction.roles(axes))
+        if side is None and self.group:  # Groups are whole: what is within one needs no mask.
+            roles -= {"cols"} if self.columns(axes) == "inside" else set()
         if {"rows", "cols"} <= roles:
             return "tile_mask"
         found = {"rows": "row_mask", "cols": "col_mask", "inner": inner_of(side, "inner_mask")}
@@ -121,7 +138,7 @@ class Places:
     def whole(self, tensor: Input) -> dict[str, int]:
         """The roles along which so many neighbours have one element, a number that tiles may divide."""
         sizes, found = dict(self.op.sizes), dict[str, int]()
-        for role in ("rows", "cols"):
+        for role in ("rows",) if self.group else ("rows", "cols"):
             lacks = self.contraction.lacking(role, tensor.type.axes)
             if lacks and role in self.contraction.roles(tensor.type.axes) and all(axis in sizes for axis in lacks):
                 found[role] = math.prod(sizes[axis] for axis in lacks)
@@ -147,6 +164,8 @@ class Places:
         """The position along an axis."""
         role = self.contraction.roles((axis,))[0]
         place, axes = role, self.contraction.axes(role)
+        if role == "cols" and side is None:
+            place, axes = self.columns((axis,)), self.contraction.telling(role, (axis,))
         if role == "inner":
             place = inner_of(side) or "group"
             axes = axes if side is not None else self.contraction.groups

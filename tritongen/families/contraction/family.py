@@ -75,6 +75,9 @@ class Contraction(Maps[ContractionProgram]):
             "rounds_factors": "True" if not program.contraction.is_plain and not gives_float8 else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
             "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
+            "narrowest": narrowest(module),
+            # Groups are reduced of what a gradient reads, as it is rounded.
+            "stores_between": "True" if program.contraction.col_groups else "",
         }
         return FamilyTests("MatmulTests", MatmulShapes(spec, program), declared)
 
@@ -88,7 +91,7 @@ class Contraction(Maps[ContractionProgram]):
 
 
 def narrowest(module: Module) -> str:
-    """How many columns tests' tiles must have, of which TMA's kernel reduces strips by halves; "" for any number."""
+    """How many columns tests' tiles must have, of which TMA's kernel reduces parts by halves; "" for any number."""
     summing = module.traffic.summing
     return str(2 * summing.strips) if summing is not None and summing.strips else ""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
 from ...lang.ir import Op
+from ...spec.types import Schedule
 from ..family import Step
 from .family import Contraction
 from .host import Products
@@ -18,6 +20,10 @@ class Gemm(Contraction):
             return None
         program = super().take(op)
         return program if program is not None and is_one_matmul(program) else None
+
+    def check(self, schedule: Schedule) -> list[Mistake]:
+        """Nothing: the tiles of the runtime's kernels are those of the runtime."""
+        return []
 
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return Products(program, around, by_gemm=True).module()

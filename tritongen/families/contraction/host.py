@@ -14,7 +14,7 @@ from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
-from ...passes.contractions import STRIP_COLS, STRIP_ROWS
+from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
@@ -22,7 +22,7 @@ from .program import ContractionProgram, is_one_matmul
 from .shapes import Shapes
 
 # Where the rows and columns of a tile are, and what each is made of.
-POSITIONS = {
+POSITIONS: dict[str, tuple[str, ...]] = {
     "rows": (),
     "cols": (),
     "row_mask": ("rows",),
@@ -31,11 +31,23 @@ POSITIONS = {
 }
 
 
-def positions_in(lines: Iterable[Line]) -> dict[str, bool]:
+# The same where columns are in groups.
+GROUPED: dict[str, tuple[str, ...]] = {
+    "rows": (),
+    "groups": (),
+    "inside": (),
+    "cols": ("groups", "inside"),
+    "row_mask": ("rows",),
+    "col_mask": ("groups",),
+    "tile_mask": ("row_mask", "col_mask"),
+}
+
+
+def positions_in(lines: Iterable[Line], positions: dict[str, tuple[str, ...]] = POSITIONS) -> dict[str, bool]:
     """Which positions some lines need."""
-    needed = {name: mentions(lines, name) for name in POSITIONS}
-    for name in reversed(POSITIONS):
-        needed |= dict.fromkeys(POSITIONS[name], True) if needed[name] else {}
+    needed = {name: mentions(lines, name) for name in positions}
+    for name in reversed(positions):
+        needed |= dict.fromkeys(positions[name], True) if needed[name] else {}
     return needed
 
 
@@ -79,6 +91,7 @@ class Products(Common):
             "block_end": f"(group + 1) * {self.operands.group_size}" if self.operands.group_size else "n_inner",
             "specialises": self.specialises,
             "slices": plan.slices,
+            "group": plan.group,
             "slicer": SLICERS[plan.slices],
             "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
             "halved": plan.halved,
@@ -218,7 +231,7 @@ class Products(Common):
             twice=bool(self.operands.group_size) or self.operands.float8,
             splits=self.op.precision != "ieee",
             width=self.width() if plan.whole_rows else 0,
-            strips=STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0,
+            strips=plan.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
             halved=plan.halved,
             takes_turns=plan.takes_turns,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
@@ -257,10 +270,12 @@ class Products(Common):
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, the positions that its lines need, and what launches it."""
-        before, after = positions_in([*kernel.setup, *kernel.body]), positions_in(kernel.stores)
-        return kernel_view(kernel) | {
-            "launcher": self.around.launcher(kernel.name),
-            "before": before,
+        before = positions_in([*kernel.setup, *kernel.body])
+        view = kernel_view(kernel) | {"launcher": self.around.launcher(kernel.name), "before": before}
+        if self.plan.group:
+            return view | {"after": positions_in(kernel.stores, GROUPED)}
+        after = positions_in(kernel.stores)
+        return view | {
             "after": {name: after[name] and not (name in ("rows", "row_mask") and before[name]) for name in after},
             "positions": {name: before[name] or after[name] for name in after},
         }

@@ -43,6 +43,7 @@ class ContractionKernels:
     accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
+    group: int  # how many columns are reduced to a number; 0 where none are, or all
     strips: tuple[Reduce, ...]  # what is reduced by strips of tiles
     takes_turns: bool  # whether matmuls alternate in the TMA kernel
     halved: bool  # whether the TMA kernel accumulates a tile in two halves
@@ -67,6 +68,7 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.accumulator,
         builder.reduces_rows(),
         builder.slices,
+        builder.places.group,
         builder.strips,
         builder.takes_turns,
         builder.halved,
@@ -87,6 +89,8 @@ class _Builder(Sums):
         """The epilogue: the rest of the math, and the stores."""
         lowering = self.lowering()
         lines: list[Line] = []
+        if self.places.group:
+            lines += [Line(f"{name} = in_groups({name}, {self.places.group})") for name in self.contraction.sums]
         outputs = [result.output.name for result in self.op.results]
         values = [v for v in self.needed_after(outputs) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
@@ -107,10 +111,12 @@ class _Builder(Sums):
         if self.is_full(result):
             batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
             desc = f"{name}_desc" if described else "None"
-            value = converted(self.op, result) if is_float8(self.op, result.dtype) else name
+            is_as_it_is = not is_float8(self.op, result.dtype)
+            value = name if is_as_it_is else converted(self.op, result)
+            value = f"side_by_side({value})" if self.places.group else value
             at = f"{batch}first_row, {col}, n_rows, n_cols, INDEX"
             line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")
-            if value == name:
+            if is_as_it_is:
                 return under(condition(result.paths), [line])
         elif node := of_strips(self.op, result):
             batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
@@ -125,8 +131,8 @@ class _Builder(Sums):
         return under(condition(result.paths), [line])
 
     def as_stored(self, name: str) -> list[Line]:
-        """The lines that round a value that strips are reduced of to what other steps will read of it."""
-        if name not in self.reduced_by_strips:
+        """The lines that round a value that parts are reduced of to what other steps will read of it."""
+        if name not in self.reduced_by_parts:
             return []
         values = {value.name: value.node for value in self.op.values}
         stored = [r.output.name for r in self.op.results if self.is_full(r) and not is_float8(self.op, r.dtype)]
@@ -134,9 +140,9 @@ class _Builder(Sums):
         return [Line(f"{name} = as_stored({name}, {one}_ptr)") for one in same]
 
     @cached_property
-    def reduced_by_strips(self) -> set[str]:
-        """The values that strips are reduced of, down to the sums."""
-        names = {name for node in self.strips for name in references(node)}
+    def reduced_by_parts(self) -> set[str]:
+        """The values that strips or groups are reduced of, down to the sums."""
+        names = {name for node in self.strips or self.groups for name in references(node)}
         return {value.name for value in self.needed_after(names)}
 
     def needed_after(self, roots: Iterable[str]) -> list[Value]:
@@ -151,7 +157,7 @@ class _Builder(Sums):
 
     def is_full(self, result: Result) -> bool:
         """Whether a result has all rows and columns, as a tile has them."""
-        if of_strips(self.op, result) is not None:
+        if of_strips(self.op, result) is not None or self.places.columns(result.axes) == "groups":
             return False
         return {"rows", "cols"} <= set(self.contraction.roles(result.axes))
 
@@ -247,7 +253,7 @@ class _Builder(Sums):
     @property
     def slices(self) -> int:
         """In how many slices the epilogue runs: matrices that it reads take shared memory."""
-        if any(map(self.contraction.strips_axis, self.strips)):
+        if self.places.group or any(map(self.contraction.strips_axis, self.strips)):
             return 2  # Those of columns are no wider than a slice.
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
@@ -258,9 +264,19 @@ class _Builder(Sums):
     def strips(self) -> tuple[Reduce, ...]:
         return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
 
+    @property
+    def groups(self) -> tuple[Reduce, ...]:
+        """What is reduced of groups of columns."""
+        return self.others if self.places.group else ()
+
+    @property
+    def others(self) -> tuple[Reduce, ...]:
+        """What is reduced beside products, but for strips."""
+        nodes = (v.node for v in self.op.values if v.name not in self.products)
+        return tuple(node for node in nodes if isinstance(node, Reduce) and not node.strips)
+
     def reduces_rows(self) -> bool:
-        nodes = [v.node for v in self.op.values if v.name not in self.products]
-        return any(isinstance(node, Reduce) and not node.strips for node in nodes)
+        return bool(self.others) and not self.places.group
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""

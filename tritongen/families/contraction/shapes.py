@@ -56,13 +56,15 @@ class Shapes:
             text += f".permute({places(axes, wanted)})"
         is_matrix = tensor.name in self.operands.names
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
-        every = [axis for role in roles for axis in self.contraction.axes(role) if axis not in lacks[role]]
+        telling = {role: self.contraction.telling(role, axes) for role in roles}
+        every = [axis for role in roles for axis in telling[role] if axis not in lacks[role]]
         if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
             return text
         if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
             text = spread(tensor.name, axes, every)
         has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
-        return f"{text}.reshape({', '.join(length_text(has[r]) if lacks[r] else COUNTS[r] for r in roles)})"
+        lengths = (COUNTS[r] if has[r] == self.contraction.axes(r) else length_text(has[r]) for r in roles)
+        return f"{text}.reshape({', '.join(lengths)})"
 
     def inner_last(self, operand: Operand) -> str:
         """A matrix, merged, with the inner axes last; None where it is."""
@@ -103,7 +105,7 @@ class Shapes:
         strips = (node.strips,) if node else ()
         roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
         present = [role for role in ("batch", "rows", "cols") if role in roles]
-        return (*(axis for role in present for axis in self.contraction.axes(role)), *strips)
+        return (*(axis for role in present for axis in self.contraction.telling(role, result.axes)), *strips)
 
     def strips(self, reductions: Iterable[Reduce]) -> list[tuple[str, str]]:
         """How many strips there are along each of their axes."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lang.trees import parse, substitute
-from ...lowering.accumulate import Numbers, lane, whole
+from ...lowering.accumulate import Numbers, Span, lane, whole
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, under
 from ...lowering.lower import Compute, Lowering, compute_of
@@ -71,12 +71,15 @@ class Sums:
         return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
-        """A reduction of the result over its columns, all of which a tile holds."""
+        """A reduction of the result over its columns, all of which a tile holds, or over groups of those."""
         if node.strips:
             return self.by_strips(node, lowering)
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        numbers = Numbers(self.compute.text, kind)
         value = ast.unparse(lowering.operand(node.arg))
+        if self.places.group:
+            numbers = Numbers(self.compute.text, kind, span=Span("0", str(self.places.group)))
+            return self.by_groups(node, lowering, value, numbers)
+        numbers = Numbers(self.compute.text, kind)
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
             masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"
@@ -84,6 +87,15 @@ class Sums:
             masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
         tree = lowering.name(whole(node, numbers, "cols", False))
         return substitute(tree, {"x": parse(masked)})
+
+    def by_groups(self, node: Reduce, lowering: Lowering, value: str, numbers: Numbers) -> ast.expr:
+        """A reduction of each group of columns, all of which are inside or none."""
+        if node.kind == "var":
+            count = self.places.group - node.correction
+            return parse(f"group_squares({value}) / {max(int(count) if count == int(count) else count, 0)}")
+        if node.kind in ("any", "all") and node.arg.dtype.kind != "bool":
+            value = f"({value} != 0)"
+        return substitute(lowering.name(whole(node, numbers, "", False, axis=2)), {"x": parse(value)})
 
     def by_strips(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""

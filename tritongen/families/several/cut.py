@@ -84,7 +84,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
         return None
     search = _Search(plain, take)
     others = [name for name in names if name not in always]
-    few = [chosen for count in range(0 if always else 1, MOST + 1) for chosen in combinations(others, count)]
+    few = [chosen for count in range(MOST + 1) for chosen in combinations(others, count)]
     best = search.least([[*always, *chosen] for chosen in few])
     if best:
         return search.improved(best, others)
@@ -174,7 +174,7 @@ class _Search:
         """The steps with some of the values stored, or no longer stored, as long as they cost less."""
         while True:
             sets = [best.stored ^ {name} for name in names]
-            chosen = [[value.name for value in self.op.values if value.name in one] for one in sets if one]
+            chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
             better = self.least(chosen, best)
             if better is None or better is best:
                 return best

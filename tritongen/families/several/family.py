@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce
+from ...passes.exponentials import VALUELESS, is_hidden
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
@@ -27,6 +28,17 @@ class StepShapes(Shapes):
         """None where what is reduced is empty: steps make 0 or NaN of that, or refuse it, where torch does not."""
         over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
         return [shape for shape in super().empty() if all(shape[place] for place in over)]
+
+    def is_valueless(self, axis: str) -> bool:
+        """Whether what has no value over nothing is reduced over this axis: others are reduced over others."""
+        op = self.program.op
+        return any(
+            isinstance(node := value.node, Reduce)
+            and node.kind in VALUELESS
+            and axis in node.over
+            and not is_hidden(op, value)
+            for value in op.values
+        )
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,13 @@ class SeveralModule(Common):
     def informed(self, step: Step) -> Step:
         """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
         whens = {result.output.name: result.when for result in self.op.results}
-        results = tuple(replace(r, when=r.when and whens[r.output.name]) for r in step.op.results)
+        optional = {(tensor.name,) for tensor in self.op.inputs if tensor.default is not None}
+        # Beside others, what is by an input that may be None is only made where that is there.
+        together = len(step.op.results) > 1
+        results = tuple(
+            replace(r, when=whens.get(r.output.name, "") if r.when or (together and r.dtype.of in optional) else "")
+            for r in step.op.results
+        )
         step = self.without(perhaps_absent(step, self.paths), replace(step.op, results=results), step)
         shapes, dtypes = unknown(self.whole, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))

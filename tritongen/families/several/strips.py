@@ -29,7 +29,8 @@ from ...lang.ir import (
 )
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
-from ...passes.contractions import STRIP_COLS, STRIP_ROWS, applied, is_product, sides_of
+from ...passes.contractions import applied, is_product, sides_of
+from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.exponentials import exp_pairs, resolve
 from ...passes.structure import references
 from ...spec.types import BATCH

@@ -30,7 +30,8 @@ from ...lang.ir import (
 )
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...passes.contractions import WIDEST, applied, product_of, sides_of
+from ...passes.contractions import applied, product_of, sides_of
+from ...passes.epilogues import WIDEST
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
