@@ -97,11 +97,11 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
     with others before it where it is short, and the rest the rows. Otherwise all dimensions fold together and the
     columns are what is left innermost.
     """
-    axes = op.results[0].axes
+    axes = tuple(axis for axis in op.results[0].axes if axis not in window)
     pinned = pinned_axes(nodes)
     loads = [node for node in _all(nodes) if isinstance(node, Load)]
     ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
-    if not pinned and not ragged:
+    if not (pinned or ragged or window):
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)

@@ -189,6 +189,6 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
         lines = window_lines(program, assembler, lowering, values)
     else:
         lines = [*assembler.reads(values), *(line for value in values for line in lowering.line(value))]
-    stores = assembler.stores(op.results)
+    stores = [] if program.maps_back else assembler.stores(op.results)  # Else they are in the loop through a window.
     setup = assembler.bases(op.results)
     return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=not tile.space.flat)

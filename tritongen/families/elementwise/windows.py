@@ -1,18 +1,21 @@
-"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window."""
+"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window, and
+through it again where results vary along it.
+"""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from ...lang.ir import Choose, Index, Load, Reduce, Value, walk
+from ...lang.ir import Choose, Index, Load, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Lowering
 from ...lowering.space import is_line
+from ...lowering.tile import needed
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -28,7 +31,10 @@ def is_windowed(program: Program) -> bool:
     if not over <= set(lengths) or math.prod(lengths[axis] for axis in over) > LONGEST:
         return False
     results = {result.axes for result in op.results}
-    if len(results) > 1 or any(axes[-1:] in ((), (BATCH,)) or set(axes) & over for axes in results):
+    if len(results) > 1 or any(_outside(axes, over)[-1:] in ((), (BATCH,)) for axes in results):
+        return False
+    in_place = any(result.over for result in op.results)  # What is read again must not have been written over.
+    if program.maps_back and (in_place or not all(_is_apart(axes, over) for axes in results)):
         return False
     nodes = [node for value in op.values for node in walk(value.node)]
     if any(isinstance(node, Choose) or (isinstance(node, Index) and node.axis in over) for node in nodes):
@@ -39,16 +45,37 @@ def is_windowed(program: Program) -> bool:
     if any(node.kind not in KINDS or node.arg.dtype.kind != "float" for node in reduced):
         return False
     known = _made_of(op.values, {value.name for value in program.reductions})
-    return not any(references(value.node) & known for value in op.values if _in_window(value, over))
+    once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
+    return not any(references(value.node) & known for value in once)
+
+
+def shared_axes(op: Op) -> tuple[str, ...]:
+    """The axes of fixed lengths along which nothing varies that results are made of."""
+    read = {axis for tensor in op.inputs for axis in tensor.type.axes}
+    return tuple(axis for axis, _ in op.sizes if axis not in read and any(axis in r.axes for r in op.results))
+
+
+def _outside(axes: tuple[str, ...], over: Container[str]) -> tuple[str, ...]:
+    """The axes of a result that do not run along the window."""
+    return tuple(axis for axis in axes if axis not in over)
+
+
+def _is_apart(axes: tuple[str, ...], over: set[str]) -> bool:
+    """Whether others are between the axes of a window, whose elements would be no row next to one another."""
+    places = [place for place, axis in enumerate(axes) if axis in over]
+    return len(places) == len(over) < places[-1] - places[0] + 1
 
 
 def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
-    """What is the same for a whole window, the loop through it, and what is made of the reductions."""
-    over, lengths = set(program.over), dict(program.op.sizes)
+    """What is the same for a whole window, the loop through it, and what is made of the reductions: where results vary
+    along the window in a second loop, which stores them.
+    """
+    op, over, lengths = program.op, set(program.over), dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
     inside = [value for value in values if value not in reductions and set(value.node.axes) & over]
     later = _made_of(values, {value.name for value in reductions})
     before = [value for value in values if value.name not in later and value not in inside]
+    after = [value for value in values if value.name in later and value not in (*reductions, *inside)]
     count = str(math.prod(lengths[axis] for axis in program.over))
     numbers = Numbers(lowering.compute.text, "float", span=Span("0", count))
     states = [(value, running(value, numbers, plain_max=False)) for value in reductions]
@@ -60,25 +87,42 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
         shape = {"rows": "", "lanes": "BLOCK"} if is_line(assembler.tile.space) else TILE
         start = replace(one, **shape).line
         lines.append(replace(start, comment=f"{value.name} = {value.source}" if value.source else ""))
-    indent = ""
-    for dim in assembler.tile.space.taken:
-        (axis,) = dim.axes
-        if axis not in over:
-            continue
-        lines.append(Line(f"{indent}for {dim.index} in tl.static_range({lengths[axis]}):"))
-        indent += "    "
-    body = assembler.reads(values, window=True)
-    body += [line for value in inside for line in lowering.line(value)]
+    reduced = needed(op.values, [value.name for value in reductions])
+    body = assembler.reads(reduced, window=True)
+    body += [line for value in inside if value in reduced for line in lowering.line(value)]
     for value, state in states:
         lowering.begin(value.name)
         assert isinstance(value.node, Reduce)
         lowering.put(*state.step(ast.unparse(lowering.operand(value.node.arg))))
         body += lowering.pending
-    lines += [Line(f"{indent}{line.text}", line.comment) for line in body]
+    lines += _through(program, assembler, body) if reductions else []
     lines += [line for _, state in states for line in state.finish]
-    return lines + [
-        line for value in values if value.name in later and value not in reductions for line in lowering.line(value)
-    ]
+    lines += [line for value in after for line in lowering.line(value)]
+    if not program.maps_back:
+        return lines
+    wanted = _again(inside, {result.output.name for result in op.results})
+    body = assembler.reads(wanted, window=True)
+    body += [line for value in wanted for line in lowering.line(value)]
+    return lines + _through(program, assembler, [*body, *assembler.stores(op.results)])
+
+
+def _through(program: Program, assembler: Assembler, body: list[Line]) -> list[Line]:
+    """The loop through a window, unrolled."""
+    lengths, lines = dict(program.op.sizes), []
+    dims = [dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]
+    for depth, dim in enumerate(dims):
+        (axis,) = dim.axes
+        lines.append(Line(f"{'    ' * depth}for {dim.index} in tl.static_range({lengths[axis]}):"))
+    return lines + [replace(line, text=f"{'    ' * len(dims)}{line.text}") for line in body]
+
+
+def _again(inside: list[Value], names: set[str]) -> list[Value]:
+    """The values inside a window that results of some names are made of, once its reductions are known."""
+    wanted = set(names)
+    for value in reversed(inside):
+        if value.name in wanted:
+            wanted |= references(value.node)
+    return [value for value in inside if value.name in wanted]
 
 
 def _in_window(value: Value, over: set[str]) -> bool:
