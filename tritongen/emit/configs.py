@@ -79,9 +79,6 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
-# (that of Triton 3.6) made of that wrote where nothing is.
-STRIDED_ROWS = 32
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = (
@@ -125,7 +122,7 @@ class Table:
     wide: tuple[Streamed, ...] = ()
     described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
     same_as: str = ""
-    strided_rows: int = 0  # of a program in registers, where its class would have more
+    strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -164,11 +161,9 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "sums": SUMS,
         "loop": loop(traffic),
     }
-    strided_rows = {"registers": STRIDED_ROWS if traffic.col_dims > 1 else 0}
+    rules = {"registers": strided(traffic)}
     found = [
-        Table(
-            f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided_rows=strided_rows.get(kind, 0)
-        )
+        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided=rules.get(kind, ""))
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]
@@ -216,6 +211,17 @@ def registers(traffic: Traffic) -> tuple[Config, ...]:
     if traffic.online and traffic.reducing:
         return REGISTERS_ONLINE
     return REGISTERS_REDUCING if traffic.reducing else REGISTERS
+
+
+def strided(traffic: Traffic) -> str:
+    """The runtime's rule for rows in registers whose columns do not lie next to each other, "" for the usual one.
+
+    Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
+    (that of Triton 3.6) made of that wrote where nothing is.
+    """
+    if traffic.col_dims > 1:
+        return "STRIDED_FOLDED"
+    return "STRIDED_REDUCED" if traffic.reducing and not traffic.online and traffic.streams == 1 else ""
 
 
 def loop(traffic: Traffic) -> tuple[Config, ...]:
