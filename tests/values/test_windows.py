@@ -94,7 +94,8 @@ def test_values_and_gradients(name: str, tmp_path: Path) -> None:
 def test_gradients_of_pools_go_through_the_window(line: str) -> None:
     kernels = generate(_spec('x = "T[B, (M R=2), (N S=3)]"', f'y = "{line}"'))["kernels.py"]
     backward = kernels[kernels.index("def windows_backward") :]
-    assert "for i_s in tl.static_range(3):" in backward
+    assert "i_n = cols // 3" in backward  # Columns are elements next to one another, each of which has its window,
+    assert "for i_r in tl.static_range(2):" in backward  # and those above one another share it.
     assert "size_r" not in backward  # Lengths are literals.
 
 
@@ -111,6 +112,8 @@ def test_nan_is_the_largest(tmp_path: Path) -> None:
         ('x = "T[M, N, R=4]"', 'y = "var(x, R)"'),
         ('x = "T[M, N, R=32]"', 'y = "sum(x, R)"'),
         ('x = "T[M, N, R=4]"', 'y = "x - mean(x, R)"'),
+        ('x = "T[B, M, R=2, N, S=3]"', 'y = "x - mean(x, R, S)"'),
+        ('x = "T[B, (M R=2), (N S=3)]"\nw = "T[R, S]"', 'y = "x - mean(x * w, R, S)"'),
         ('x = "T[M, (A R=2), (N S=2)]"', 'm = "max(x, R, S)"\ny = "sum(exp(x - m), R, S)"'),
         ('x = "T[M, N, R=4]"', 'y = "sum(exp(x - max(x, R)), R)"'),
         ('x = "T[..., R=4]"', 'y = "sum(x, R)"'),

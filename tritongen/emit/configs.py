@@ -39,6 +39,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
+    windows: bool = False  # whether results vary along windows
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
@@ -53,6 +54,8 @@ TILE = (
     Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )
+# Where results vary along windows, a lane has several of them, and what it needs to know of its window.
+TILE_OF_WINDOWS = tuple(replace(config, block_m=config.block_m // 2) for config in TILE)
 REGISTERS = (
     Config(4, block_n=4096, block=4096),
     Config(8, block_n=8192, block=8192),
@@ -148,6 +151,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
+        windows=any(one.windows for one in traffic),
     )
 
 
@@ -155,7 +159,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     """The tables of kernels that are no matmuls."""
     known = {
         "flat": FLAT,
-        "tile": TILE,
+        "tile": TILE_OF_WINDOWS if traffic.windows else TILE,
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,

@@ -24,7 +24,9 @@ LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned."""
+    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned, or several that every tensor
+    which has them all steps through evenly.
+    """
 
     axes: tuple[str, ...]
     index: str  # the kernel's name for the position along it
@@ -62,7 +64,7 @@ class Space:
 
     def steps(self, axes: tuple[str, ...], dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The dimensions along which a tensor with these axes moves."""
-        return tuple(dim for dim in dims if any(axis in axes for axis in dim.axes))
+        return tuple(dim for dim in dims if (all if dim.pinned else any)(axis in axes for axis in dim.axes))
 
 
 def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
@@ -85,7 +87,7 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     outside = [axis for axis in op.axes if axis not in (*rows, *cols)]
-    indices = {axis: f"i_{axis.lower()}" for axis in window}
+    indices = {axis: index_of(axis) for axis in window}
     taken = [Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", suffix(axis), True) for axis in outside]
     return Space(row_dims, col_dims, taken=tuple(taken))
 
@@ -167,11 +169,16 @@ def _dims(
     slots = _slots(op, free, most)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
-        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
+        Dim((axis,), index_of(axis), sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
         for axis in axes
         if axis in pinned
     ]
     return tuple(dims)
+
+
+def index_of(axis: str) -> str:
+    """What kernels call the position along an axis."""
+    return f"i_{axis.lower()}"
 
 
 def suffix(axis: str) -> str:

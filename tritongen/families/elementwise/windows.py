@@ -1,5 +1,5 @@
-"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window, and
-through it again where results vary along it.
+"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window, also
+where results vary along it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import math
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from ...lang.ir import Choose, Index, Load, Op, Reduce, Value, walk
+from ...lang.ir import Choose, Index, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Lowering
-from ...lowering.space import is_line
-from ...lowering.tile import needed
+from ...lowering.space import Dim, Space, index_of, is_line, suffix
+from ...lowering.tile import loads, needed
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -33,10 +33,9 @@ def is_windowed(program: Program) -> bool:
     results = {result.axes for result in op.results}
     if len(results) > 1 or any(_outside(axes, over)[-1:] in ((), (BATCH,)) for axes in results):
         return False
-    in_place = any(result.over for result in op.results)  # What is read again must not have been written over.
-    if program.maps_back and (in_place or not all(_is_apart(axes, over) for axes in results)):
-        return False
     nodes = [node for value in op.values for node in walk(value.node)]
+    if program.maps_back and not (_is_apart(op.results[0].axes, over) and _has_even_columns(program, nodes)):
+        return False
     if any(isinstance(node, Choose) or (isinstance(node, Index) and node.axis in over) for node in nodes):
         return False
     if any(isinstance(node, Load) and over & {axis for axis, _ in node.at} for node in nodes):
@@ -66,13 +65,61 @@ def _is_apart(axes: tuple[str, ...], over: set[str]) -> bool:
     return len(places) == len(over) < places[-1] - places[0] + 1
 
 
-def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
-    """What is the same for a whole window, the loop through it, and what is made of the reductions: where results vary
-    along the window in a second loop, which stores them.
+def _has_even_columns(program: Program, nodes: list[Node]) -> bool:
+    """Whether the last axes of results, of those of windows and the one before them, are one dimension of every tensor
+    that has any of the former. Nothing that is read again may have been written over.
     """
-    op, over, lengths = program.op, set(program.over), dict(program.op.sizes)
+    op, over = program.op, set(program.over)
+    cols = columns(program)
+    shapes = [tensor.type.shape for tensor in op.inputs] + [op.grouping(result) for result in op.results]
+    terms = [term.names for shape in shapes for term in shape if over & set(cols) & set(term.names)]
+    return (
+        all(names[-len(cols) :] == cols for names in terms)
+        and len(_outside(op.results[0].axes, over)) > 1
+        and cols[0] not in dict(op.sizes)
+        and not any(result.over for result in op.results)
+        and not any(isinstance(node, Load) and node.at for node in nodes)
+    )
+
+
+def columns(program: Program) -> tuple[str, ...]:
+    """The last axis of results that does not run along a window, and those behind it, which do."""
+    axes = program.op.results[0].axes
+    return axes[axes.index(_outside(axes, program.over)[-1]) :]
+
+
+def space_of_results(program: Program, space: Space) -> Space:
+    """The space of results that vary along a window, given that of windows: what they share is computed for each of the
+    last of its axes, so that they are stored next to one another.
+    """
+    cols = columns(program)
+    taken = tuple(dim for dim in space.taken if not set(dim.axes) & set(cols))
+    return replace(space, cols=(Dim(cols, "cols", "n_cols", suffix(cols[-1]), True),), taken=taken)
+
+
+def space_of_windows(program: Program, space: Space) -> Space:
+    """The space of windows, each with one element of the columns of results, given that of those."""
+    (dim,) = space.cols
+    first, *others = dim.axes
+    col = Dim((first,), index_of(first) if others else "cols", "n_cols", suffix(first), True)
+    known = [axis for axis in program.op.axes if axis in program.over]
+    taken = [Dim((axis,), index_of(axis), f"size_{axis.lower()}", suffix(axis), True) for axis in known]
+    return replace(space, cols=(col,), taken=tuple(taken))
+
+
+def decoded_window(program: Program) -> list[Line]:
+    """Which window a column of results is in."""
+    first, *others = columns(program)
+    lengths = dict(program.op.sizes)
+    count = math.prod(lengths[axis] for axis in others)
+    return [Line(f"{index_of(first)} = cols // {count}")] if others else []
+
+
+def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
+    """What is the same for a whole window, the loop through it, and what is made of the reductions."""
+    op, lengths = program.op, dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
-    inside = [value for value in values if value not in reductions and set(value.node.axes) & over]
+    inside = _inside(program, values)
     later = _made_of(values, {value.name for value in reductions})
     before = [value for value in values if value.name not in later and value not in inside]
     after = [value for value in values if value.name in later and value not in (*reductions, *inside)]
@@ -97,13 +144,23 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
         body += lowering.pending
     lines += _through(program, assembler, body) if reductions else []
     lines += [line for _, state in states for line in state.finish]
-    lines += [line for value in after for line in lowering.line(value)]
-    if not program.maps_back:
-        return lines
-    wanted = _again(inside, {result.output.name for result in op.results})
-    body = assembler.reads(wanted, window=True)
+    return lines + [line for value in after for line in lowering.line(value)]
+
+
+def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
+    """The loop through the results that vary along a window, in their own space, once its reductions are known."""
+    over, wanted = set(program.over), _again(_inside(program, values), {r.output.name for r in program.op.results})
+    names = {load.name for load in loads(value.node for value in wanted)}
+    along = [tensor for tensor in program.op.inputs if tensor.name in names and set(tensor.type.axes) & over]
+    body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
     body += [line for value in wanted for line in lowering.line(value)]
-    return lines + _through(program, assembler, [*body, *assembler.stores(op.results)])
+    return _through(program, assembler, [*body, *assembler.stores(program.op.results)])
+
+
+def _inside(program: Program, values: list[Value]) -> list[Value]:
+    """The values that vary along a window."""
+    over, reductions = set(program.over), program.reductions
+    return [value for value in values if value not in reductions and set(value.node.axes) & over]
 
 
 def _through(program: Program, assembler: Assembler, body: list[Line]) -> list[Line]:
