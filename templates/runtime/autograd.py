@@ -135,6 +135,10 @@ def _eager(operator):
     forward, setup_context = operator.forward, operator.setup_context
     n_results, constant = operator.n_results, operator.constant
 
+    @torch.autograd.function.once_differentiable
+    def once_differentiable(ctx, *grads):
+        return operator.backward(ctx, directly, *grads)
+
     class Eager(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *args):
@@ -147,9 +151,11 @@ def _eager(operator):
             return results[0] if n_results == 1 else results[:n_results]
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx, *grads):
-            return operator.backward(ctx, directly, *grads)
+            # No graph of the gradient is asked for; what refuses a derivative of it takes microseconds.
+            if not torch.is_grad_enabled():
+                return operator.backward(ctx, directly, *grads)
+            return once_differentiable(ctx, *grads)
 
     return Eager
 

@@ -3,7 +3,7 @@
 `axes` says how tensors and kernel step, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, () where it
 has none, then those that the kernel goes through, the columns last. Axes in parentheses fold into one another as far as
 strides allow, and are as many dimensions to the kernel as `n_dims` says. The kernel knows the length of H=2. W*S=2
-are columns of two axes, and 1 is a single column.
+are columns of two axes, W.S such that tensors which have both step through evenly, and 1 is a single column.
 
 Kernels take pointers; n, or n_rows, n_cols and the lengths of all dimensions of the rows but the first; the strides of
 each tensor along what it moves along; further sizes, and params. Without a table they search their configurations.
@@ -109,7 +109,8 @@ def fold_rows(
     every, folded, others = parse(axes)
     moving = list(zip(given, every, strict=True))
     rows = tuple(axis.partition("=")[0] for axis in others[:-1])
-    last = () if others[-1] == "1" else others[-1].split("*")
+    even = "." in others[-1]
+    last = () if others[-1] == "1" else others[-1].split("." if even else "*")
     cols = tuple(axis.partition("=")[0] for axis in last)
     free, pinned = lengths(moving, folded), lengths(moving, rows)
     row_sizes: Sequence[int] = ()
@@ -126,8 +127,11 @@ def fold_rows(
     stepped = [size for size, is_known in told[1:] if not is_known]
     for (layout, own), step in zip(moving, steps, strict=True):
         stepped += step if any(axis in own for axis in folded) else ()
-        rest = tuple(axis for axis in (*rows, *cols) if axis in own)
-        stepped += strides(layout, own, rest)
+        stepped += strides(layout, own, tuple(axis for axis in rows if axis in own))
+        if not even:
+            stepped += strides(layout, own, tuple(axis for axis in cols if axis in own))
+        elif all(axis in own for axis in cols):
+            stepped += strides(layout, own, cols[-1:])
     close = all(s <= CLOSE for one in moving for s in strides(*one, cols[-1:]))
     n_rows = math.prod(free) * math.prod(pinned)
     n_cols = math.prod(lengths(moving, cols))

@@ -4,6 +4,7 @@ The rules were measured on an H100, and count in SMs of the device at hand.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -93,25 +94,45 @@ class Tile(Table):
         return _narrowed(found, n_rows, n_cols)
 
 
-class Registers:
-    """For whole rows in registers: up to which row length, elements per program, and warps; and how many rows a program
-    has at most whose columns do not lie next to each other.
+class Strided(NamedTuple):
+    """For whole rows in registers whose columns do not lie next to each other: up to which row length; rows and
+    elements of a program and elements of a warp, at most; and warps, at least.
     """
 
-    def __init__(self, *rows: tuple[int, int, int], strided_rows: int = 64) -> None:
-        self.rows, self.strided_rows = rows, strided_rows
+    length: int
+    rows: int
+    elements: int
+    of_warp: int
+    warps: int = 4
 
-    def fits(self, n_cols: int, contiguous: bool) -> bool:
-        """Whether a row is held in registers rather than looped over."""
-        return n_cols <= (self.rows[-1][0] if contiguous else 1024)
+
+STRIDED = Strided(1024, 64, 16_384, 1024)
+STRIDED_FOLDED = Strided(1024, 32, 16_384, 512)  # Columns of two dimensions.
+# Where a row gives a number alone, few warps wait less for one another, and a loop is faster from fewer columns on.
+STRIDED_REDUCED = Strided(256, 64, 8192, 2048, 1)
+
+
+class Registers:
+    """For whole rows in registers: up to which row length, elements per program, and warps."""
+
+    def __init__(self, *rows: tuple[int, int, int], strided: Strided = STRIDED) -> None:
+        self.rows, self.strided = rows, strided
+
+    def fits(self, n_rows: int, n_cols: int, contiguous: bool) -> bool:
+        """Whether a row is held in registers rather than looped over, for which strided rows may be too few."""
+        if contiguous:
+            return n_cols <= self.rows[-1][0]
+        few = n_rows < 32_768
+        return n_cols <= (STRIDED.length if few else self.strided.length)
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
         """Several short rows to a program, warps by the row's length."""
         block_n = power_of_two(n_cols)
         if not contiguous:  # What lies next to each other is in neighbouring rows.
-            rows = min(self.strided_rows, self.strided_rows * 512 // block_n)
-            num_warps = max(4, rows * block_n // (16 * self.strided_rows))
+            _, most_rows, elements, of_warp, warps = self.strided
+            rows = min(most_rows, elements // block_n)
+            num_warps = max(warps, rows * block_n // of_warp)
         else:
             _, elements, num_warps = next(
                 (row for row in self.rows if block_n <= row[0]), self.rows[-1]
@@ -125,18 +146,33 @@ class Loop(Table):
 
     @memoized
     def choose(
-        self, n_rows: int, n_cols: int, contiguous: bool, most_warps: int = 32
+        self,
+        n_rows: int,
+        n_cols: int,
+        contiguous: bool,
+        most_warps: int = 32,
+        simple: bool = True,
     ) -> triton.Config:
-        """Wide blocks where columns lie next to each other, else many rows at once; as many elements of short rows."""
+        """Wide blocks where columns lie next to each other, else many rows at once; as many elements of short rows.
+
+        The state of a lane is one number where it is `simple`; others, of short rows that are strided, are costly to
+        merge, so that there are fewer.
+        """
         if contiguous:
             wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
             found = next(
                 (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4),
                 wide[-1] if wide else self.configs[-2],
             )
-        else:
-            found = self.configs[-1]
-        return _narrowed(found, n_rows, n_cols)
+            return _narrowed(found, n_rows, n_cols)
+        found = self.configs[-1]
+        if simple:
+            return _widened(found, n_rows, n_cols)
+        if n_cols > 1024:
+            return _narrowed(found, n_rows, n_cols)
+        block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
+        tile = {"BLOCK_M": 2 * block_m, "BLOCK_N": max(1, block_n // 4)}
+        return triton.Config(tile, num_warps=max(1, found.num_warps // 2))
 
 
 def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
@@ -151,10 +187,24 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
     )
 
 
-def _filling(n_rows: int, most: int) -> int:
-    """How many rows a program has, at most so many, where there are to be 256 programs."""
+def _widened(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
+    """The tile for strided columns: of few, as many elements in four columns, or in more where rows are fewer.
+
+    Threads have all columns of their rows then, and merge nothing with others.
+    """
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    found = _narrowed(config, n_rows, n_cols)
+    rows = _filling(n_rows, block_m * block_n // 4, 512)
+    if n_cols > 2 * block_n or rows <= found.kwargs["BLOCK_M"]:
+        return found
+    tile = {"BLOCK_M": rows, "BLOCK_N": block_m * block_n // rows}
+    return triton.Config(tile, num_warps=config.num_warps)
+
+
+def _filling(n_rows: int, most: int, programs: int = 256) -> int:
+    """How many rows a program has, at most so many, where there are to be so many programs."""
     rows = max(1, most)
-    while rows > 1 and cdiv(n_rows, rows) < 256:
+    while rows > 1 and cdiv(n_rows, rows) < programs:
         rows //= 2
     return rows
 

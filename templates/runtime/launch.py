@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -311,7 +312,41 @@ def remember(
     def in_order(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
         launch(dict(zip(names, (*tensors, *params), strict=True)))
 
-    Launches.add(key, in_order if names else launch if len(found) > 1 else found[0])
+    if names and not any(one.described or one.copies for one in found):
+        Launches.add(key, by_place(found, names))
+    else:
+        Launches.add(key, in_order if names else launch if len(found) > 1 else found[0])
+
+
+def by_place(launches: Sequence[Replay], names: Sequence[str]) -> Callable[..., None]:
+    """What launches kernels on tensors and params in the order of `names`, faster than by name."""
+    rooms = {name: make for one in launches for _, name, make in one.rooms}
+    places = {name: place for place, name in enumerate((*names, *rooms))}
+    constants: list[Any] = []
+    runs = []
+    for one in launches:
+        known = dict([*one.named, *((place, name) for place, name, _ in one.rooms)])
+        picked = []
+        for place, value in enumerate(one.values):
+            if place in known:
+                picked.append(places[known[place]])
+            else:
+                picked.append(len(places) + len(constants))
+                constants.append(value)
+        runs.append((one.run, operator.itemgetter(*picked)))
+    device, makes = launches[0].device, (*rooms.values(),)
+
+    def launch(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        every = (*tensors, *params, *[make() for make in makes], *constants)
+        if device.index == torch.cuda.current_device():
+            for run, picked in runs:
+                run(*picked(every))
+        else:
+            with torch.cuda.device(device):
+                for run, picked in runs:
+                    run(*picked(every))
+
+    return launch
 
 
 class Stage(NamedTuple):

@@ -116,7 +116,8 @@ def run(
         contiguous: whether neighbouring columns are neighbours in memory.
         args: the tensors of the kernels, their sizes and their params.
         constants: what they are compiled for.
-        loop, registers: tables of configurations, each with its kernel.
+        loop, registers: tables of configurations, each with its kernel; no registers where the state of a row is one
+            number, for which a loop is as good.
         split: the two stages, if the rows can be split.
         vector: the tensor of whose columns a thread reduces several at once, if the loop does so.
         uniform: how many columns in a row share an element of what blocks read once, if there is such.
@@ -124,7 +125,7 @@ def run(
     """
     n_rows, n_cols = shape
     loops = uniform is not None and heuristics.reads_once(n_cols, uniform)
-    if not loops and registers and registers[0].fits(n_cols, contiguous):
+    if not loops and registers and registers[0].fits(n_rows, n_cols, contiguous):
         config = registers[0].choose(n_rows, n_cols, contiguous)
         grid: Any = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
         if search:
@@ -133,7 +134,7 @@ def run(
         launch.run(key, registers[1], grid, config, *args, **constants)
         return
     device = launch.device_of(args[0])
-    config = loop[0].choose(n_rows, n_cols, contiguous)
+    config = loop[0].choose(n_rows, n_cols, contiguous, 32, registers is None)
     n_splits = 1
     if split is not None and isinstance(split.merge, Map):
         part = loop[0].choose(n_rows, n_cols, contiguous, 16)

@@ -170,6 +170,32 @@ def test_launches_of_tiles_take_what_has_the_names_of_their_arguments(host: Modu
     assert second[4] is y
 
 
+class Stages(Kernel):
+    """A kernel of one of two stages: a tensor, an optional one, a part of its own, a result, a number and a param."""
+
+    arg_names = ("x_ptr", "bias_ptr", "y_part_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
+
+
+def test_stages_of_tensors_in_order_are_launched_again(host: ModuleType) -> None:
+    kernel, x, y = Stages(), torch.zeros(8, 16), torch.empty(8)
+    key, _ = host.lookup("sum", (x, None), float)
+    args = (x, None, torch.empty(8, 3), y, 8, 2.0)
+    by_name = {"x": x, "bias": None, "y": y, "alpha": 2.0}
+    stages = [host.Stage(kernel, grid, args, {"BLOCK": 64}) for grid in ((5,), (5, 2))]
+    host.run_stages(key, by_name, stages, tuple(by_name))
+    _, launch = host.lookup("sum", (x, None), float)
+    other, result = torch.ones(8, 16), torch.empty(8)
+    for _ in range(2):
+        launch((other, None, result), (3.0,))
+    assert kernel.looked_up == 2
+    (grid, *first), (other_grid, *second), (_, *third), _ = kernel.launches
+    assert (grid, other_grid) == ((5, 1, 1), (5, 2, 1))
+    assert (first[0] is other, first[1], first[3] is result, first[4:]) == (True, None, True, [8, 3.0, 64])
+    assert (first[2].shape, first[2].dtype) == ((8, 3), torch.float32)
+    assert first[2] is second[2]  # What one kernel wrote, the next one reads,
+    assert first[2] is not third[2]  # and no other call.
+
+
 def test_each_call_has_memory_of_its_own_between_kernels(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     for _ in range(3):

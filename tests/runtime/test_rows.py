@@ -112,15 +112,62 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
 @pytest.mark.parametrize("n_cols", [1, 4, 9, 100, 128])
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> None:
-    """As many elements as ever, and columns that a row has; fewer where programs would be too few."""
+    """As many elements as ever, and columns that a row has, or four strided ones; fewer where programs would be few."""
     first, last = (triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=4) for m, n in ((32, 256), (64, 64)))
     loop, own = HEURISTICS.Loop(first, first, last), (first if contiguous else last).kwargs
     found = loop.choose(1 << 22, n_cols, contiguous).kwargs
     assert found["BLOCK_M"] * found["BLOCK_N"] == own["BLOCK_M"] * own["BLOCK_N"]
-    assert found["BLOCK_N"] == min(triton.next_power_of_2(n_cols), own["BLOCK_N"])
+    assert found["BLOCK_N"] == min(triton.next_power_of_2(n_cols), own["BLOCK_N"] if contiguous else 4)
     few = loop.choose(512, n_cols, contiguous).kwargs
-    assert few == (own if few["BLOCK_N"] == own["BLOCK_N"] else {"BLOCK_M": 2, "BLOCK_N": found["BLOCK_N"]})
+    short = min(triton.next_power_of_2(n_cols), own["BLOCK_N"])
+    assert few == (own if short == own["BLOCK_N"] else {"BLOCK_M": 2, "BLOCK_N": short})
     assert loop.choose(512, 0, contiguous).kwargs == own
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "simple", "tile"),
+    [
+        (1 << 22, 64, True, (1024, 4, 8)),
+        (1 << 18, 64, True, (512, 8, 8)),
+        (1 << 15, 64, True, (64, 64, 8)),
+        (1 << 20, 256, True, (64, 64, 8)),
+        (1 << 18, 1024, False, (128, 16, 4)),
+        (1 << 15, 8192, False, (64, 64, 8)),
+    ],
+)
+def test_tiles_of_strided_columns_in_a_loop(n_rows: int, n_cols: int, simple: bool, tile: tuple[int, int, int]) -> None:
+    """Wide and short ones where columns are few and rows are many, and fewer states of several numbers."""
+    configs = [
+        triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=w)
+        for m, n, w in ((32, 256, 4), (1, 2048, 8), (64, 64, 8))
+    ]
+    found = HEURISTICS.Loop(*configs).choose(n_rows, n_cols, False, 32, simple)
+    assert (*found.kwargs.values(), found.num_warps) == tile
+
+
+@pytest.mark.parametrize(
+    ("rule", "n_rows", "n_cols", "tile"),
+    [
+        ("STRIDED", 1 << 22, 64, (64, 64, 4)),
+        ("STRIDED", 1 << 20, 256, (64, 256, 16)),
+        ("STRIDED", 1 << 18, 1000, (16, 1024, 16)),
+        ("STRIDED", 1 << 18, 1025, None),
+        ("STRIDED_FOLDED", 1 << 20, 256, (32, 256, 16)),
+        ("STRIDED_REDUCED", 1 << 24, 16, (64, 16, 1)),
+        ("STRIDED_REDUCED", 1 << 22, 64, (64, 64, 2)),
+        ("STRIDED_REDUCED", 1 << 20, 256, (32, 256, 4)),
+        ("STRIDED_REDUCED", 1 << 18, 1024, None),
+        ("STRIDED_REDUCED", 1 << 14, 1024, (8, 1024, 4)),
+    ],
+)
+def test_strided_rows_in_registers(rule: str, n_rows: int, n_cols: int, tile: tuple[int, int, int] | None) -> None:
+    """None where they are looped over: longer ones, and if a row gives a number alone shorter ones too, if many."""
+    table = HEURISTICS.Registers((1024, 1024, 1), (32768, 32768, 32), strided=getattr(HEURISTICS, rule))
+    assert table.fits(n_rows, n_cols, False) == (tile is not None)
+    assert table.fits(n_rows, n_cols, True)
+    if tile is not None:
+        found = table.choose(n_rows, n_cols, False)
+        assert (*found.kwargs.values(), found.num_warps) == tile
 
 
 def test_short_rows_fill_the_tiles_of_maps() -> None:

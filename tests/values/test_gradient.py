@@ -53,7 +53,7 @@ def formulas(name: str) -> list[str]:
         ("sum", ["dy", "dx = dy"]),
         ("mean", ["dy", "dx = dy / size(N)"]),
         ("fma", ["dy, a, b", "da = dy * b", "db = dy * a", "dc = dy"]),
-        ("amax", ["dy, x, y_exact", "dx = where(x == y_exact, dy / sum(where(x == y_exact, 1.0, 0.0), N), 0.0)"]),
+        ("amax", ["dy, x, y", "dx = where(x == y, dy / sum(where(x == y, 1.0, 0.0), N), 0.0)"]),
         ("leaky_relu", ["dy, x", "dx = dy * where(x > 0, 1, negative_slope)"]),
         ("mse_loss", ["dloss, x, target", "dx = 2 * dloss / size(...) * (x - target)", "dtarget = -dx"]),
         (

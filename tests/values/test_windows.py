@@ -13,7 +13,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built
 
-from tritongen.operator.compile import forward_of
+from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -31,7 +31,19 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         [(3, 10, 38), (19,)],
         lambda x, b: x.unflatten(1, (5, 2)).unflatten(3, (19, 2)).amax((2, 4)) * ((_mean(x)) - b * 2) + b,
     ),
+    "shared": (
+        'x = "T[B, (M R=2), (N S=3)]"',
+        'y = "mean(x, R, S)"',
+        [(3, 10, 57)],
+        lambda x: x.unflatten(1, (5, 2)).unflatten(3, (19, 3)).mean((2, 4)),
+    ),
     "in_a_line": ('x = "T[N, R=4]"', 'y = "prod(x, R)"', [(130, 4)], lambda x: x.prod(1)),
+    "mapped_back": (
+        'x = "T[B, (M R=2), (N S=3)]"\nb = "T[N]"',
+        'h = "x * b"\nm = "mean(h * h, R, S) + 1"\ny = "(h - x) / m + b"',
+        [(3, 10, 57), (19,)],
+        lambda x, b: _mapped(x.unflatten(1, (5, 2)).unflatten(3, (19, 3)), b[:, None]),
+    ),
     "without_the_axis": (
         'x = "T[M, N]"\nw = "T[K=5, N]"',
         'y = "x * sum(w * w, K)"',
@@ -39,6 +51,12 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         lambda x, w: x * (w * w).sum(0),
     ),
 }
+
+
+def _mapped(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    h = x * b
+    y = (h - x) / (h.square().mean((2, 4), keepdim=True) + 1) + b
+    return y.flatten(3).flatten(1, 2)
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor:
@@ -72,6 +90,15 @@ def test_values_and_gradients(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(torch.autograd.grad(got, leaves, seed), wanted)
 
 
+@pytest.mark.parametrize("line", ["mean(x, R, S)", "max(x, R, S)"])
+def test_gradients_of_pools_go_through_the_window(line: str) -> None:
+    kernels = generate(_spec('x = "T[B, (M R=2), (N S=3)]"', f'y = "{line}"'))["kernels.py"]
+    backward = kernels[kernels.index("def windows_backward") :]
+    assert "i_n = cols // 3" in backward  # Columns are elements next to one another, each of which has its window,
+    assert "for i_r in tl.static_range(2):" in backward  # and those above one another share it.
+    assert "size_r" not in backward  # Lengths are literals.
+
+
 def test_nan_is_the_largest(tmp_path: Path) -> None:
     function = built(_spec('x = "T[M, N, R=3]"', 'y = "max(x, R)"'), tmp_path).windows
     x = torch.randn(3, 40, 3)
@@ -85,6 +112,9 @@ def test_nan_is_the_largest(tmp_path: Path) -> None:
         ('x = "T[M, N, R=4]"', 'y = "var(x, R)"'),
         ('x = "T[M, N, R=32]"', 'y = "sum(x, R)"'),
         ('x = "T[M, N, R=4]"', 'y = "x - mean(x, R)"'),
+        ('x = "T[B, M, R=2, N, S=3]"', 'y = "x - mean(x, R, S)"'),
+        ('x = "T[B, (M R=2), (N S=3)]"\nw = "T[R, S]"', 'y = "x - mean(x * w, R, S)"'),
+        ('x = "T[M, (A R=2), (N S=2)]"', 'm = "max(x, R, S)"\ny = "sum(exp(x - m), R, S)"'),
         ('x = "T[M, N, R=4]"', 'y = "sum(exp(x - max(x, R)), R)"'),
         ('x = "T[..., R=4]"', 'y = "sum(x, R)"'),
     ],

@@ -35,9 +35,9 @@ class Kept:
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
-        A number for each row costs next to nothing and is saved, and what a matmul gives costs more to compute again;
-        of outputs those are read that spare more than they cost; all else is computed again from the inputs. Raises
-        `Mistakes` for what is to be saved and never read.
+        A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
+        rounded, and what a matmul gives costs more to compute again; of outputs those are read that spare more than
+        they cost; all else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
@@ -48,12 +48,11 @@ class Kept:
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
             return [name for name in self.save if name not in mapped], mapped & set(self.save)
         exact = [r.output.name for r in self.op.results if self.is_exact(r)]
-        matmuls = {name for name in exact if self.comes_of_matmuls(name)}  # which are read, and not saved besides
-        summaries = {name for name in self.values if self.summarises(name) or name in self.stored} - matmuls
-        outputs = [name for name in exact if name in self.closure(roots, summaries | matmuls)]
-        choices = [
-            {*some, *matmuls} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)
-        ]
+        # Some outputs are read, and not saved besides.
+        alone = {name for name in exact if self.comes_of_matmuls(name) or self.is_picked(name)}
+        summaries = {name for name in self.values if self.summarises(name) or name in self.stored} - alone
+        outputs = [name for name in exact if name in self.closure(roots, summaries | alone)]
+        choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
         read = self.closure(roots, summaries | chosen, leaves=True)
         return [name for name in self.values if name in summaries & read], chosen & read
@@ -83,6 +82,14 @@ class Kept:
         reductions = {other for other, value in self.values.items() if isinstance(value.node, Reduce)}
         found = reached(self.refs, {name}, reductions) & reductions
         return bool(found) and all(is_product(self.op, self.values[other].node) for other in found)
+
+    def is_picked(self, name: str) -> bool:
+        """Whether an output has elements of an input as they are, the largest or smallest of each row."""
+        node = self.values[name].node
+        if not isinstance(node, Reduce) or node.kind not in ("max", "min") or not isinstance(node.arg, Load):
+            return False
+        stored = next(result.dtype for result in self.op.results if result.output.name == name)
+        return not stored.rule and node.arg.name in stored.of
 
     def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
         """The values that some names need if others are known; with `leaves`, those of them too."""

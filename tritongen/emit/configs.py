@@ -39,6 +39,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
+    windows: bool = False  # whether results vary along windows
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
@@ -53,6 +54,8 @@ TILE = (
     Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )
+# Where results vary along windows, a lane has several of them, and what it needs to know of its window.
+TILE_OF_WINDOWS = tuple(replace(config, block_m=config.block_m // 2) for config in TILE)
 REGISTERS = (
     Config(4, block_n=4096, block=4096),
     Config(8, block_n=8192, block=8192),
@@ -79,9 +82,6 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
-# (that of Triton 3.6) made of that wrote where nothing is.
-STRIDED_ROWS = 32
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = (
@@ -125,7 +125,7 @@ class Table:
     wide: tuple[Streamed, ...] = ()
     described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
     same_as: str = ""
-    strided_rows: int = 0  # of a program in registers, where its class would have more
+    strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -151,6 +151,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
+        windows=any(one.windows for one in traffic),
     )
 
 
@@ -158,17 +159,15 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     """The tables of kernels that are no matmuls."""
     known = {
         "flat": FLAT,
-        "tile": TILE,
+        "tile": TILE_OF_WINDOWS if traffic.windows else TILE,
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,
         "loop": loop(traffic),
     }
-    strided_rows = {"registers": STRIDED_ROWS if traffic.col_dims > 1 else 0}
+    rules = {"registers": strided(traffic)}
     found = [
-        Table(
-            f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided_rows=strided_rows.get(kind, 0)
-        )
+        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided=rules.get(kind, ""))
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]
@@ -216,6 +215,17 @@ def registers(traffic: Traffic) -> tuple[Config, ...]:
     if traffic.online and traffic.reducing:
         return REGISTERS_ONLINE
     return REGISTERS_REDUCING if traffic.reducing else REGISTERS
+
+
+def strided(traffic: Traffic) -> str:
+    """The runtime's rule for rows in registers whose columns do not lie next to each other, "" for the usual one.
+
+    Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
+    (that of Triton 3.6) made of that wrote where nothing is.
+    """
+    if traffic.col_dims > 1:
+        return "STRIDED_FOLDED"
+    return "STRIDED_REDUCED" if traffic.reducing and not traffic.online and traffic.streams == 1 else ""
 
 
 def loop(traffic: Traffic) -> tuple[Config, ...]:

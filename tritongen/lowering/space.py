@@ -24,7 +24,9 @@ LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned."""
+    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned, or several that every tensor
+    which has them all steps through evenly.
+    """
 
     axes: tuple[str, ...]
     index: str  # the kernel's name for the position along it
@@ -62,7 +64,7 @@ class Space:
 
     def steps(self, axes: tuple[str, ...], dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The dimensions along which a tensor with these axes moves."""
-        return tuple(dim for dim in dims if any(axis in axes for axis in dim.axes))
+        return tuple(dim for dim in dims if (all if dim.pinned else any)(axis in axes for axis in dim.axes))
 
 
 def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
@@ -84,7 +86,7 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
-    indices = {axis: f"i_{axis.lower()}" for axis in window}
+    indices = {axis: index_of(axis) for axis in window}
     return Space(row_dims, col_dims, taken=_outside(op, (*rows, *cols), indices))
 
 
@@ -101,13 +103,13 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
     with others before it where it is short, and the rest the rows. Otherwise all dimensions fold together and the
     columns are what is left innermost.
     """
-    axes = op.results[0].axes
+    axes = tuple(axis for axis in op.results[0].axes if axis not in window)
     if not axes:
-        return Space((), (), taken=_outside(op, (), {}))
+        return Space((), (), taken=_outside(op, (), {axis: index_of(axis) for axis in window}))
     pinned = pinned_axes(nodes)
     loads = [node for node in _all(nodes) if isinstance(node, Load)]
     ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
-    if not pinned and not ragged:
+    if not (pinned or ragged or window):
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
@@ -172,11 +174,16 @@ def _dims(
     slots = _slots(op, free, most)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
-        Dim((axis,), f"i_{axis.lower()}", sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
+        Dim((axis,), index_of(axis), sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
         for axis in axes
         if axis in pinned
     ]
     return tuple(dims)
+
+
+def index_of(axis: str) -> str:
+    """What kernels call the position along an axis."""
+    return f"i_{axis.lower()}"
 
 
 def suffix(axis: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -242,6 +243,9 @@ class Tile:
     def size(self, axes: tuple[str, ...]) -> ast.expr:
         if self.space.split and set(axes) == set(self.space.col_axes):
             return parse("n_cols")
+        known = dict(self.op.sizes)
+        if set(axes) <= set(known):
+            return ast.Constant(math.prod(known[axis] for axis in axes))
         first, *others = (self.size_name(axis) for axis in axes)
         # Each fits in int32, but maybe not all of them together.
         return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)

@@ -14,7 +14,7 @@ from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
 from .host import MapModule
-from .windows import is_windowed
+from .windows import is_windowed, shared_axes
 
 
 class Elementwise(Maps[Program]):
@@ -33,12 +33,14 @@ class Elementwise(Maps[Program]):
 
 
 class Windows(Elementwise):
-    """Elements that are reductions of a few neighbours each."""
+    """Elements that are reductions of a few neighbours each, or that a few neighbours share."""
 
     title = "windowed"
 
     def take(self, op: Op) -> Program | None:
         program = plain(replace(op, by_row=frozenset()))  # Tiles have no row of their own for each element.
+        if program and not program.over:
+            program = replace(program, over=shared_axes(op))
         return program if program and program.over and is_windowed(program) else None
 
     def rows(self, program: Program) -> tuple[str, ...] | None:

@@ -40,7 +40,7 @@ class MapModule(Common):
             "retry": self.host.retry() if self.may_be_left() else "",
             **self.known(first),
         }
-        return Module(self.view(extra), Traffic(frozenset(kinds)))
+        return Module(self.view(extra), Traffic(frozenset(kinds), windows=self.program.maps_back))
 
     def single(self, kernel: Kernel) -> dict[str, Any]:
         """What the templates see of a kernel of a single element, which no table has tiles for."""
@@ -145,8 +145,8 @@ class MapModule(Common):
 
 
 def _told(dim: Dim) -> str:
-    """A dimension that is one axis, with its length where the kernel knows that."""
-    (axis,) = dim.axes
+    """A dimension that is one axis, with its length where the kernel knows that, or several axes."""
+    axis = ".".join(dim.axes)
     return axis if dim.size.isidentifier() else f"{axis}={dim.size}"
 
 

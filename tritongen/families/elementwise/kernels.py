@@ -14,7 +14,7 @@ from ...lowering.space import Dim, Space, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
-from .windows import window_lines
+from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
 
 FLAT = "Contiguous data, as one run of elements."
 LINE = "Elements in a line, with any strides."
@@ -59,6 +59,7 @@ class MapKernels:
 def plan_map(program: Program) -> MapKernels:
     op = program.op
     space, compute = map_space(op, tuple(value.node for value in op.values), program.over), compute_of(op)
+    space = space_of_results(program, space) if program.maps_back else space
     tile = Tile(op, space, compute)
     if not space.dims:
         single = _kernel(tile, program, "kernel", SINGLE)
@@ -183,16 +184,28 @@ class Callers:
 def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     op = tile.op
     assembler = Assembler(tile)
+    windows = replace(tile, space=space_of_windows(program, tile.space)) if program.maps_back else tile
 
     def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
         raise AssertionError("reductions are over windows, step by step")
 
-    lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, reduce, assembler.choices)
+    lowering = Lowering(op, tile.compute, windows.index, tile.size, windows.load, reduce, assembler.choices)
     values = needed(op.values, [result.output.name for result in op.results])
     if program.over:
-        lines = window_lines(program, assembler, lowering, values)
+        lines = window_lines(program, Assembler(windows), lowering, values)
     else:
         lines = [*assembler.reads(values), *(line for value in values for line in lowering.line(value))]
     stores = assembler.stores(op.results)
+    if program.maps_back:
+        lines, stores = [*decoded_window(program), *lines, *result_lines(program, assembler, lowering, values)], []
     setup = assembler.bases(op.results)
-    return assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=bool(tile.space.dims) and not tile.space.flat)
+    is_tile = bool(tile.space.dims) and not tile.space.flat
+    kernel = assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=is_tile)
+    if not program.maps_back:
+        return kernel
+    spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
+    strides = Assembler(replace(windows, space=spread)).stride_arguments(lines)
+    further = [argument for argument in strides if argument.name not in kernel.names]
+    params = [argument for argument in kernel.arguments if argument.value in {param.name for param in op.params}]
+    others = [argument for argument in kernel.arguments if argument not in params]
+    return replace(kernel, arguments=(*others, *further, *params))

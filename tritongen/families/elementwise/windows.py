@@ -1,18 +1,21 @@
-"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window."""
+"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window,
+also where results vary along it.
+"""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from ...lang.ir import Choose, Index, Load, Reduce, Value, walk
+from ...lang.ir import Choose, Index, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Lowering
-from ...lowering.space import is_line
+from ...lowering.space import Dim, Space, index_of, is_line, suffix
+from ...lowering.tile import loads, needed
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -28,9 +31,11 @@ def is_windowed(program: Program) -> bool:
     if not over <= set(lengths) or math.prod(lengths[axis] for axis in over) > LONGEST:
         return False
     results = {result.axes for result in op.results}
-    if len(results) > 1 or any(axes[-1:] in ((), (BATCH,)) or set(axes) & over for axes in results):
+    if len(results) > 1 or any(_outside(axes, over)[-1:] in ((), (BATCH,)) for axes in results):
         return False
     nodes = [node for value in op.values for node in walk(value.node)]
+    if program.maps_back and not (_is_apart(op.results[0].axes, over) and _has_even_columns(program, nodes)):
+        return False
     if any(isinstance(node, Choose) or (isinstance(node, Index) and node.axis in over) for node in nodes):
         return False
     if any(isinstance(node, Load) and over & {axis for axis, _ in node.at} for node in nodes):
@@ -39,16 +44,85 @@ def is_windowed(program: Program) -> bool:
     if any(node.kind not in KINDS or node.arg.dtype.kind != "float" for node in reduced):
         return False
     known = _made_of(op.values, {value.name for value in program.reductions})
-    return not any(references(value.node) & known for value in op.values if _in_window(value, over))
+    once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
+    return not any(references(value.node) & known for value in once)
+
+
+def shared_axes(op: Op) -> tuple[str, ...]:
+    """The axes of fixed lengths along which nothing varies that results are made of."""
+    read = {axis for tensor in op.inputs for axis in tensor.type.axes}
+    return tuple(axis for axis, _ in op.sizes if axis not in read and any(axis in r.axes for r in op.results))
+
+
+def _outside(axes: tuple[str, ...], over: Container[str]) -> tuple[str, ...]:
+    """The axes of a result that do not run along the window."""
+    return tuple(axis for axis in axes if axis not in over)
+
+
+def _is_apart(axes: tuple[str, ...], over: set[str]) -> bool:
+    """Whether others are between the axes of a window, whose elements would be no row next to one another."""
+    places = [place for place, axis in enumerate(axes) if axis in over]
+    return len(places) == len(over) < places[-1] - places[0] + 1
+
+
+def _has_even_columns(program: Program, nodes: list[Node]) -> bool:
+    """Whether the last axes of results, of those of windows and the one before them, are one dimension of every tensor
+    that has any of the former. Nothing that is read again may have been written over.
+    """
+    op, over = program.op, set(program.over)
+    cols = columns(program)
+    shapes = [tensor.type.shape for tensor in op.inputs] + [op.grouping(result) for result in op.results]
+    terms = [term.names for shape in shapes for term in shape if over & set(cols) & set(term.names)]
+    return (
+        all(names[-len(cols) :] == cols for names in terms)
+        and len(_outside(op.results[0].axes, over)) > 1
+        and cols[0] not in dict(op.sizes)
+        and not any(result.over for result in op.results)
+        and not any(isinstance(node, Load) and node.at for node in nodes)
+    )
+
+
+def columns(program: Program) -> tuple[str, ...]:
+    """The last axis of results that does not run along a window, and those behind it, which do."""
+    axes = program.op.results[0].axes
+    return axes[axes.index(_outside(axes, program.over)[-1]) :]
+
+
+def space_of_results(program: Program, space: Space) -> Space:
+    """The space of results that vary along a window, given that of windows: what they share is computed for each of the
+    last of its axes, so that they are stored next to one another.
+    """
+    cols = columns(program)
+    taken = tuple(dim for dim in space.taken if not set(dim.axes) & set(cols))
+    return replace(space, cols=(Dim(cols, "cols", "n_cols", suffix(cols[-1]), True),), taken=taken)
+
+
+def space_of_windows(program: Program, space: Space) -> Space:
+    """The space of windows, each with one element of the columns of results, given that of those."""
+    (dim,) = space.cols
+    first, *others = dim.axes
+    col = Dim((first,), index_of(first) if others else "cols", "n_cols", suffix(first), True)
+    known = [axis for axis in program.op.axes if axis in program.over]
+    taken = [Dim((axis,), index_of(axis), f"size_{axis.lower()}", suffix(axis), True) for axis in known]
+    return replace(space, cols=(col,), taken=tuple(taken))
+
+
+def decoded_window(program: Program) -> list[Line]:
+    """Which window a column of results is in."""
+    first, *others = columns(program)
+    lengths = dict(program.op.sizes)
+    count = math.prod(lengths[axis] for axis in others)
+    return [Line(f"{index_of(first)} = cols // {count}")] if others else []
 
 
 def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
     """What is the same for a whole window, the loop through it, and what is made of the reductions."""
-    over, lengths = set(program.over), dict(program.op.sizes)
+    op, lengths = program.op, dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
-    inside = [value for value in values if value not in reductions and set(value.node.axes) & over]
+    inside = _inside(program, values)
     later = _made_of(values, {value.name for value in reductions})
     before = [value for value in values if value.name not in later and value not in inside]
+    after = [value for value in values if value.name in later and value not in (*reductions, *inside)]
     count = str(math.prod(lengths[axis] for axis in program.over))
     numbers = Numbers(lowering.compute.text, "float", span=Span("0", count))
     states = [(value, running(value, numbers, plain_max=False)) for value in reductions]
@@ -60,25 +134,52 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
         shape = {"rows": "", "lanes": "BLOCK"} if is_line(assembler.tile.space) else TILE
         start = replace(one, **shape).line
         lines.append(replace(start, comment=f"{value.name} = {value.source}" if value.source else ""))
-    indent = ""
-    for dim in assembler.tile.space.taken:
-        (axis,) = dim.axes
-        if axis not in over:
-            continue
-        lines.append(Line(f"{indent}for {dim.index} in tl.static_range({lengths[axis]}):"))
-        indent += "    "
-    body = assembler.reads(values, window=True)
-    body += [line for value in inside for line in lowering.line(value)]
+    reduced = needed(op.values, [value.name for value in reductions])
+    body = assembler.reads(reduced, window=True)
+    body += [line for value in inside if value in reduced for line in lowering.line(value)]
     for value, state in states:
         lowering.begin(value.name)
         assert isinstance(value.node, Reduce)
         lowering.put(*state.step(ast.unparse(lowering.operand(value.node.arg))))
         body += lowering.pending
-    lines += [Line(f"{indent}{line.text}", line.comment) for line in body]
+    lines += _through(program, assembler, body) if reductions else []
     lines += [line for _, state in states for line in state.finish]
-    return lines + [
-        line for value in values if value.name in later and value not in reductions for line in lowering.line(value)
-    ]
+    return lines + [line for value in after for line in lowering.line(value)]
+
+
+def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
+    """The loop through the results that vary along a window, in their own space, once its reductions are known."""
+    over, wanted = set(program.over), _again(_inside(program, values), {r.output.name for r in program.op.results})
+    names = {load.name for load in loads(value.node for value in wanted)}
+    along = [tensor for tensor in program.op.inputs if tensor.name in names and set(tensor.type.axes) & over]
+    body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
+    body += [line for value in wanted for line in lowering.line(value)]
+    return _through(program, assembler, [*body, *assembler.stores(program.op.results)])
+
+
+def _inside(program: Program, values: list[Value]) -> list[Value]:
+    """The values that vary along a window."""
+    over, reductions = set(program.over), program.reductions
+    return [value for value in values if value not in reductions and set(value.node.axes) & over]
+
+
+def _through(program: Program, assembler: Assembler, body: list[Line]) -> list[Line]:
+    """The loop through a window, unrolled."""
+    lengths, lines = dict(program.op.sizes), []
+    dims = [dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]
+    for depth, dim in enumerate(dims):
+        (axis,) = dim.axes
+        lines.append(Line(f"{'    ' * depth}for {dim.index} in tl.static_range({lengths[axis]}):"))
+    return lines + [replace(line, text=f"{'    ' * len(dims)}{line.text}") for line in body]
+
+
+def _again(inside: list[Value], names: set[str]) -> list[Value]:
+    """The values inside a window that results of some names are made of, once its reductions are known."""
+    wanted = set(names)
+    for value in reversed(inside):
+        if value.name in wanted:
+            wanted |= references(value.node)
+    return [value for value in inside if value.name in wanted]
 
 
 def _in_window(value: Value, over: set[str]) -> bool:
