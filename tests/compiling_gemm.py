@@ -16,6 +16,7 @@ from compiling import TARGETS, Launches
 from importing import runtime_module
 
 MULTIPLY = {"tf32": re.compile(r"\.tf32"), "bf16": re.compile(r"mma\S*\.bf16|tcgen05\.mma")}
+COPIES = re.compile(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)")
 
 
 def main(target: str) -> None:
@@ -31,6 +32,11 @@ def main(target: str) -> None:
                     call(gemm, dtype, ndim, precision, has_tma)
         found = any(MULTIPLY[kind].search(one.asm.get("ptx", "")) for one in launches.compiled.values())
         print(f"{precision} multiplies {'' if found else 'no '}{kind}")
+    known = set(launches.compiled)
+    gemm.matmul_heuristics.use_tma = lambda *_: False
+    gemm.gemm(*(torch.empty(2, 192, 128, dtype=torch.bfloat16) for _ in range(2)), sums_batch=True)
+    made = [launches.compiled[key].asm.get("ptx", "") for key in set(launches.compiled) - known]
+    print("a batch is summed by copies of", *sorted(set(COPIES.findall("".join(made)))), "bytes")
     index_dtype, gemm.contraction.tensors.index_dtype = gemm.contraction.tensors.index_dtype, lambda *_: tl.int64
     call(gemm, torch.float16, 3, "ieee", has_tma)
     gemm.contraction.tensors.index_dtype = index_dtype
@@ -75,6 +81,8 @@ def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool
         heuristics.choose_stream_k = lambda tiles, *_: (1, 2, tiles - 2, 3)
         gemm.gemm(left, right, precision)
         gemm.gemm(*(matrix.mT.contiguous().mT for matrix in (left, right)), precision)
+    if ndim == 3 and precision == "ieee":
+        gemm.gemm(left, right, precision, sums_batch=True)
     if has_tma and precision in ("bf16x3", "bf16x6"):
         heuristics.use_tma, splits, gemm.splits = lambda *_: True, gemm.splits, lambda *_: True
         for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right[..., ::2, :])):

@@ -48,6 +48,7 @@ def run(
     described: tuple[matmul_heuristics.Tma, Any, Any] | None = None,
     n_sums: int = 1,
     n_batch: int = 1,
+    n_summed: int = 1,
     group_size: int = 0,
     dtype: torch.dtype | None = None,
     precision: str = "ieee",
@@ -74,6 +75,7 @@ def run(
         described: a table, the kernel that reads by TMA, and that of stream-K or None.
         n_sums: how many sums a tile has.
         n_batch: how many matrices are in the batch.
+        n_summed: over how many matrices of a batch a sum goes, beside the inner axis.
         group_size: the length of the groups of the inner axis that are scaled by themselves; 0 where there are none.
         dtype: what tensor cores multiply, if not what matrices have.
         precision: how float32 is multiplied.
@@ -92,20 +94,30 @@ def run(
     accumulator = accumulator or accumulator_dtype(dtype)
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
     n_rows, n_cols, n_inner = lengths
-    n_terms = n_batch * n_rows * n_cols * n_inner
+    n_terms = n_batch * n_rows * n_cols * n_summed * n_inner
     if axis := matmul_heuristics.contiguous_axis(device, dtype, precision):
         left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
         right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
     index = tensors.index_dtype(*left, *right, *results, *others)
-    is_readable = _is_readable(_given((*left, *right)))
+    is_readable = all_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
     reducing = reduction, reduced_rows
-    given = left, right, results, beside, sums, lengths, n_batch, group_size
+    counts = n_batch, n_summed, group_size
+    given = left, right, results, beside, sums, lengths, counts
     if (
         described is not None
         and group_size % SHORTEST == 0
         and all(matrix.numel() for matrix in _given(matrices))
-        and matmul_heuristics.use_tma(device, dtype, *lengths, n_batch, is_readable)
+        and matmul_heuristics.use_tma(
+            device,
+            dtype,
+            n_rows,
+            n_cols,
+            n_summed * n_inner,
+            n_batch,
+            is_readable,
+            described[2] is not None,
+        )
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
         way = partial(_by_tma, described, reducing, *given, device, **layout)
@@ -139,8 +151,7 @@ def _by_tma(
     beside: tuple[Args, Args, Args],
     sums: tuple[int, torch.dtype],
     lengths: Lengths,
-    n_batch: int,
-    group_size: int,
+    counts: Lengths,
     device: torch.device,
     *,
     config: triton.Config | None,
@@ -159,13 +170,16 @@ def _by_tma(
     table, kernel, stream_k = described
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
+    n_batch, n_summed, group_size = counts
     terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
-    n_terms = n_turns * n_inner if stream_k is not None else 0
+    n_terms = n_turns * n_summed * n_inner if stream_k is not None else 0
     if config is None:
         config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
+    if n_summed > 1:
+        block_k = matmul_heuristics.full_block(n_inner, block_k)
     rights = block_n // n_halves, block_k, n_rows
     if n_turns > 1:
         left_descs, left_inner_last = tma.descriptors(_given(left), block_m, block_k)
@@ -180,7 +194,7 @@ def _by_tma(
             pairs += [_descriptor(matrix, *rights) for matrix in right]
         descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
     is_batched = any(matrix.ndim > 2 for matrix in _given((*left, *right)))
-    shape = (*(n_batch,) * is_batched, n_rows, n_cols)
+    shape = (*(n_batch,) * (is_batched and n_summed == 1), n_rows, n_cols)
     slices = block_m, block_n // n_slices
     written = [
         one
@@ -189,7 +203,7 @@ def _by_tma(
     ]
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
     programs = matmul_heuristics.persistent_programs(device)
-    tile_steps = n_turns * _steps(n_inner, group_size, block_k)
+    tile_steps = n_turns * n_summed * _steps(n_inner, group_size, block_k)
     split = (0, 0, 0, 0)
     if stream_k is not None:
         split = matmul_heuristics.choose_stream_k(tiles, tile_steps, programs)
@@ -223,8 +237,7 @@ def _by_pointers(
     beside: tuple[Args, Args, Args],
     sums: tuple[int, torch.dtype],
     lengths: Lengths,
-    n_batch: int,
-    group_size: int,
+    counts: Lengths,
     device: torch.device,
     dtype: torch.dtype,
     n_strides: tuple[int, ...],
@@ -236,6 +249,7 @@ def _by_pointers(
     table, kernel = strided
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
+    n_batch, n_summed, group_size = counts
     terms = n_rows, n_cols, n_inner // group_size if group_size else n_inner
     matrices = (*left, *right)
     lefts, rights = _given(left), _given(right)
@@ -245,10 +259,12 @@ def _by_pointers(
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
+    if n_summed > 1:
+        block_k = matmul_heuristics.full_block(n_inner, block_k)
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    n_parts = matmul_heuristics.choose_split_k(tiles, n_inner, device)
+    n_parts = matmul_heuristics.choose_split_k(tiles, n_summed * n_inner, device)
     itemsize = max(
         one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
     )
@@ -269,7 +285,7 @@ def _by_pointers(
         none = (None,) * sums[0]
         args = (*matrices, *results, *none, *terms, None, *rest)
         return [launch.Stage(kernel, (tiles,), args, options)]
-    n_steps = _steps(n_inner, group_size, block_k)
+    n_steps = n_summed * _steps(n_inner, group_size, block_k)
     steps = tensors.cdiv(n_steps, n_parts)
     n_parts = tensors.cdiv(n_steps, steps)
     partial = _partial_sums(sums, tiles * n_parts, block_m, block_n, device)
@@ -282,9 +298,11 @@ def _by_pointers(
     ]
 
 
-def _is_readable(matrices: tuple[torch.Tensor, ...]) -> bool:
-    """Whether TMA reads matrices as they lie; a trace does not tell where."""
-    return torch.compiler.is_compiling() or all(map(tma.is_readable, matrices))
+def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
+    """Whether TMA reads matrices as they lie, with rows so many bytes apart; a trace does not tell where."""
+    return torch.compiler.is_compiling() or all(
+        tma.is_readable(matrix, apart) for matrix in matrices
+    )
 
 
 def _arranged(

@@ -97,8 +97,11 @@ def _launch(
         return
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
-    # As long rows as there are; or squares, which are read along one side and written along the other.
-    rows, cols = (2, 1024) if tensor.stride(-1) == 1 else (64, 64)
+    if tensor.stride(-1) == 1:  # As long rows as there are.
+        cols = min(1024, tensors.power_of_two(n_cols))
+        rows = 2048 // cols
+    else:  # Squares, which are read along one side and written along the other.
+        rows = cols = 64
     config = triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=4)
     strides = (*(0,) * (3 - tensor.ndim), *tensor.stride())
     launch.run(

@@ -17,6 +17,7 @@ from . import (
 from . import gemm_kernels as kernels
 from .matmul_heuristics import tile
 
+VECTOR = 16  # elements: what Triton knows strides and lengths to be a multiple of
 TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
     tile(128, 128, 64, num_warps=8, num_stages=4),
@@ -64,7 +65,10 @@ SPLIT_TMA = matmul_heuristics.Tma(*TMA.configs[:2])
 
 
 def gemm(
-    left: torch.Tensor, right: torch.Tensor, precision: str = "ieee"
+    left: torch.Tensor,
+    right: torch.Tensor,
+    precision: str = "ieee",
+    sums_batch: bool = False,
 ) -> torch.Tensor:
     """left @ right.mT, accumulated in float32, or in float64 where that is the dtype.
 
@@ -73,23 +77,27 @@ def gemm(
         right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device. Where
             one of the two has no batch, it is the same for all of the other's.
         precision: how float32 is multiplied: "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
+        sums_batch: whether the result is the sum over the batch, which both have.
 
     Returns:
-        [rows, cols], or [batch, rows, cols] where either has a batch, contiguous, of left's dtype.
+        [rows, cols], or [batch, rows, cols] where either has a batch that is not summed, contiguous, of left's dtype.
 
     Raises:
-        ValueError: for matrices that do not fit together.
+        ValueError: for matrices that do not fit together, and for one without a batch where that is summed.
     """
-    key, replay = launch.lookup("gemm", (left, right), precision)
+    key, replay = launch.lookup("gemm", (left, right), precision, sums_batch)
     *batch, n_rows, n_inner = left.shape
     *right_batch, n_cols, right_inner = right.shape
     batch = batch or right_batch
-    if replay is None and (
-        (right_batch or batch, right_inner, right.dtype) != (batch, n_inner, left.dtype)
-    ):
+    fits = (right_batch or batch, right_inner) == (batch, n_inner)
+    fits = fits and (left.ndim == right.ndim == 3 or not sums_batch)
+    if replay is None and not (fits and left.dtype == right.dtype):
         raise ValueError(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
         )
+    if sums_batch and replay is None and not _sums(left, right, precision):
+        return gemm(_in_a_row(left), _in_a_row(right), precision)
+    n_summed = batch.pop() if sums_batch else None
     shape = (*batch, n_rows, n_cols)
     result = torch.empty(shape, dtype=left.dtype, device=left.device)
     if result.numel() == 0:
@@ -113,12 +121,33 @@ def gemm(
         described=(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
         reduction=kernels.gemm_reduce_kernel,
         n_batch=math.prod(batch),
+        n_summed=n_summed or 1,
         precision=precision,
-        loop=(dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
+        loop=(n_summed, dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
         both=(bool(batch),),
         n_strides=(3, 3),
     )
     return result
+
+
+def _sums(left: torch.Tensor, right: torch.Tensor, precision: str) -> bool:
+    """Whether kernels sum over a batch as it lies: where they read it in vectors and in blocks that are nearly full,
+    and it is not split beforehand.
+    """
+    n_batch, _, n_inner = left.shape
+    return (
+        n_batch > 1
+        and n_inner % VECTOR == 0
+        and matmul_heuristics.fills(n_inner, contraction.SHORTEST)
+        and contraction.all_readable((left, right), VECTOR * left.itemsize)
+        and not dtypes.n_parts(left.dtype, precision)
+    )
+
+
+def _in_a_row(matrices: torch.Tensor) -> torch.Tensor:
+    """[batch, rows, inner] as [rows, batch * inner]."""
+    n_batch, n_rows, n_inner = matrices.shape
+    return matrices.transpose(0, 1).reshape(n_rows, n_batch * n_inner)
 
 
 def splits(

@@ -6,6 +6,9 @@ in front, and so have LEFT_BATCHED and RIGHT_BATCHED matrices, while one without
 matrix by matrix, and the strides of an axis that is not there are None. ACC is the dtype of
 accumulators, INDEX that of offsets, and PRECISION is the `input_precision` of tl.dot. Arguments come in the order that
 `contraction` passes them in.
+
+Where n_summed is not None, both matrices have a batch of so many, and the result is the sum over it: the inner axes of
+its matrices follow one another, each in whole blocks.
 """
 
 import triton
@@ -58,6 +61,29 @@ def load(desc, matrix, first, start, INNER_LAST: tl.constexpr, BATCHED: tl.const
 
 
 @triton.jit
+def count_terms(n_inner, n_summed, BLOCK_K: tl.constexpr):
+    """How long all inner axes that are summed over are, in whole blocks where there are several."""
+    if n_summed is None:
+        n_terms = n_inner
+    else:
+        n_terms = n_summed * (tl.cdiv(n_inner, BLOCK_K) * BLOCK_K)
+    return n_terms
+
+
+@triton.jit
+def locate_block(matrix, term, n_inner, n_summed, BLOCK_K: tl.constexpr):
+    """The matrix that a block is of, and where it starts along the inner axis: it is one of those that are summed over,
+    or that of the tile.
+    """
+    if n_summed is None:
+        start = term
+    else:
+        length = tl.cdiv(n_inner, BLOCK_K) * BLOCK_K
+        matrix, start = term // length, tl.multiple_of(term % length, BLOCK_K)
+    return matrix, start
+
+
+@triton.jit
 def store(
     desc,
     ptr,
@@ -95,6 +121,7 @@ def gemm_kernel(
     stride_right_batch,
     stride_right_col,
     stride_right_inner,
+    n_summed,
     PRECISION: tl.constexpr,
     LEFT_BATCHED: tl.constexpr,
     RIGHT_BATCHED: tl.constexpr,
@@ -115,25 +142,31 @@ def gemm_kernel(
     cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]
     row_mask = rows < n_rows
     col_mask = cols < n_cols
-    if LEFT_BATCHED:
+    if LEFT_BATCHED and n_summed is None:
         left_ptr += matrix.to(INDEX) * stride_left_batch
-    if RIGHT_BATCHED:
+    if RIGHT_BATCHED and n_summed is None:
         right_ptr += matrix.to(INDEX) * stride_right_batch
 
     left_rows = left_ptr + rows * stride_left_row
     right_cols = right_ptr + cols * stride_right_col
     acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
-    first, end = split_k(n_inner, steps, BLOCK_K, INDEX)
-    for start in range(first, end, BLOCK_K):
+    n_terms = count_terms(n_inner, n_summed, BLOCK_K)
+    first, end = split_k(n_terms, steps, BLOCK_K, INDEX)
+    for term in range(first, end, BLOCK_K):
+        at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
         inner = (start + tl.arange(0, BLOCK_K)).to(INDEX)
         inner_mask = inner < n_inner
+        left_at, right_at = left_rows, right_cols
+        if n_summed is not None:
+            left_at += at.to(INDEX) * stride_left_batch
+            right_at += at.to(INDEX) * stride_right_batch
         left = tl.load(
-            left_rows + inner[None, :] * stride_left_inner,
+            left_at + inner[None, :] * stride_left_inner,
             mask=row_mask & inner_mask[None, :],
             other=0.0,
         )
         right = tl.load(
-            right_cols + inner[:, None] * stride_right_inner,
+            right_at + inner[:, None] * stride_right_inner,
             mask=col_mask & inner_mask[:, None],
             other=0.0,
         )
@@ -168,6 +201,7 @@ def gemm_tma_kernel(
     n_cols,
     n_inner,
     n_tiles,
+    n_summed,
     PRECISION: tl.constexpr,
     LEFT_BATCHED: tl.constexpr,
     RIGHT_BATCHED: tl.constexpr,
@@ -188,12 +222,11 @@ def gemm_tma_kernel(
             tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
         )
         acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
-        for start in range(0, n_inner, BLOCK_K):
-            left = load(
-                left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED
-            )
+        for term in range(0, count_terms(n_inner, n_summed, BLOCK_K), BLOCK_K):
+            at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
+            left = load(left_desc, at, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
             right = load(
-                right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
+                right_desc, at, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
             )
             acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
@@ -227,6 +260,7 @@ def gemm_stream_k_kernel(
     long_parts,
     n_short,
     short_parts,
+    n_summed,
     PRECISION: tl.constexpr,
     LEFT_BATCHED: tl.constexpr,
     RIGHT_BATCHED: tl.constexpr,
@@ -242,7 +276,7 @@ def gemm_stream_k_kernel(
 ):
     """Partial sums of the tail wave, the tiles from `first_tile` on, whose inner axis several programs divide up."""
     part = tl.program_id(0)
-    tile_steps = tl.cdiv(n_inner, BLOCK_K)
+    tile_steps = tl.cdiv(count_terms(n_inner, n_summed, BLOCK_K), BLOCK_K)
     tile, first_step, end_step = stream_k(
         part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps
     )
@@ -251,11 +285,9 @@ def gemm_stream_k_kernel(
     )
     acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
     for step in range(first_step, end_step):
-        start = step * BLOCK_K
-        left = load(left_desc, matrix, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
-        right = load(
-            right_desc, matrix, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
-        )
+        at, start = locate_block(matrix, step * BLOCK_K, n_inner, n_summed, BLOCK_K)
+        left = load(left_desc, at, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
+        right = load(right_desc, at, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED)
         acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
     offsets = part_offsets(part, tl.arange(0, BLOCK_M), BLOCK_M, BLOCK_N)

@@ -26,13 +26,18 @@ def use_tma(
     n_inner: int,
     n_batch: int = 1,
     is_readable: bool = True,
+    splits_tiles: bool = False,
 ) -> bool:
     """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
     in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
-    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time.
+    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time; and where
+    stream-K splits large tiles that are too few for a quarter of the SMs, for pointers read small tiles there.
     """
+    n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
+    are_few = splits_tiles and 4 * n_tiles <= heuristics.sm_count(device)
+    least = 2**34 if is_readable and not are_few else 2**32
     return (
-        n_batch * n_rows * n_cols * (n_inner + 128) >= (2**34 if is_readable else 2**32)
+        n_batch * n_rows * n_cols * (n_inner + 128) >= least
         and min(n_rows, n_cols) > 128
         and n_inner > 0
         and dtype.itemsize <= 2
@@ -58,6 +63,18 @@ def short_block(config: triton.Config, block_k: int) -> int:
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     most: int = 64 * 32 * config.num_warps // (block_m + block_n)
     return min(block_k, max(32, 1 << (most.bit_length() - 1)))
+
+
+def fills(n_inner: int, block_k: int) -> bool:
+    """Whether blocks of an inner axis are nearly full: an eighth more than it has, at most."""
+    return 8 * cdiv(n_inner, block_k) * block_k <= 9 * n_inner
+
+
+def full_block(n_inner: int, block_k: int) -> int:
+    """The inner elements of a block, at most so many, where the inner axes of many matrices are cut apart."""
+    while block_k > 32 and not fills(n_inner, block_k):
+        block_k //= 2
+    return block_k
 
 
 def use_copies(n_others: int, n_terms: int) -> bool:

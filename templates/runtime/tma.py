@@ -19,9 +19,9 @@ def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
     )
 
 
-def is_readable(tensor: torch.Tensor) -> bool:
+def is_readable(tensor: torch.Tensor, apart: int = 16) -> bool:
     """Whether a descriptor can step through a matrix as it lies, by rows or by columns."""
-    return is_aligned(tensor) or is_aligned(tensor.mT)
+    return is_aligned(tensor, apart) or is_aligned(tensor.mT, apart)
 
 
 def aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:

@@ -116,11 +116,14 @@ def _written(name: str, home: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
 @pytest.mark.usefixtures("in_ci")
 def test_the_runtime(target: str) -> None:
-    """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for."""
+    """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for. A batch that
+    is summed is copied in vectors, as other matrices are.
+    """
     told = printed("compiling_gemm.py", target)
     assert compiled(told) > 20
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
+        assert "a batch is summed by copies of 0x10 bytes" in told
     if target == "sm_90":
         kernels = {f"gemm_{kind}kernel multiplies f16.f16" for kind in ("", "tma_", "stream_k_")}
         assert {*kernels, "gemm_split_kernel multiplies bf16.bf16"} <= set(told)

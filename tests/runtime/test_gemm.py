@@ -43,9 +43,10 @@ def make(
     return left.to(DEVICE, dtype), right.to(DEVICE, dtype)
 
 
-def check(left: torch.Tensor, right: torch.Tensor, precision: str = "ieee") -> None:
-    got = GEMM.gemm(left, right, precision)
+def check(left: torch.Tensor, right: torch.Tensor, precision: str = "ieee", sums_batch: bool = False) -> None:
+    got = GEMM.gemm(left, right, precision, sums_batch)
     want = left.double() @ right.double().mT
+    want = want.sum(0) if sums_batch else want
     assert (got.dtype, got.shape, got.is_contiguous()) == (left.dtype, want.shape, True)
     atol = ERRORS.get(precision, TOLERANCES[left.dtype]) * max(1.0, want.abs().max().item() if want.numel() else 0.0)
     torch.testing.assert_close(got.double(), want, rtol=0, atol=atol)
@@ -144,6 +145,32 @@ def test_layouts(layout: Layout, batch: tuple[int, ...], tma: bool, choose: Call
         check(layout(left), layout(right))
 
 
+@pytest.mark.parametrize("way", ["strided", "split_k", "tma", "stream_k"])
+@pytest.mark.parametrize("layout", [torch.clone, transposed, batch_last])
+def test_a_batch_is_summed(layout: Layout, way: str, choose: Callable[..., None]) -> None:
+    """As it lies, where it is read in vectors: inner axes of 144, of which a block has 32; those of 45 are copied."""
+    choose(SMALL, **WAYS[way])
+    for n_batch, shape in ((3, (24, 40, 144)), (2, RAGGED), (1, (24, 40, 144))):
+        left, right = make((n_batch,), shape)
+        check(left, layout(right), sums_batch=True)
+
+
+@pytest.mark.parametrize(("n_batch", "shape"), [(0, RAGGED), (3, (24, 72, 0)), (3, (0, 72, 48))], ids=str)
+def test_a_batch_of_nothing_is_summed(n_batch: int, shape: tuple[int, int, int]) -> None:
+    check(*make((n_batch,), shape), sums_batch=True)
+
+
+def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(SMALL, use_tma=False)
+    copied = []
+    whole = GEMM._in_a_row
+    monkeypatch.setattr(GEMM, "_in_a_row", lambda batch: copied.append(batch.shape[-1]) or whole(batch))
+    for inner in (144, 136, 145, 48):  # Triton reads rows of 136 an element at a time; blocks of 48 are not full.
+        check(*make((3,), (24, 72, inner)), sums_batch=True)
+    check(*make((3,), (24, 72, 144), torch.float32), "bf16x6", sums_batch=True)
+    assert copied == [136, 136, 145, 145, 48, 48, 144, 144]
+
+
 @pytest.mark.parametrize(
     ("dtype", "width", "moved"),
     [
@@ -171,6 +198,17 @@ def test_copies_are_moved_by_the_widest_integers(
         assert copy.stride(-2) * copy.itemsize % 128 == 0
     assert launched[0] == moved
     assert all(each.itemsize <= moved.itemsize for each in launched)
+
+
+@pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
+def test_tiles_of_copies_are_as_wide_as_rows(
+    width: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elements of half precision are moved by fours here."""
+    configs = []
+    monkeypatch.setattr(GEMM.launch, "run", lambda *args, **_: configs.append(args[3]))
+    GEMM.contraction.copies.with_cols_last(torch.empty(3, 5, width, dtype=torch.float16))
+    assert [(one.kwargs["BLOCK_M"], one.kwargs["BLOCK_N"]) for one in configs] == [tile]
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
@@ -344,6 +382,20 @@ def test_launched_again(
     assert len(known()) == 2
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="the emitted tests show it on a GPU")
+@pytest.mark.parametrize("way", ["strided", "split_k", "tma", "stream_k"])
+def test_sums_over_a_batch_are_launched_again(
+    way: str, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(SMALL, **WAYS[way])
+    replay_interpreted(GEMM.launch, monkeypatch)
+    for seed in range(2):
+        check(*make((3,), (24, 72, 144), seed=seed), sums_batch=True)
+        assert len(known()) == 1
+    check(*make((3,), (24, 72, 48)))
+    assert len(known()) == 2
+
+
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -356,3 +408,10 @@ def test_launched_again(
 def test_matrices_that_do_not_fit(left: torch.Tensor, right: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=re.escape(f"left is {left.dtype} {list(left.shape)}, right {right.dtype}")):
         GEMM.gemm(left, right)
+
+
+@pytest.mark.parametrize("batches", [((), ()), ((2,), ()), ((), (2,)), ((2,), (3,))], ids=str)
+def test_no_batch_to_sum(batches: tuple[tuple[int, ...], ...]) -> None:
+    left, right = (torch.zeros(*batch, 3, 4) for batch in batches)
+    with pytest.raises(ValueError, match=re.escape(f"left is torch.float32 {list(left.shape)}, right")):
+        GEMM.gemm(left, right, sums_batch=True)

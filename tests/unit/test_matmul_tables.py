@@ -194,6 +194,37 @@ def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleTy
     assert matmul_heuristics.choose_split_k(1, 512, CPU) == 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "by_tma"),
+    [
+        ((4096, 4096, 1024), True),
+        ((2048, 2048, 2048), False),
+        ((256, 256, 100_352), True),  # Gradients of the weights of convolutions with windows of one element.
+        ((512, 512, 25_088), True),
+        ((512, 512, 8192), False),  # Sums so short that the reduction would show.
+        ((128, 512, 65_536), False),
+        ((1024, 1024, 8192), False),  # Tiles for half of the SMs,
+        ((129, 4000, 8192), False),  # and for as many, though most of them are not full.
+    ],
+    ids=str,
+)
+def test_few_tiles_with_long_sums_are_read_by_tma(
+    shape: tuple[int, int, int], by_tma: bool, matmul_heuristics: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By pointers, tiles so small that there is one for each SM would read several times as much."""
+    monkeypatch.setattr(matmul_heuristics, "capability", lambda _: (9, 0))
+    assert matmul_heuristics.use_tma(CPU, torch.bfloat16, *shape, 1, True, True) == by_tma
+    if shape[0] * shape[1] <= 512**2:
+        assert not matmul_heuristics.use_tma(CPU, torch.bfloat16, *shape, 1, True, False)
+
+
+def test_blocks_of_inner_axes_that_are_cut_apart_are_nearly_full(matmul_heuristics: ModuleType) -> None:
+    blocks = {3136: 256, 784: 64, 256: 256, 144: 32, 64: 64}
+    assert {length: matmul_heuristics.full_block(length, 256) for length in blocks} == blocks
+    assert matmul_heuristics.full_block(784, 16) == 16
+    assert [length for length in range(16, 256, 16) if not matmul_heuristics.fills(length, 32)] == [16, 48, 80, 112]
+
+
 def test_the_tail_wave_is_split_where_that_saves_enough(matmul_heuristics: ModuleType) -> None:
     """What is left of whole rounds, in parts that are one round or two, of 8 steps or more."""
     assert matmul_heuristics.choose_stream_k(18, 1024, 132) == (18, 7, 0, 0)

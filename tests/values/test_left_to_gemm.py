@@ -70,6 +70,61 @@ def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)
 
 
+APART = """
+[op]
+name = "apart"
+summary = "A matmul of axes that stand apart."
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[{x}]"
+w = "T[{w}]"
+
+[compute]
+y = "sum(x * w, {over})"
+
+[outputs]
+y = "x[{y}]"
+
+[grad]
+wrt = ["w"]
+
+[reference]
+torch = "torch.einsum('{einsum}', x, w)"
+"""
+
+
+@pytest.mark.parametrize(
+    ("einsum", "over", "call"),
+    [
+        ("bcs,oc->bos", "C", "gemm.gemm(dy, x, sums_batch=True)"),
+        ("bchs,oc->bohs", "C", "gemm.gemm(dy, x, sums_batch=True)"),
+        ("akb,kn->abn", "K", "gemm.gemm(x, dy.mT, sums_batch=True)"),
+        ("bmc,oc->bmo", "C", "gemm.gemm(dy.mT, x.mT)"),
+        ("kbjm,nkj->bmn", "K, J", "gemm.gemm(dy.mT, x)"),
+        ("cbs,oc->obs", "C", "gemm.gemm(dy, x)"),
+    ],
+)
+def test_summed_axes_that_stand_apart_are_a_batch(einsum: str, over: str, call: str, tmp_path: Path) -> None:
+    """Those before the free axes of both matrices, where one has summed ones behind, too."""
+    axes = [", ".join(side.upper()) for side in einsum.replace("->", ",").split(",")]
+    spec = read_spec("apart.toml", APART.format(**dict(zip("xwy", axes, strict=True)), over=over, einsum=einsum))
+    assert re.findall(r"gemm\.gemm\(.*\)", generate(spec)["op.py"]) == [call]
+    random = torch.Generator().manual_seed(0)
+    sizes = dict(zip("abchjkmnos", (3, 2, 5, 3, 2, 4, 6, 7, 9, 8), strict=True))
+    x, w = (
+        torch.rand([sizes[axis] for axis in side], generator=random, dtype=torch.float64).to(DEVICE)
+        for side in einsum.split("->")[0].split(",")
+    )
+    y = built(spec, tmp_path).apart(x, w.requires_grad_())
+    want = torch.einsum(einsum, x, w)
+    seed = torch.rand(want.shape, generator=random, dtype=torch.float64).to(DEVICE)
+    for got, expected in ((y, want), (torch.autograd.grad(y, w, seed)[0], torch.autograd.grad(want, w, seed)[0])):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("differs", "splits"),
     [

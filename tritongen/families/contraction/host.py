@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
@@ -18,7 +19,7 @@ from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
-from .program import ContractionProgram, is_one_matmul
+from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
 
 # Where the rows and columns of a tile are, and what each is made of.
@@ -67,7 +68,11 @@ class Products(Common):
         self.search = search and not any(result.over for result in program.op.results)
         self.plan: ContractionKernels = plan_contraction(program)
         self.operands = self.plan.operands
+        self.summed = summed_batch(program) if by_gemm else ()
         self.contraction = program.contraction
+        if self.summed:
+            inner = tuple(axis for axis in self.contraction.inner if axis not in self.summed)
+            self.contraction = replace(self.contraction, batch=self.summed, inner=inner)
         plan = self.plan
         every = plan.pointers, plan.descriptors, plan.shares, plan.combine
         kernels = [] if by_gemm else [kernel for kernel in every if kernel]
@@ -202,7 +207,7 @@ class Products(Common):
         sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         return {
-            "passed": ", ".join([*sides, *filter(None, [self.precision])]),
+            "passed": ", ".join([*sides, *filter(None, [self.precision]), *["sums_batch=True"] * bool(self.summed)]),
             "result": name,
             "returns": returned if returned != name else "",
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 
 from ...lang.ir import Op
 from ...passes.contractions import Contraction
@@ -32,6 +33,27 @@ def is_one_matmul(program: ContractionProgram) -> bool:
     kinds = {tensor.name: tensor.type.variable or _only(tensor.type.dtypes) for tensor in op.inputs}
     shared = {*kinds.values(), *(kinds.get(name, name) for name in op.results[0].dtype.of)}
     return len(shared) == 1 and all(shared)
+
+
+def summed_batch(program: ContractionProgram) -> tuple[str, ...]:
+    """Inner axes that come first in both matrices of a matmul, where those of one stand apart: B of
+    `sum(dy[B, O, H, W] * x[B, C, H, W], B, H, W)`. A sum over the matrices of this batch needs no copy that has all
+    inner axes together. () where there are none, or what remains would need one too.
+    """
+    inner = program.contraction.inner
+    sides = [tensor.type.axes for tensor in program.op.inputs]
+    together = [_lie_together(axes, inner) for axes in sides]
+    first = min((tuple(takewhile(inner.__contains__, axes)) for axes in sides), key=len)
+    rests = [axes[len(first) :] for axes in sides]
+    starts = all(axes[: len(first)] == first for axes in sides)
+    if all(together) or not starts or not all(_lie_together(axes, inner) for axes in rests):
+        return ()
+    return first
+
+
+def _lie_together(axes: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+    """Whether the inner axes of a matrix follow one another, and so do the others."""
+    return len(list(groupby(axes, inner.__contains__))) == 2
 
 
 def _only(dtypes: tuple[str, ...]) -> str:
