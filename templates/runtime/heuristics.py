@@ -384,18 +384,6 @@ class Streamed:
         return streamed_tile(rows, block, warps, stages if fits() else 1)
 
 
-def stream_stages(config: triton.Config, page: int | None) -> int:
-    """The pipeline stages of a loop, for pages of so many positions if what streams past a tile lies in such.
-
-    Where a block has several pages their numbers are loaded through the pipeline, too, which Triton then divides among
-    both: more stages, of less memory each, have as many blocks in flight.
-    """
-    stages: int = config.num_stages
-    if page is None or page % config.kwargs["BLOCK_N"] == 0:
-        return stages
-    return 2 * stages - 1
-
-
 def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:
     """Whether a tile has the rows of several heads of a group, and not of one: where it has room for two."""
     rows: int = config.kwargs["BLOCK_M"]

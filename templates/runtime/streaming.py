@@ -82,7 +82,6 @@ def run(
     split: Split | None = None,
     in_group: int | None = None,
     blocks: streaming_tma.Blocks | None = None,
-    page: int | None = None,
     gluon: Gluon | None = None,
     across: bool = False,
 ) -> None:
@@ -100,7 +99,6 @@ def run(
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
         blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
-        page: how many positions a page has, where what streams lies in pages.
         gluon: the kernel that is launched instead where the device and the tensors allow.
         across: whether a program takes one block of what otherwise streams.
     """
@@ -131,7 +129,7 @@ def run(
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):
                 return
-    constants["num_stages"] = heuristics.stream_stages(config, page)
+    constants["num_stages"] = config.num_stages
     if split is not None and n_splits > 1:
         constants |= {**config.kwargs, "num_warps": config.num_warps}
         grid = tiles, n_splits

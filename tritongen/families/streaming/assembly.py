@@ -24,6 +24,7 @@ class Lines:
     setup: list[Line] = field(default_factory=list)
     bounds: list[Line] = field(default_factory=list)
     turn: list[Line] = field(default_factory=list)
+    ahead: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
     end: list[Line] = field(default_factory=list)
 
@@ -51,7 +52,8 @@ class Assembly:
     ) -> Kernel:
         """The kernel of the lines, with arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
-        turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
+        turn = [*nested(self.lines.turn), *self.lines.ahead]
+        loop, end = ([*nested(part)] for part in (self.lines.loop, self.lines.end))
         setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
         body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
