@@ -86,9 +86,15 @@ class Assembly:
         )
 
     def steps_by_length(self) -> set[str]:
-        """The steps from head to head of tensors with a number for each row or column: as long as these are many."""
-        numbers = [one for one in self.tensors() if not set(one.axes) & {*self.stream.widths}]
-        dims = (*self.space.rows, *self.places.dims(self.stream.turns))
+        """The steps from head to head of tensors with a number for each row or column: as long as these are many.
+
+        What has a number for each row and column steps by whole rows: that 16 divides these is known, or blocks of it
+        are read number by number.
+        """
+        stream = self.stream
+        along = {stream.rows, stream.streamed}
+        dims = (*self.space.rows, *self.places.dims(stream.turns))
+        numbers = [one for one in self.tensors() if not {*one.axes} & {*stream.widths} and not along <= {*one.axes}]
         return {tensor.stride(dim) for tensor in numbers for dim in dims}
 
     def tensors(self) -> list[Tensor]:
