@@ -72,7 +72,7 @@ class Streaming(Maps[StreamingProgram]):
         return FamilyTests("StreamingTests", shapes, declared)
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
-        return StreamingSizes(program)
+        return StreamingSizes(program, spec)
 
 
 STREAMING = Streaming()
