@@ -143,10 +143,10 @@ class Benchmark:
     params: Mapping[str, Any] = field(default_factory=dict)
     wrt: tuple[int, ...] = ()
     peers: Mapping[str, Peer] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
 
     unit: ClassVar[str]
     argument: ClassVar[str]  # the size that `make` takes
-    sizes: ClassVar[tuple[int, ...]]
     ceiling_name: ClassVar[str]
 
     @property
@@ -338,10 +338,10 @@ class ByBytes(Benchmark):
 
     _: KW_ONLY
     row: str = ""
+    sizes: tuple[int, ...] = tuple(2**n for n in range(18, 29, 2))
 
     unit = "GB/s"
     argument = "elements"
-    sizes = tuple(2**n for n in range(18, 29, 2))
     ceiling_name = "torch's copy"
 
     def ceiling(self) -> list[float]:
@@ -376,10 +376,10 @@ class ByOperations(Benchmark):
     _: KW_ONLY
     operations: Callable[[int], int]
     times_backward: float = 2
+    sizes: tuple[int, ...] = tuple(2**n for n in range(9, 14))
 
     unit = "TFLOP/s"
     argument = "size"
-    sizes = tuple(2**n for n in range(9, 14))
     ceiling_name = "torch.matmul"
 
     def ceiling(self) -> list[float]:

@@ -15,6 +15,7 @@ from .tensors import cdiv, power_of_two
 # The Triton that Gluon kernels compile with, and the first that they were not tried with.
 GLUON, GLUON_END = (3, 6), (3, 10)
 Tiling = tuple[int, int, int, int, int]
+Timed = tuple[int, int, int, int]
 SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
 SHORTEST_PART = 16_384  # columns, of a row that programs share and map back
 
@@ -378,9 +379,21 @@ def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Conf
     return triton.Config(tile, num_warps=warps, num_stages=stages)
 
 
+def streamed_elements(
+    rows: int,
+    block: int,
+    stages: int,
+    tile_widths: tuple[int, ...],
+    block_widths: tuple[int, ...],
+) -> int:
+    """How many elements a program has in shared memory: its tile of matrices of such widths, and blocks in flight."""
+    return rows * sum(tile_widths) + stages * block * sum(block_widths)
+
+
 class Streamed:
     """For tiles of rows past which an axis streams, of half precision, of what is wider, and of half precision whose
-    blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages.
+    blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages. Tiles that are
+    `timed` have no width, and are for half precision and for what is wider.
     """
 
     def __init__(
@@ -388,11 +401,14 @@ class Streamed:
         half: tuple[Tiling, ...],
         wide: tuple[Tiling, ...],
         described: tuple[Tiling, ...] = (),
+        timed_half: tuple[Timed, ...] = (),
+        timed_wide: tuple[Timed, ...] = (),
     ) -> None:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
         by_tma = {width: streamed_tile(*tile) for width, *tile in described}
         self.described = by_tma or self.half
+        self.timed_half, self.timed_wide = timed_half, timed_wide
 
     def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
         """Those of a dtype of so many bytes, by pointers or by TMA."""
@@ -421,8 +437,8 @@ class Streamed:
         room: int = shared_memory(device) // itemsize
 
         def fits() -> bool:
-            tile, blocks = rows * sum(tile_widths), block * sum(block_widths)
-            return tile + stages * blocks <= room
+            read = tile_widths, block_widths
+            return streamed_elements(rows, block, stages, *read) <= room
 
         while stages > 2 and not fits():
             stages -= 1
@@ -433,17 +449,33 @@ class Streamed:
         warps = config.num_warps if rows >= 64 else min(4, config.num_warps)
         return streamed_tile(rows, block, warps, stages if fits() else 1)
 
-
-def stream_stages(config: triton.Config, page: int | None) -> int:
-    """The pipeline stages of a loop, for pages of so many positions if what streams past a tile lies in such.
-
-    Where a block has several pages their numbers are loaded through the pipeline, too, which Triton then divides among
-    both: more stages, of less memory each, have as many blocks in flight.
-    """
-    stages: int = config.num_stages
-    if page is None or page % config.kwargs["BLOCK_N"] == 0:
-        return stages
-    return 2 * stages - 1
+    def candidates(
+        self,
+        n_rows: int,
+        tile_widths: tuple[int, ...],
+        block_widths: tuple[int, ...],
+        itemsize: int,
+        device: torch.device,
+        is_described: bool = False,
+    ) -> list[triton.Config]:
+        """What is searched: the rule's choice, and other tiles that shared memory holds, of no more rows than there are
+        and of no less than half of the most of these.
+        """
+        room: int = shared_memory(device) // itemsize
+        most = max(16, power_of_two(n_rows))
+        fitting = [
+            tile
+            for tile in (self.timed_wide if itemsize > 2 else self.timed_half)
+            if tile[0] <= most
+            and streamed_elements(tile[0], tile[1], tile[3], tile_widths, block_widths)
+            <= room
+        ]
+        least = max((rows for rows, *_ in fitting), default=0) // 2
+        others = [streamed_tile(*tile) for tile in fitting if tile[0] >= least]
+        chosen = self.choose(
+            n_rows, tile_widths, block_widths, itemsize, device, is_described
+        )
+        return [chosen, *(tile for tile in others if str(tile) != str(chosen))]
 
 
 def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:

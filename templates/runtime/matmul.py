@@ -185,29 +185,39 @@ def load_rows(
 
 
 @triton.jit
-def pages_at(
+def page_numbers(
     table_ptr,
     start,
-    positions,
     first,
     last,
     stride,
-    n_pages,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    INDEX: tl.constexpr,
 ):
-    """The page of each position of a block, by a table of the numbers of pages, which have SIZE positions each.
+    """What a table of the numbers of pages, which have SIZE positions each, has for the block from `start` on.
 
-    It is -1 before `first` and from `last` on, where the table may have anything, and where that has no page's number.
+    That is one number where a block is within a page, and else one for each position. Of positions before `first` and
+    from `last` on, nothing is read.
     """
     if SIZE % BLOCK == 0:
-        page = tl.load(table_ptr + tl.full((), start // SIZE, positions.dtype) * stride)
-        needed = (positions >= first) & (positions < last)
+        at = tl.full((), start // SIZE, INDEX)
+        return tl.load(table_ptr + at * stride, mask=start < last, other=-1)
     else:
+        positions = (start + tl.arange(0, BLOCK)).to(INDEX)
         needed = (positions >= first) & (positions < last)
-        page = tl.load(table_ptr + positions // SIZE * stride, mask=needed, other=0)
-    exists = needed & (page >= 0) & (page < n_pages)
-    return tl.where(exists, page.to(positions.dtype), -1)
+        return tl.load(table_ptr + positions // SIZE * stride, mask=needed, other=-1)
+
+
+@triton.jit
+def pages_at(numbers, positions, first, last, n_pages):
+    """The page of each position of a block, by its `page_numbers`.
+
+    It is -1 before `first` and from `last` on, and where the table has no page's number.
+    """
+    needed = (positions >= first) & (positions < last)
+    exists = needed & (numbers >= 0) & (numbers < n_pages)
+    return tl.where(exists, numbers.to(positions.dtype), -1)
 
 
 @triton.jit

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import triton
 import triton.language as tl
 
 from . import heuristics, launch, streaming_tma, tensors
 from .dtypes import torch_dtype
+from .search import fastest
 
 BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
 
@@ -82,9 +84,9 @@ def run(
     split: Split | None = None,
     in_group: int | None = None,
     blocks: streaming_tma.Blocks | None = None,
-    page: int | None = None,
     gluon: Gluon | None = None,
     across: bool = False,
+    search: bool = False,
 ) -> None:
     """Launch a program for each tile of rows of each head, or several that split what streams past it.
 
@@ -100,9 +102,9 @@ def run(
         in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
             knows of no such.
         blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
-        page: how many positions a page has, where what streams lies in pages.
         gluon: the kernel that is launched instead where the device and the tensors allow.
         across: whether a program takes one block of what otherwise streams.
+        search: whether tiles of the plain kernel are timed at the first call of a size, and not chosen by rule.
     """
     n_heads, n_rows, n_cols = lengths
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
@@ -113,75 +115,118 @@ def run(
         n_matrices = n_heads // (in_group or 1)
         dims = streaming_tma.dims_of_blocks(given, sizes, blocks, n_matrices)
     read = tile_widths, block_widths, matrix.itemsize, matrix.device, dims is not None
-    config = table.choose(n_rows, *read)
-    n_tiled, n_lines = n_heads, n_rows
-    if in_group is not None:
-        packed = table.choose(in_group * n_rows, *read)
-        packs = heuristics.use_packed_heads(n_rows, in_group, packed)
-        if packs:
-            config, n_tiled, n_lines = packed, n_heads // in_group, in_group * n_rows
-        constants["PACK_HEADS"] = packs
-    tiles = n_tiled * tensors.cdiv(n_lines, config.kwargs["BLOCK_M"])
-    n_splits = 1
-    if split is not None:
-        n_splits = heuristics.choose_stream_splits(tiles, n_cols, config, matrix.device)
-    if gluon is not None and n_splits == 1 and n_tiled == n_heads:
+    splits = split is not None
+    tiling = _tiling(table, lengths, read, in_group, splits)
+    if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
         if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):
                 return
-    constants["num_stages"] = heuristics.stream_stages(config, page)
-    if split is not None and n_splits > 1:
-        constants |= {**config.kwargs, "num_warps": config.num_warps}
-        grid = tiles, n_splits
-        _run_split(key, kernel, grid, n_heads * n_rows, args, constants, split)
-        return
-    if split is not None:
-        args = given, (None, *sizes), params  # No memory for partial sums.
-    if blocks is not None:
-        args = given, (*[None] * len(blocks.places), *sizes), params
-    if blocks is not None and dims is not None:
-        described = streaming_tma.descriptors(
-            given, blocks, dims, config.kwargs["BLOCK_N"]
+    rest = kernel, lengths, args, constants, split, blocks, dims, across
+    if search:
+        lines = (in_group or 1) * n_rows
+        config = fastest(
+            (table, lengths, in_group, *read),
+            table.candidates(lines, *read),
+            lambda config: _stages(
+                _tiling(table, lengths, read, in_group, splits, config), *rest
+            ),
+            matrix.device,
         )
-        constants |= {**config.kwargs, "num_warps": config.num_warps}
-        every = (*given, *described, *sizes, *params)
-        stage = launch.Stage(kernel, (tiles,), every, constants)
-        by_name = {} if key is None else launch.named(kernel, args)
-        launch.run_stages(key, by_name, (stage,), tuple(by_name))
+        tiling = _tiling(table, lengths, read, in_group, splits, config)
+    stages = _stages(tiling, *rest)
+    first = stages[0]
+    # Between tensors and params: partial sums or descriptors, and sizes.
+    between = first.args[len(given) : len(first.args) - len(params)]
+    if len(stages) > 1 or dims is not None:
+        by_name = {} if key is None else launch.named(kernel, (given, between, params))
+        launch.run_stages(key, by_name, stages, tuple(by_name))
         return
-    beside = (tensors.cdiv(n_cols, config.kwargs["BLOCK_N"]),) if across else ()
-    launch.run(key, kernel, (tiles, *beside), config, *args, **constants)
+    launch.run(key, kernel, first.grid, None, given, between, params, **first.options)
 
 
-def _run_split(
-    key: launch.Key | None,
+class _Tiling(NamedTuple):
+    """How rows are divided, and what streams past them.
+
+    Fields: the configuration, whether a tile has the rows of several heads of a group (None where a kernel knows of no
+    groups), how many tiles there are, and how many programs share what streams past one.
+    """
+
+    config: triton.Config
+    packs: bool | None
+    tiles: int
+    n_splits: int
+
+
+def _tiling(
+    table: heuristics.Streamed,
+    lengths: tuple[int, int, int],
+    read: tuple[Any, ...],
+    in_group: int | None,
+    splits: bool,
+    config: triton.Config | None = None,
+) -> _Tiling:
+    """By a configuration, or else by what the table chooses for what is `read`."""
+    n_heads, n_rows, n_cols = lengths
+    chosen, packs = config or table.choose(n_rows, *read), None
+    if in_group is not None:
+        packed = config or table.choose(in_group * n_rows, *read)
+        packs = heuristics.use_packed_heads(n_rows, in_group, packed)
+        if packs:
+            chosen, n_heads, n_rows = packed, n_heads // in_group, in_group * n_rows
+    tiles = n_heads * tensors.cdiv(n_rows, chosen.kwargs["BLOCK_M"])
+    n_splits = 1
+    if splits:
+        device = read[3]
+        n_splits = heuristics.choose_stream_splits(tiles, n_cols, chosen, device)
+    return _Tiling(chosen, packs, tiles, n_splits)
+
+
+def _stages(
+    tiling: _Tiling,
     kernel: Any,
-    grid: tuple[int, int],
-    n_lines: int,
+    lengths: tuple[int, int, int],
     args: launch.Args,
     constants: dict[str, Any],
-    split: Split,
-) -> None:
-    """Launch several programs for each tile, and one for each row of each head, which are so many."""
-    (given, sizes, params), (_, n_splits) = args, grid
-    merged, merged_sizes, merged_params = split.args
-    partial = torch.empty(
-        (n_splits, n_lines, split.length),
-        dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
-        device=given[0].device,
-    )
-    first = (*given, partial, *sizes, *params)
-    second = (partial, *merged, n_splits, *merged_sizes, *merged_params)
-    reduced = {**split.constants, "BLOCK_SPLITS": BLOCK_SPLITS}
-    stages = (
-        launch.Stage(kernel, grid, first, constants),
-        launch.Stage(split.kernel, (n_lines,), second, reduced),
-    )
-    called = given, (None, *sizes), params  # With what stands for partial sums.
-    by_name = {} if key is None else launch.named(kernel, called)
-    launch.run_stages(key, by_name, stages, tuple(by_name))
+    split: Split | None,
+    blocks: streaming_tma.Blocks | None,
+    dims: list[streaming_tma.Dims] | None,
+    across: bool,
+) -> list[launch.Stage]:
+    """The launches of a call: a program for each tile, or several, and then one for each row that merges their sums."""
+    config, packs, tiles, n_splits = tiling
+    given, sizes, params = args
+    n_heads, n_rows, n_cols = lengths
+    options = constants | config.kwargs
+    options |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    if packs is not None:
+        options["PACK_HEADS"] = packs
+    if split is not None and n_splits > 1:
+        n_lines = n_heads * n_rows
+        merged, merged_sizes, merged_params = split.args
+        partial = torch.empty(
+            (n_splits, n_lines, split.length),
+            dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
+            device=given[0].device,
+        )
+        first = (*given, partial, *sizes, *params)
+        second = (partial, *merged, n_splits, *merged_sizes, *merged_params)
+        reduced = {**split.constants, "BLOCK_SPLITS": BLOCK_SPLITS}
+        return [
+            launch.Stage(kernel, (tiles, n_splits), first, options),
+            launch.Stage(split.kernel, (n_lines,), second, reduced),
+        ]
+    block: int = config.kwargs["BLOCK_N"]
+    behind: list[Any] = []
+    if split is not None:
+        behind.append(None)  # No memory for partial sums.
+    if blocks is not None and dims is not None:
+        behind += streaming_tma.descriptors(given, blocks, dims, block)
+    elif blocks is not None:
+        behind += [None] * len(blocks.places)
+    grid = (tiles, tensors.cdiv(n_cols, block)) if across else (tiles,)
+    return [launch.Stage(kernel, grid, (*given, *behind, *sizes, *params), options)]
 
 
 def padded(width: int) -> int:

@@ -132,6 +132,32 @@ def test_streams(name: str, load: Any) -> None:
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
 
+def test_lengths_that_a_spec_gives(load: Any, home: Path, harness: Any) -> None:
+    """Of decoding one row and long caches, in pages or not; of a product a side, and of rows what they are long."""
+    for name in ("attention_decode", "attention_paged"):
+        bench = load(name)
+        assert bench.sizes == (8192, 32768, 131072)
+        q, k, _, *_, length = bench.inputs(size=64)
+        assert q.shape == (16, 32, 1, 128)
+        assert k.shape == ((64, 16, 8, 128) if name == "attention_paged" else (16, 8, 64, 128))
+        assert int(length.min()) >= max(bench.sizes)
+        assert bench.operations(2048) == 4 * 16 * 32 * 128 * 2048
+
+    def given(name: str, lengths: str) -> Any:
+        text = (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")
+        write(home / f"{name}_given", f"{text.replace(name, f'{name}_given', 1)}\n[bench]\n{lengths}\n")
+        return importlib.import_module(f"{PACKAGE}.{name}_given.bench_{name}_given").BENCHMARK
+
+    bench = given("matmul", "M = 3\nK = [16, 64]")
+    assert [one.shape for one in bench.inputs(size=32)] == [(3, 32), (32, 32)]
+    assert (bench.sizes, bench.operations(32)) == ((16, 64), 2 * 3 * 32 * 32)
+    bench = given("bij_bjk", "B = 5")
+    assert [one.shape for one in bench.inputs(size=32)] == [(5, 32, 32)] * 2
+    assert (bench.sizes, bench.operations(32)) == (harness.ByOperations.sizes, 2 * 5 * 32**3)
+    (x,) = given("softmax", "N = 96").inputs(elements=960)
+    assert x.shape == (10, 96)
+
+
 @pytest.mark.parametrize("name", [*STREAMED, *(f"attention_{form}" for form in FORMS)])
 def test_peers_of_attention(name: str, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every peer computes what the reference does; what is compiled is traced here, and no more."""

@@ -191,7 +191,7 @@ def test_compare_counts_host_time(trees: Any, monkeypatch: pytest.MonkeyPatch) -
     assert all(row.before > 0 < row.after for row in rows)
 
 
-@pytest.mark.parametrize("name", ["products", "matmuls", "steps", "ragged"])
+@pytest.mark.parametrize("name", ["products", "matmuls", "masks", "steps", "ragged"])
 def test_programs_say_what_is_missing(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,7 +202,7 @@ def test_programs_say_what_is_missing(
     with pytest.raises(SystemExit, match="4"):
         program.main()
     assert capsys.readouterr().err == f"bench/{name}.py needs a GPU\n"
-    if name in ("matmuls", "steps"):
+    if name in ("matmuls", "masks", "steps"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(runner, "ROOT", tmp_path)
         with pytest.raises(SystemExit, match="2"):
@@ -260,3 +260,18 @@ def test_lines(tmp_path: Path) -> None:
     assert repeated == {"code": 6, "test": 3}
     assert "| together | 24 | 9 | 37.5% |" in lines.table(tmp_path)
     assert "2 operators, 6 lines of runtime, 30 in all." in lines.table(tmp_path)
+
+
+def test_masks_are_those_of_flex_attention() -> None:
+    """Blocks of positions and of documents, beside those that torch makes of all scores."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    masks = script("masks")
+    documents = torch.arange(1024)[None].expand(2, -1) // torch.tensor([[300], [128]])
+    for mask in (masks.causal, masks.same_document(documents, documents)):
+        some, every = masks.tiles(mask, 2, 1024, "cpu")
+        found = masks.block_mask(mask, some, every)
+        expected = create_block_mask(mask, 2, None, 1024, 1024, "cpu")
+        torch.testing.assert_close(found.to_dense(), expected.to_dense())
+        assert torch.equal(found.full_kv_num_blocks, expected.full_kv_num_blocks)
+        assert torch.equal(found.kv_num_blocks, expected.kv_num_blocks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
-from importing import built, runtime_module, runtime_of
+from importing import built, runtime_of
 from oracles import compare
 
 from tritongen.families.streaming.program import StreamingProgram
@@ -309,28 +309,6 @@ def test_what_is_not_read_as_pages(name: str, tmp_path: Path) -> None:
     wanted = _of_rows(q, rows_of(k, page), rows_of(v, page), length, number if name == "a_table_of_places" else 0)
     found = operator.attend(q, k, v, page, length)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(("page", "stages"), [(None, 3), (64, 3), (256, 3), (16, 5), (1, 5), (96, 5)])
-def test_stages_of_pages(page: int | None, stages: int) -> None:
-    """As many blocks are in flight where the pages of a block are looked up one stage before."""
-    heuristics = runtime_module("heuristics")
-    config = heuristics.streamed_tile(16, 64, 4, 3)
-    assert heuristics.stream_stages(config, page) == stages
-
-
-@pytest.mark.parametrize("size", [8, 16])
-def test_an_operator_tells_the_size_of_its_pages(
-    size: int, tmp_path: Path, small: Callable[[ModuleType, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = CASES["half_a_block"]
-    operator = built(case.spec(), tmp_path)
-    small(operator)
-    told: list[int | None] = []
-    heuristics = runtime_of(operator, "heuristics")
-    monkeypatch.setattr(heuristics, "stream_stages", lambda config, page: told.append(page) or config.num_stages)
-    operator.attend(*replace(case, size=size).tensors(1, torch.float32))
-    assert told == [size]
 
 
 @dataclass(frozen=True)

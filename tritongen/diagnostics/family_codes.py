@@ -85,7 +85,8 @@ FAMILIES = (
         "a schedule that these kernels do not have",
         """
         Tiles of a contraction have at least 16 rows and columns, and as many terms. Only a contraction sums an axis
-        block by block in a pipelined loop, and so has block_k and num_stages. Attention and its like are not autotuned.
+        block by block, and so has block_k. Attention and its like hold heads whole, but stream an axis in a pipelined
+        loop, and so have num_stages.
 
             [schedule]                     # of y = "sum(x * w, K)"
             block_m = [64, 128]

@@ -338,4 +338,17 @@ STRUCTURE = (
             target = { low = 0, high = "V" }
         """,
     ),
+    row(
+        "TG142",
+        "an axis by which a benchmark does not go",
+        """
+        The benchmark of a matmul goes by rows, columns or the summed axis where these are one axis each, that of
+        attention by its rows or what streams past them. Others go by numbers of elements.
+
+            [bench]                        # of y = "sum(x * w, K)" with x[B, M, K] and w[B, K, N]
+            B = 16                         # right: one length
+            M = [1, 16, 256]               # right
+            # B = [1, 4, 16]               # wrong
+        """,
+    ),
 )

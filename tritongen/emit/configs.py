@@ -9,7 +9,7 @@ from typing import Any
 
 from ..spec.types import Schedule
 from .matmul_configs import Summing, Tables, Tiles, fitting
-from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of
+from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of, timed_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ class Table:
     double: tuple[Tiles, ...] = ()
     wide: tuple[Streamed, ...] = ()
     described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
+    timed: tuple[tuple[Streamed, ...], ...] = ()  # of half precision, and of what is wider
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
 
@@ -131,7 +132,9 @@ class Table:
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
     """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
     rows = [traffic for traffic, _ in launches if traffic.summing is None and traffic.streaming is None]
-    shared = row_tables(merged(rows), schedule, suffix) if rows else ()
+    # Rows of a backward are not searched.
+    of_rows = replace(schedule, autotune=False) if suffix else schedule
+    shared = row_tables(merged(rows), of_rows, suffix) if rows else ()
     streams = tuple(stream_table(one.streaming, schedule, name) for one, name in launches if one.streaming)
     matmuls = [(traffic.summing, own) for traffic, own in launches]
     own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
@@ -180,7 +183,8 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
 def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:
     """The table of a kernel past whose tiles an axis streams."""
     half, wide, described = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
-    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide, described=described)
+    timed = timed_streams(schedule) if schedule.autotune else ()
+    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide, described=described, timed=timed)
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
@@ -196,7 +200,8 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
     told = []
     for table in tables:
         earlier = first.setdefault(replace(table, name=""), table.name)
-        told.append(table if earlier == table.name else replace(table, same_as=earlier))
+        # What is searched is known by its table.
+        told.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)
     modules = sorted({"matmul_heuristics" if table.kind in ("tma", "strided") else "heuristics" for table in told})

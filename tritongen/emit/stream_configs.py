@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ..spec.types import Schedule
 
@@ -63,6 +64,38 @@ WIDE_SEVERAL = (
     Streamed(64, 32, 32, 4, 2),
     Streamed(256, 16, 16, 4, 1),
 )
+# What a search times, of any width: tiles of half precision, and of what is wider.
+TIMED = tuple(
+    Streamed(0, *tile)
+    for tile in (
+        (128, 128, 8, 2),
+        (128, 64, 8, 3),
+        (128, 64, 8, 2),
+        (128, 64, 4, 2),
+        (128, 32, 8, 3),
+        (64, 128, 4, 2),
+        (64, 64, 4, 3),
+        (64, 64, 4, 2),
+        (64, 32, 4, 3),
+        (32, 64, 4, 2),
+        (32, 32, 4, 2),
+        (16, 128, 4, 2),
+        (16, 64, 4, 3),
+        (16, 32, 4, 4),
+    )
+)
+TIMED_WIDE = tuple(
+    Streamed(0, *tile)
+    for tile in (
+        (64, 32, 4, 2),
+        (64, 16, 4, 2),
+        (32, 64, 4, 2),
+        (32, 32, 4, 2),
+        (32, 16, 4, 2),
+        (16, 32, 4, 2),
+        (16, 16, 4, 2),
+    )
+)
 
 
 def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...], tuple[Streamed, ...]]:
@@ -76,7 +109,22 @@ def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed
 
 def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[Streamed, ...]:
     """The tiles as `[schedule]` says, where it does: the first of each list."""
+    said = {name: values[0] for name, values in _lists(schedule).items()}
+    return tuple(replace(tile, **said) for tile in tiles[-1 if said else 0 :])
+
+
+def timed_streams(schedule: Schedule) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
+    """The tiles that a search times, of half precision and of what is wider: with each of what `[schedule]` lists."""
+    lists = _lists(schedule)
+    said = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+    half, wide = (
+        tuple(dict.fromkeys(replace(tile, **one) for one in said for tile in tiles)) for tiles in (TIMED, TIMED_WIDE)
+    )
+    return half, wide
+
+
+def _lists(schedule: Schedule) -> dict[str, tuple[int, ...]]:
+    """What `[schedule]` lists of a tile."""
     given = {"block_m": schedule.block_m, "block_n": schedule.block_n}
     given |= {"warps": schedule.num_warps, "stages": schedule.num_stages}
-    said = {name: values[0] for name, values in given.items() if values}
-    return tuple(replace(tile, **said) for tile in tiles[-1 if said else 0 :])
+    return {name: values for name, values in given.items() if values}

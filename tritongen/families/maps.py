@@ -9,7 +9,7 @@ from ..diagnostics.report import Mistake
 from ..emit.module import Module
 from ..passes.contractions import Contraction
 from ..spec.types import Schedule, Spec
-from ..testing.benchmarks import Lengths, Sizes
+from ..testing.benchmarks import Lengths, Sizes, lengths_of
 from ..testing.samples import Shapes
 from ..testing.tests import FamilyTests, tolerances
 from .family import P, Step
@@ -63,4 +63,4 @@ class Maps(Generic[P]):
         return {}
 
     def benchmark(self, spec: Spec, program: P) -> Sizes:
-        return Lengths(program, Shapes(spec, program))
+        return Lengths(program, Shapes(spec, program), lengths_of(spec))

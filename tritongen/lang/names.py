@@ -27,7 +27,9 @@ NAMED = re.compile(f"{MARK}([A-Za-z][A-Za-z0-9_]*){MARK}+")
 PUBLIC = re.compile(f"{KEPT}([A-Za-z][A-Za-z0-9_]*){KEPT}")
 
 # The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
-_FIELDS = frozenset("name names of axes axis over at by_row sizes wrt save ranges smallest low high dtype".split())
+_FIELDS = frozenset(
+    "name names of axes axis over at by_row sizes wrt save ranges smallest lengths drawn low high dtype".split()
+)
 
 T = TypeVar("T")
 

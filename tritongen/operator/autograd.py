@@ -32,7 +32,8 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = module_of(step, Around(f"_{op.name}_forward", extra, register=register), spec.schedule.autotune)
     each = tuple(dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None))
-    computed = tuple((step, _module(backward, step, register)) for step in each)
+    searched = [step for step in each if spec.schedule.autotune and step.family.has_own_tables]
+    computed = tuple((step, _module(backward, step, register, step in searched)) for step in each)
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
@@ -78,13 +79,14 @@ def _suffix(step: Step) -> str:
     return f"_{step.op.name.partition('_backward_')[2].upper() or 'BACKWARD'}"
 
 
-def _module(backward: Backward, step: Step, register: str) -> Module:
+def _module(backward: Backward, step: Step, register: str, autotune: bool) -> Module:
     is_registered = register != "none" and step in backward.plan.steps
     host: Callable[..., Host] = partial(StepHost, origin=backward.gradient, fills=is_registered)
     if backward.write != "backward" and step == backward.plan.steps[0]:
         host = partial(AheadHost, checked=backward.forward.op)
     extra = (*step.extra, *([IS_FAKE] if is_registered else []))
-    return module_of(step, Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True))
+    around = Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True)
+    return module_of(step, around, autotune)
 
 
 def _registered(step: Step, optional: frozenset[str]) -> Registered:

@@ -137,7 +137,8 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
     else:
         module = forward_module(forward, spec, autocast)
     launches = [one for _, step in computed for one in step.launches]
-    tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, Schedule(), BACKWARD)]
+    unlisted = Schedule(autotune=spec.schedule.autotune)  # Tiles that are listed are those of the forward.
+    tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, unlisted, BACKWARD)]
     configs = configs_view(spec.name, tables, spec.schedule)
     tests = family.tests(spec, program, module)
     gradient = GradientTests()

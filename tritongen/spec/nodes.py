@@ -65,7 +65,7 @@ class Either:
 
     @property
     def noun(self) -> str:
-        return listed(option.noun for option in self.options)
+        return listed(dict.fromkeys(option.noun for option in self.options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,10 @@ def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
         return
     match node, value:
         case Either(options=options), _:
-            yield from examine(next(one for one in options if _fits(one, value)), value, key)
+            fitting = [one for one in options if _fits(one, value)]
+            keys = set(value) if isinstance(value, dict) else set()
+            known = (one for one in fitting if isinstance(one, Fields) and keys & set(one.fields))
+            yield from examine(next(known, fitting[0]), value, key)
         case Text(), str(word):
             yield from _examine_text(node, word, key)
         case Number(), int(number) if abs(number) >= 1 << 63:

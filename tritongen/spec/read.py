@@ -88,9 +88,11 @@ class _Reader:
             schedule=self._schedule(),
             precision=_text(op.get("precision")) or "ieee",
             deterministic=op.get("deterministic") is not False,
-            ranges=tuple(self._ranges(inputs)),
+            ranges=tuple(self._ranges("test", inputs)),
             smallest=tuple(self._smallest(inputs)),
             peers=tuple(self._peers()),
+            lengths=tuple(self._lengths(inputs)),
+            drawn=tuple(self._ranges("bench", inputs)),
         )
 
     def _table(self, name: str) -> Table:
@@ -342,11 +344,12 @@ class _Reader:
             self._note("TG503", message, ("schedule", "block_m"), 0)
         return Schedule(**lists, autotune=table.get("autotune") is True, fuse=table.get("fuse") is not False)
 
-    def _ranges(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
+    def _ranges(self, within: str, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
+        """Where a table has the values of inputs lie."""
         axes = _named_axes(inputs)
-        for name, table in self._table("test").items():
-            key = ("test", name)
-            if isinstance(table, int):
+        for name, table in self._table(within).items():
+            key = (within, name)
+            if isinstance(table, int) or (within == "bench" and not _is_range(table)):
                 continue
             if name not in self._table("inputs"):
                 hint = did_you_mean(name, self._table("inputs"))
@@ -367,6 +370,18 @@ class _Reader:
 
     def _smallest(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, int]]:
         """The smallest lengths of axes that [test] has."""
+        hint = "write { low = ..., high = ... } for the values of an input"
+        for name, length in self._of_axes("test", inputs, hint):
+            assert isinstance(length, int)
+            yield name, length
+
+    def _lengths(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The lengths of axes that [bench] has."""
+        for name, found in self._of_axes("bench", inputs, "write { torch = ... } for a peer"):
+            yield name, (found,) if isinstance(found, int) else tuple(found)
+
+    def _of_axes(self, table: str, inputs: tuple[Input, ...], otherwise: str) -> Iterator[tuple[str, int | list[int]]]:
+        """What a table says of axes whose lengths vary."""
         fixed = {
             n
             for one in inputs
@@ -375,19 +390,21 @@ class _Reader:
             if size
         }
         axes = tuple(axis for axis in _named_axes(inputs) if axis not in fixed)
-        for name, length in self._table("test").items():
-            if not isinstance(length, int) or ("test", name) in self.wrong:
+        for name, found in self._table(table).items():
+            if not isinstance(found, int | list) or (table, name) in self.wrong:
                 continue
             if name in axes:
-                yield name, length
+                yield name, found
             else:
-                hint = did_you_mean(name, axes, "write { low = ..., high = ... } for the values of an input")
-                self._note("TG114", f"'{name}' is not an axis whose length varies", ("test", name), hint=hint)
+                hint = did_you_mean(name, axes, otherwise)
+                self._note("TG114", f"'{name}' is not an axis whose length varies", (table, name), hint=hint)
 
     def _peers(self) -> Iterator[Peer]:
         own = dict.fromkeys(("reference", "torch"), "the reference")
         own[_text(self._table("op").get("name"))] = "the operator"
         for name, table in self._table("bench").items():
+            if isinstance(table, int | list) or _is_range(table):
+                continue
             self._name(name, "a peer", "bench")
             if name in own:
                 message = f"'{name}' is already the name of {own[name]}"
@@ -408,6 +425,11 @@ class _Reader:
 
 def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for one in inputs for axis in one.type.axes if axis != BATCH))
+
+
+def _is_range(value: object) -> bool:
+    """Whether an entry of a table is a range of values, and not what a benchmark measures too."""
+    return isinstance(value, dict) and bool({"low", "high"} & set(value))
 
 
 def _text(value: object) -> str:

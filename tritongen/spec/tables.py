@@ -37,6 +37,7 @@ _PARAM = Either(
     'one of a few words: { choices = ["none", "tanh"], default = "none" }',
 )
 _BOUND = Either("a number, or an axis for its length", (Number("a number"), Text("an axis")))
+_RANGE = Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high"))
 
 SPEC = Fields(
     "an operator's math over named axes",
@@ -117,25 +118,34 @@ SPEC = Fields(
             Either(
                 "the range of an input's values, or the smallest length of an axis",
                 (
-                    Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high")),
+                    _RANGE,
                     Integer("the smallest length of an axis", 1, 1 << 20),
                 ),
                 "x = { low = 0.5, high = 2 } for an input, N = 2 for an axis",
             ),
         ),
         "bench": Entries(
-            "what the benchmark measures beside the reference, by names",
-            Fields(
-                "a torch expression",
-                {
-                    "torch": Text("a torch expression over the inputs and params, and what is given"),
-                    "given": Entries(
-                        "what is computed once, and not measured",
-                        Text("a torch expression over the inputs and params"),
+            "what the benchmark measures beside the reference, by names, and what inputs it draws",
+            Either(
+                "a peer, the range of an input's values, or the length of an axis",
+                (
+                    Fields(
+                        "a torch expression",
+                        {
+                            "torch": Text("a torch expression over the inputs and params, and what is given"),
+                            "given": Entries(
+                                "what is computed once, and not measured",
+                                Text("a torch expression over the inputs and params"),
+                            ),
+                            "compile": Flag("whether torch.compile compiles it"),
+                        },
+                        required=("torch",),
                     ),
-                    "compile": Flag("whether torch.compile compiles it"),
-                },
-                required=("torch",),
+                    _RANGE,
+                    Integer("the length of an axis", 1, (1 << 31) - 1),
+                    Many("the lengths that the benchmark goes by", Integer("a length", 1, (1 << 31) - 1)),
+                ),
+                "name = { torch = ... } for a peer, M = 1 for an axis",
             ),
         ),
     },

@@ -209,3 +209,5 @@ class Spec:
     ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
     smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there
     peers: tuple[Peer, ...] = ()  # of [bench]
+    lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of [bench]: of axes, one or those that it goes by
+    drawn: tuple[tuple[str, Range], ...] = ()  # of [bench]: where an input's values lie there

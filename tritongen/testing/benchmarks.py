@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host_checks import tuple_text
 from ..emit.scoping import undefined_names
 from ..lang.ir import Op
@@ -83,6 +84,21 @@ def backward_places(spec: Spec, op: Op) -> tuple[int, ...]:
     return tuple(map(names.index, spec.grad.wrt))
 
 
+def lengths_of(spec: Spec, *by: str) -> dict[str, int]:
+    """The lengths that [bench] gives axes, but for one that it goes by. Raises Mistakes if that is not among `by`."""
+    wrong = [name for name, several in spec.lengths if len(several) > 1 and name not in by]
+    if wrong:
+        goes = f"by {listed(by)}" if by else "by numbers of elements"
+        message = f"this benchmark goes {goes}, and {wrong[0]} has one length there"
+        raise Mistakes(Mistake("TG142", message, ("bench", wrong[0]), hint=f"write {wrong[0]} = NUMBER"))
+    return {name: several[0] for name, several in spec.lengths if len(several) == 1}
+
+
+def sizes_of(spec: Spec) -> tuple[int, ...]:
+    """The lengths that [bench] goes by; () where those are the harness's."""
+    return next((several for _, several in spec.lengths if len(several) > 1), ())
+
+
 class Lengths:
     """Sizes in GB/s: rows of 4,096, and as many of them as the number of elements asks for.
 
@@ -93,17 +109,18 @@ class Lengths:
     template = "bench.py.jinja"
     bounds = ()
 
-    def __init__(self, program: Program, shapes: Shapes) -> None:
+    def __init__(self, program: Program, shapes: Shapes, given: Mapping[str, int]) -> None:
         self.op = program.op
         # What is taken from, and nothing goes along, is as long as rows are.
         visited = {*program.over, *(axis for result in self.op.results for axis in result.axes)}
-        self.axes = tuple(axis for axis in shapes.axes if axis in visited)
-        self.taken = tuple(axis for axis in shapes.axes if axis not in visited)
-        self.long = shapes.long or "".join(self.axes[-1:])
-        self.fixed = math.prod(size for _, size in self.op.sizes)
-        self.by_row = self.long in program.over and set(self.axes) > set(program.over)
-        self.names: dict[str, str] = {axis: str(size) for axis, size in self.op.sizes}
-        self.names |= {axis: local(axis) for axis in shapes.axes}
+        free = [axis for axis in shapes.axes if axis not in given]
+        self.axes = tuple(axis for axis in free if axis in visited)
+        self.taken = tuple(axis for axis in free if axis not in visited)
+        self.long = shapes.long if shapes.long in self.axes else "".join(self.axes[-1:])
+        self.fixed = math.prod([*dict(self.op.sizes).values(), *(given[axis] for axis in given if axis in visited)])
+        self.by_row = self.long in program.over and set(self.axes) > {*program.over} - {*given}
+        self.names: dict[str, str] = {axis: str(size) for axis, size in (*self.op.sizes, *given.items())}
+        self.names |= {axis: local(axis) for axis in free}
         if len(self.axes) == 1 and self.fixed == 1:
             self.names[self.axes[0]] = "elements"
 
@@ -149,7 +166,7 @@ def draw(tensor: Input, spec: Spec, op: Op, lengths: Sizes) -> str:
     names = lengths.names
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
     bounds = list(lengths.bounds) if set(tensor.type.dtypes) & set(FLOATS) else []
-    if found := range_of(tensor, spec):
+    if found := dict(spec.drawn).get(tensor.name) or range_of(tensor, spec):
         bounds = [bound_text(bound, names) for bound in (found.low, found.high)]
     return f"benchmarking.draw({', '.join([tuple_text(shape), dtype_of(tensor, op), *bounds])})"
 

@@ -87,7 +87,7 @@ class Contraction(Maps[ContractionProgram]):
         return declared | ({"narrowest": narrowest(module)} if narrowest(module) else {})
 
     def benchmark(self, spec: Spec, program: ContractionProgram) -> MatmulSizes:
-        return MatmulSizes(program)
+        return MatmulSizes(program, spec)
 
 
 def narrowest(module: Module) -> str:

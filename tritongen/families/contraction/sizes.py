@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...passes.contractions import Contraction
-from ...testing.benchmarks import local
+from ...spec.types import Spec
+from ...testing.benchmarks import lengths_of, local, sizes_of
 from ...testing.samples import Shapes
 from .program import ContractionProgram
 
@@ -63,25 +64,31 @@ class MatmulShapes(Shapes):
 class MatmulSizes:
     """How long the axes of a matmul are: each side of so many elements, and 8 matrices in a batch.
 
-    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first.
+    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first. Those to
+    which [bench] gives a length have that.
     """
 
     template = "bench_products.py.jinja"
     bounds = ()
 
-    def __init__(self, program: ContractionProgram) -> None:
+    def __init__(self, program: ContractionProgram, spec: Spec) -> None:
         self.contraction = program.contraction
-        self.picked = [(local(one.axis), "64") for one in program.picked]
-        self.fixed = dict(program.op.sizes)
+        sides = (self.contraction.rows, self.contraction.cols, self.contraction.inner)
+        given = lengths_of(spec, *(side[0] for side in sides if len(side) == 1))
+        self.sizes = sizes_of(spec)
+        self.picked = [(local(one.axis), "64") for one in program.picked if one.axis not in given]
+        self.fixed = dict(program.op.sizes) | given
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
 
     def view(self) -> dict[str, Any]:
         sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
-        number = 2 * len(self.contraction.products) * (8 if sides[0] else 1)
+        free = any(axis not in self.fixed for axis in sides[0])
+        matrices = math.prod([8 if free else 1, *(self.fixed[axis] for axis in sides[0] if axis in self.fixed)])
         counts = [self.length(side) for side in sides[1:]]
         return {
+            "sizes": self.sizes,
             "lengths": [*self.picked, *(pair for side in sides for pair in self.assigned(side, side == sides[0]))],
-            "operations": " * ".join([str(number), *counts]),
+            "operations": " * ".join([str(2 * len(self.contraction.products) * matrices), *counts]),
         }
 
     def length(self, side: tuple[str, ...]) -> str:

@@ -24,6 +24,7 @@ class Lines:
     setup: list[Line] = field(default_factory=list)
     bounds: list[Line] = field(default_factory=list)
     turn: list[Line] = field(default_factory=list)
+    ahead: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
     end: list[Line] = field(default_factory=list)
 
@@ -51,7 +52,8 @@ class Assembly:
     ) -> Kernel:
         """The kernel of the lines, with arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
-        turn, loop, end = ([*nested(part)] for part in (self.lines.turn, self.lines.loop, self.lines.end))
+        turn = [*nested(self.lines.turn), *self.lines.ahead]
+        loop, end = ([*nested(part)] for part in (self.lines.loop, self.lines.end))
         setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
         body = [*setup, *turn, *loop, *end]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
@@ -84,9 +86,15 @@ class Assembly:
         )
 
     def steps_by_length(self) -> set[str]:
-        """The steps from head to head of tensors with a number for each row or column: as long as these are many."""
-        numbers = [one for one in self.tensors() if not set(one.axes) & {*self.stream.widths}]
-        dims = (*self.space.rows, *self.places.dims(self.stream.turns))
+        """The steps from head to head of tensors with a number for each row or column: as long as these are many.
+
+        What has a number for each row and column steps by whole rows: that 16 divides these is known, or blocks of it
+        are read number by number.
+        """
+        stream = self.stream
+        along = {stream.rows, stream.streamed}
+        dims = (*self.space.rows, *self.places.dims(stream.turns))
+        numbers = [one for one in self.tensors() if not {*one.axes} & {*stream.widths} and not along <= {*one.axes}]
         return {tensor.stride(dim) for tensor in numbers for dim in dims}
 
     def tensors(self) -> list[Tensor]:

@@ -55,10 +55,6 @@ class Streaming(Maps[StreamingProgram]):
         if schedule.block_k:
             message = "block_k is of sums in blocks, and a kernel that streams an axis holds its heads whole"
             found.append(Mistake("TG607", message, ("schedule", "block_k"), hint="leave it out"))
-        if schedule.autotune:
-            message = "a kernel that streams an axis is not autotuned: its tiles follow from the widths of its matrices"
-            hint = "list block_m, block_n, num_warps or num_stages, or leave it out"
-            found.append(Mistake("TG607", message, ("schedule", "autotune"), 0, hint=hint))
         return found
 
     def stream(self, program: StreamingProgram) -> Stream | None:
@@ -66,7 +62,7 @@ class Streaming(Maps[StreamingProgram]):
         return program.stream if program.pages is None else None
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return StreamingModule(program, around).module()
+        return StreamingModule(program, around, autotune).module()
 
     def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
         declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
@@ -76,7 +72,7 @@ class Streaming(Maps[StreamingProgram]):
         return FamilyTests("StreamingTests", shapes, declared)
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
-        return StreamingSizes(program)
+        return StreamingSizes(program, spec)
 
 
 STREAMING = Streaming()

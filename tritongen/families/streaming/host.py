@@ -23,11 +23,15 @@ from .reduction import plan_reduction
 
 
 class StreamingModule(Common):
-    """The module of one kernel, a program of which takes a tile of rows at one index of the batch."""
+    """The module of one kernel, a program of which takes a tile of rows at one index of the batch.
 
-    def __init__(self, program: StreamingProgram, around: Around) -> None:
+    With `search`, tiles are timed.
+    """
+
+    def __init__(self, program: StreamingProgram, around: Around, search: bool) -> None:
         self.op, self.stream, self.pages = program.in_kernels, program.stream, program.pages
         self.space = space_of(self.op, self.stream)
+        self.search = search
         self.reduction = None if around.is_gradient else plan_reduction(program)
         # Torch has to see what a triton_op launches.
         by_tma = self.is_plain() and around.register != "triton_op"
@@ -62,11 +66,13 @@ class StreamingModule(Common):
             "first_row": "first_row" if mentions(kernel.setup, "first_row") else "_",
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
+            "ahead": self.plan.ahead,
             "whole": parts.index("whole"),
             "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
             "is_empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
             "across": self.across,
+            "search": self.search,
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
             "launcher": self.around.launcher(kernel.name),
@@ -76,7 +82,6 @@ class StreamingModule(Common):
             "constants_text": self.constants_of(kernel, "index"),
             "split": self.reduction and self.split(self.reduction),
             "in_group": stream.group,
-            "page": self.pages and self.pages.slot,
             **self.known(self.own(kernel)),
             "blocks_text": self.blocks_text(),
             "gluon_text": self.gluon_text(),

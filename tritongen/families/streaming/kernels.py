@@ -15,6 +15,7 @@ from ...lowering.lines import Line, indented, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, loads, needed
 from ...lowering.views import Argument, Kernel
+from ...passes.paged import Paged
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
 from . import pages, partial_sums
@@ -37,6 +38,7 @@ class StreamingKernel:
     turn: tuple[Line, ...]  # before the loop of each turn
     compute: Compute
     blocks: Blocks
+    ahead: tuple[Line, ...] = ()  # directly before the runs of blocks
 
 
 L = TypeVar("L", bound="Below")
@@ -119,7 +121,7 @@ class Builder(Assembly):
         stores = partial_sums.stores(self.stream) if splits else ()
         kernel = self.kernel(stores)
         turn = tuple(nested(self.lines.turn))
-        return StreamingKernel(kernel, stores, turn, self.compute, self.blocks)
+        return StreamingKernel(kernel, stores, turn, self.compute, self.blocks, (*self.lines.ahead,))
 
     def build(self) -> None:
         """Make all lines."""
@@ -173,11 +175,22 @@ class Builder(Assembly):
             read = self.places.matrix(load, self.masked)
             return self.places.described(load, read) if load.name in self.described else [read]
         assert self.pages is not None
-        lines = [pages.matrix(self.places, self.pages, paged)]
-        if paged.table not in self.read:
-            self.read.add(paged.table)
-            lines.insert(0, pages.numbers(self.places, self.pages, paged, *self.blocks.ends))
-        return lines
+        return [*self.pages_of_block(paged), pages.matrix(self.places, self.pages, paged)]
+
+    def pages_of_block(self, paged: Paged) -> list[Line]:
+        """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
+        if paged.table in self.read:
+            return []
+        assert self.pages is not None
+        self.read.add(paged.table)
+        self.lines.setup.append(pages.head(self.places, paged))
+        first, following = (
+            pages.numbers(self.places, self.pages, paged, start, *self.blocks.ends)
+            for start in ("bounds[0]", "start + BLOCK_N")
+        )
+        comment = "" if self.lines.ahead else "Numbers of pages are loaded one block ahead."
+        self.lines.ahead.append(replace(first, comment=comment))
+        return [pages.positions(self.places, paged, *self.blocks.ends), following]
 
     @property
     def masked(self) -> str:

@@ -18,12 +18,22 @@ def are_matrices(pages: Pages, stream: Stream) -> bool:
     return all(one.load.name in names and tables.get(one.table) == one.pages for one in pages.inputs)
 
 
-def numbers(places: Places, pages: Pages, paged: Paged, first: str, last: str) -> Line:
-    """The line that looks up the pages of a block, from the first to the last position that a tile needs."""
-    table = places.of_input(paged.table)
-    stride, n_pages = places.taken_stride(table, pages.page), places.size_name(paged.pages)
-    sizes = f"{stride}, {n_pages}, {places.size_name(pages.slot)}, BLOCK_N"
-    return Line(f"{paged.table}_at = pages_at({places.head(table)}, start, block, {first}, {last}, {sizes})")
+def head(places: Places, paged: Paged) -> Line:
+    """The line that points to a table of the numbers of pages."""
+    return Line(f"{paged.table}_head = {places.head(places.of_input(paged.table))}")
+
+
+def numbers(places: Places, pages: Pages, paged: Paged, start: str, first: str, last: str) -> Line:
+    """The line that looks up pages of the block from `start` on, where a tile needs them: from `first` to `last`."""
+    stride = places.taken_stride(places.of_input(paged.table), pages.page)
+    sizes = f"{stride}, {places.size_name(pages.slot)}, BLOCK_N, INDEX"
+    return Line(f"{paged.table}_ahead = page_numbers({paged.table}_head, {start}, {first}, {last}, {sizes})")
+
+
+def positions(places: Places, paged: Paged, first: str, last: str) -> Line:
+    """The line that tells the page of each position of a block."""
+    n_pages = places.size_name(paged.pages)
+    return Line(f"{paged.table}_at = pages_at({paged.table}_ahead, block, {first}, {last}, {n_pages})")
 
 
 def matrix(places: Places, pages: Pages, paged: Paged) -> Line:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...spec.types import BATCH
-from ...testing.benchmarks import local
+from ...passes.paged import Pages
+from ...spec.types import BATCH, Spec
+from ...testing.benchmarks import lengths_of, local, sizes_of
+from .blocks import operand
 from .program import StreamingProgram
 from .visible import visible_range
 
@@ -16,13 +19,17 @@ class StreamingSizes:
     """How long the axes are in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
 
     Where heads share what streams, there are 4 in a group, or all. Floats are small: no softmax is of one score alone.
+    Axes to which [bench] gives a length have that.
     """
 
     template = "bench_streams.py.jinja"
     bounds = ("-1", "1")
 
-    def __init__(self, program: StreamingProgram) -> None:
-        self.program, self.stream = program, program.stream
+    def __init__(self, program: StreamingProgram, spec: Spec) -> None:
+        self.program, self.stream, pages = program, program.stream, program.pages
+        along = pages.page if pages else self.stream.streamed
+        self.given = lengths_of(spec, self.stream.rows, along)
+        self.listed = sizes_of(spec)
         self.fixed = dict(program.op.sizes)
         self.axes = program.op.axes
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
@@ -41,18 +48,20 @@ class StreamingSizes:
             lengths[stream.group] = (HEADS,)
         elif stream.batch:
             lengths[stream.batch[0]] = (BATCHES, HEADS) if stream.batch == (BATCH,) else (BATCHES * HEADS,)
-        return lengths | {axis: (size,) for axis, size in self.fixed.items()}
+        return lengths | {axis: (size,) for axis, size in (*self.fixed.items(), *self.given.items())}
 
     def view(self) -> dict[str, Any]:
         lengths = self.lengths()
         texts = {axis: str(sizes if axis == BATCH else sizes[0]) for axis, sizes in lengths.items()}
         texts |= dict.fromkeys((self.stream.rows, self.stream.streamed), "size") | self.of_pages()
+        texts |= {axis: str(size) for axis, size in self.given.items()}
         scores = [lengths[one.over][0] for one in self.stream.scores]
         sums = [lengths[self.stream.width(matrix)][0] for matrix in self.stream.summed]
         widths = f"({' + '.join(map(str, (*scores, *sums)))})"
         axes = (*self.stream.batch, *self.stream.turns, *self.stream.heads)
         heads = [str(size) for axis in axes for size in lengths[axis]]
         return {
+            "sizes": self.sizes(),
             "lengths": [(self.names[axis].strip("*"), texts[axis]) for axis in self.axes if axis not in self.fixed],
             "pairs": self.visible() or self.pairs(),
             "masked": bool(self.visible()),
@@ -65,12 +74,24 @@ class StreamingSizes:
         pages = self.program.pages
         if pages is None:
             return {}
-        size = self.fixed.get(pages.slot, PAGE)
-        every = dict.fromkeys([one.pages for one in pages.inputs], f"{BATCHES} * size // {size}")
-        return {pages.slot: str(size), pages.page: f"size // {size}", **every}
+        size, count = self.page_size(pages), self.given.get(pages.page, f"size // {self.page_size(pages)}")
+        sequences = math.prod(one for axis in self.stream.batch[:1] for one in self.lengths()[axis])
+        every = dict.fromkeys([one.pages for one in pages.inputs], f"{sequences} * {operand(str(count))}")
+        return {pages.slot: str(size), pages.page: str(count), **every}
+
+    def page_size(self, pages: Pages) -> int:
+        return (self.fixed | self.given).get(pages.slot, PAGE)
+
+    def sizes(self) -> tuple[int, ...]:
+        """The lengths of what streams that [bench] goes by: positions, where these lie in pages."""
+        pages = self.program.pages
+        return tuple(one * self.page_size(pages) if pages else one for one in self.listed)
 
     def length(self, axis: str) -> str:
-        return str(self.fixed.get(axis, "size"))
+        pages = self.program.pages
+        if pages and axis == self.stream.streamed and pages.page in self.given:
+            return str(self.given[pages.page] * self.page_size(pages))
+        return str((self.fixed | self.given).get(axis, "size"))
 
     def pairs(self) -> str:
         return f"{self.length(self.stream.rows)} * {self.length(self.stream.streamed)}"

@@ -38,7 +38,7 @@ class TileSums(Streaming):
         return None if stream is None else StreamingProgram(op, stream.turns, stream, blocks_of(op, stream))
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return _TileModule(program, around).module()
+        return _TileModule(program, around, autotune).module()
 
 
 def tile_sum_of(op: Op) -> Stream | None:
