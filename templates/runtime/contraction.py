@@ -274,10 +274,10 @@ def _by_pointers(
     )
     options = options_of(config, block_k, stages)
     own = [() if one is None else one.stride() for one in matrices]
-    counts = n_strides or [len(steps) for steps in own]
+    dims = n_strides or [len(steps) for steps in own]
     strides = [
         step
-        for steps, count in zip(own, counts, strict=True)
+        for steps, count in zip(own, dims, strict=True)
         for step in (*[None] * (count - len(steps)), *steps)
     ]
     rest = (*strides, *loop, *both, *epilogue)

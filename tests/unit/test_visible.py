@@ -12,6 +12,7 @@ from tritongen.families.streaming.sizes import StreamingSizes
 from tritongen.families.streaming.visible import visible_range
 from tritongen.lang.typecheck import typecheck
 from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 SPEC = """
 [op]
@@ -36,13 +37,16 @@ PARAMS = {"prefix": "70", "needed": '{ type = "int" }', "flag": "false", "share"
 SIZE = 200
 
 
-def program_of(condition: str) -> Any:
-    """The program of attention under a mask, with the inputs and params that it names."""
+def spec_of(condition: str) -> Spec:
+    """Attention under a mask, with the inputs and params that it names."""
     inputs, params = (
         "\n".join(f"{name} = {text}" for name, text in table.items() if name in condition) for table in (INPUTS, PARAMS)
     )
-    text = SPEC.format(inputs=inputs, params=params, condition=condition)
-    return step_of(typecheck(read_spec("masked.toml", text)), (), families_of_steps(False)).program
+    return read_spec("masked.toml", SPEC.format(inputs=inputs, params=params, condition=condition))
+
+
+def program_of(condition: str) -> Any:
+    return step_of(typecheck(spec_of(condition)), (), families_of_steps(False)).program
 
 
 @pytest.mark.parametrize(
@@ -79,11 +83,12 @@ def test_ranges_count_what_is_left(condition: str, expected: str) -> None:
 def test_what_is_not_known_is_counted_whole(condition: str) -> None:
     program = program_of(condition)
     assert not visible_range(program, "size", "size")
-    view = StreamingSizes(program).view()
+    view = StreamingSizes(program, spec_of(condition)).view()
     assert (view["pairs"], view["masked"]) == ("size * size", False)
 
 
 def test_operations_are_of_the_widths_of_each_matmul() -> None:
-    view = StreamingSizes(program_of("index(N) <= index(M)")).view()
+    condition = "index(N) <= index(M)"
+    view = StreamingSizes(program_of(condition), spec_of(condition)).view()
     assert view["counted"] == "2 * 4 * 32 * pairs * (64 + 32)"
     assert float(view["times_backward"]) == pytest.approx((3 * 64 + 2 * 32) / (64 + 32), rel=1e-3)
