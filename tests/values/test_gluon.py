@@ -16,6 +16,7 @@ IS_HOPPER = torch.cuda.is_available() and not torch.version.hip and torch.cuda.g
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+import emulated_gluon  # noqa: E402
 import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
@@ -113,6 +114,71 @@ def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
     sink = kernel_of(spec_of(SINK, f'{OF_HEADS}\nsink = "float32[H]"'))
     assert sink.count("gl.load(") == 1
     assert sink.index("for part in") < sink.index("sink = gl.load")
+
+
+# Without a GPU
+
+
+def emulating(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
+    """An operator on the CPU, and the kernels that it launches, of which those in Gluon are emulated."""
+    operator = built(spec, folder)
+    names: list[str] = []
+    heuristics, launch = (runtime_of(operator, name) for name in ("heuristics", "launch"))
+    monkeypatch.setattr(heuristics, "use_gluon", lambda *_: True)
+    monkeypatch.setattr(heuristics, "sm_count", lambda _: 3)
+    run = launch.run
+
+    def spy(key: Any, kernel: Any, grid: Any, config: Any, *args: Any, **options: Any) -> None:
+        names.append(kernel.__name__)
+        if kernel.__name__.endswith("_gluon_kernel"):
+            emulated_gluon.launch(kernel, grid, [one for group in args for one in group], options)
+        else:
+            run(key, kernel, grid, config, *args, **options)
+
+    monkeypatch.setattr(launch, "run", spy)
+    return operator, names
+
+
+def halves(*sizes: tuple[int, int]) -> list[torch.Tensor]:
+    """Matrices of two heads."""
+    random = torch.Generator().manual_seed(0)
+    return [torch.randn((1, 2, *size), generator=random).half() for size in sizes]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs them")
+@pytest.mark.parametrize(("sizes", "scale"), [((150, 200, 48, 40), 0.3), ((130, 70, 96, 16), -0.3)])
+def test_values_emulated(
+    sizes: tuple[int, int, int, int], scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of lengths that no tile divides, in programs of several tiles and of one, and of scales of either sign."""
+    operator, names = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v = halves((m, d), (n, d), (n, e))
+    check(operator, q, k, v, scale)
+    assert set(names) == {"attend_gluon_kernel"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs them")
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("give_back(v_ring, step)\n", "pass\n"),
+        ("o_dot, left, weights = warpgroup_mma_wait(0", "o_dot, left, weights = warpgroup_mma_wait(1"),
+        ("s_sum = warpgroup_mma_wait(1, deps=(s_sum,))\n", "give_back(k_ring, step + 1)\n"),
+    ],
+    ids=["a block is not given back", "a matmul is read in flight", "a matmul is not waited for"],
+)
+def test_emulation_sees_what_a_gpu_does_not_forgive(
+    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, _ = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+    monkeypatch.setattr(emulated_gluon, "PATIENCE", 0.3)
+    kernels = Path(*operator.__path__) / "gluon_kernels.py"
+    assert right in kernels.read_text(encoding="utf-8")
+    kernels.write_text(kernels.read_text(encoding="utf-8").replace(right, wrong), encoding="utf-8")
+    q, k, v = halves((500, 48), (500, 48), (500, 40))
+    with pytest.raises(AssertionError):
+        check(operator, q, k, v, 0.3)
 
 
 # On Hopper
