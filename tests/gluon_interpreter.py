@@ -21,6 +21,7 @@ import torch
 
 from tritongen.emit.imports import RUNTIME_FOLDER
 
+MODULES = ("addressing", "matmul", "reduce", "special", "rings")  # of the runtime, that Gluon kernels call
 CHANGED = threading.Condition()
 PATIENCE = 20.0  # seconds that a barrier is waited for
 OWN = threading.local()  # what a warp group has begun: matmuls, and stores by TMA
@@ -259,7 +260,7 @@ def run(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[s
     """Run a kernel of a generated module, whose package has the runtime in it, in one program after another."""
     path = Path(inspect.getfile(sys.modules[kernel.__module__]))
     runtime = path.parent / RUNTIME_FOLDER
-    files = [runtime / f"{name}.py" for name in ("matmul", "reduce", "special", "rings")] + [path]
+    files = [*(runtime / f"{name}.py" for name in MODULES), path]
     mbarrier = SimpleNamespace(
         MBarrierLayout=lambda: None,
         init=lambda barrier, count: barrier.init(count),
