@@ -142,11 +142,12 @@ def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: 
 
 
 def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
-    """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
+    """By tensor cores, with and without the log-sum-exp that its gradient needs; and that by queries."""
     spec = ROOT / "specs" / "attention.toml"
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
     told = compile_all([(spec, folder)], "--target", "sm_90", "--tma")
-    assert "attention_gluon_kernel multiplies bf16.bf16" in told
+    for kernel in ("attention_gluon_kernel", "attention_backward_dq_gluon_kernel"):
+        assert f"{kernel} multiplies bf16.bf16" in told
 
 
 def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:

@@ -171,14 +171,14 @@ class _GluonBuilder(Builder):
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in math_of_rows)
         dims = self.space.rows
-        if _told(bounds, of_heads) or not is_shared or _told(end, before) or mentions(loop, "tile_mask"):
+        if told(bounds, of_heads) or not is_shared or told(end, before) or mentions(loop, "tile_mask"):
             return None
         stream = self.stream
         (score,), (matrix,) = stream.scores, stream.summed
         group = self.places.dims(stream.heads)
         heads = [dim.index for dim in (*dims, *group)]
         head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
-        used = {*head_of_rows, *_told([*reads, *loop, *end], heads)}
+        used = {*head_of_rows, *told([*reads, *loop, *end], heads)}
         lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
@@ -192,13 +192,14 @@ class _GluonBuilder(Builder):
         params = [one.name for one in numbers]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
         has_col_mask = mentions(loop, "col_mask")
-        block = _told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
+        block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
         signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
         streamed = {score.right.name, matrix.name}
         return {
             "family": "streaming",
+            "template": "gluon.jinja",
             "name": self.op.name,
             "rows": stream.rows,
             "streamed": stream.streamed,
@@ -217,27 +218,27 @@ class _GluonBuilder(Builder):
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
             "decode": [*map(Line, of_group), *self.places.decode()],
-            "bounds": _in_gluon(bounds),
+            "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
-            "tile_params": _listed(_told(bounds, params)),
-            "reads": _in_gluon(reads),
-            "block_state": ", ".join([*state, *_told(loop, ["rows", *of_heads])]),
-            "block_params": _listed([*block, *_told(loop, params)]),
+            "tile_params": listed(told(bounds, params)),
+            "reads": in_gluon(reads),
+            "block_state": ", ".join([*state, *told(loop, ["rows", *of_heads])]),
+            "block_params": listed([*block, *told(loop, params)]),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
             "use_rows": mentions(loop, "rows"),
-            "loop": _in_gluon(loop),
+            "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,
             "is_signed": self.scale in params,
             "use_end_rows": mentions(end, "rows") or mentions(end, "row_mask"),
             "use_row_mask": mentions(end, "row_mask"),
-            "end_state": _told(end, state),
-            "end": _in_gluon(end),
+            "end_state": told(end, state),
+            "end": in_gluon(end),
             "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *params]),
             "signature": ", ".join(signature),
-            "casts": _in_gluon(casts),
+            "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
         }
@@ -248,12 +249,17 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
     reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
     """
     whole = op.value(score).node
-    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
     parts = [part for value in op.values for part in walk(value.node)]
     uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
     exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
     if len(uses) > len(exponents) + 1:  # The largest is of them, too.
         return "", whole
+    return unscaled(op, whole, stream.scores[0].name)
+
+
+def unscaled(op: Op, whole: Node, product_name: str) -> tuple[str, Node]:
+    """The number that a product with a name is multiplied by, as in `scale_of`, and what scores are without it."""
+    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
     match mask.args[1] if mask else whole:
         case (
             Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
@@ -262,9 +268,9 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
         case _:
             return "", whole
     if mask is None:
-        return text if product.name == stream.scores[0].name else "", product
+        return text if product.name == product_name else "", product
     test, _, other = mask.args
-    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == stream.scores[0].name
+    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == product_name
     return text if is_mask else "", replace(mask, args=(test, product, other))
 
 
@@ -283,16 +289,16 @@ def _is_wide(result: Result, stream: Stream) -> bool:
     return bool(set(result.axes) & set(stream.widths))
 
 
-def _told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
+def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
     lines = list(lines)
     return [name for name in names if mentions(lines, name)]
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Names in front of other arguments."""
     return "".join(f"{name}, " for name in names)
 
 
-def _in_gluon(lines: Iterable[Line]) -> list[Line]:
+def in_gluon(lines: Iterable[Line]) -> list[Line]:
     return [replace(line, text=re.sub(r"\btl\.", "gl.", line.text)) for line in lines]

@@ -202,7 +202,7 @@ class Builder(Assembly):
         self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
         self.lines.setup += self.lowering.pending
-        self.lines.setup.append(Line(f"{value.name} = tl.sum({text}, 1, keep_dims=True)", source))
+        self.lines.setup.append(Line(f"{value.name} = {self.row_total(text)}", source))
 
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""
