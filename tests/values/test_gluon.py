@@ -16,7 +16,7 @@ IS_HOPPER = torch.cuda.is_available() and not torch.version.hip and torch.cuda.g
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-import gluon_interpreter  # noqa: E402
+import emulated_gluon  # noqa: E402
 import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
@@ -150,8 +150,8 @@ def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
 # Without a GPU
 
 
-def interpreting(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
-    """An operator on the CPU, and the kernels that it launches, of which those in Gluon are interpreted."""
+def emulating(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
+    """An operator on the CPU, and the kernels that it launches, of which those in Gluon are emulated."""
     operator = built(spec, folder)
     names: list[str] = []
     heuristics, launch = (runtime_of(operator, name) for name in ("heuristics", "launch"))
@@ -162,8 +162,7 @@ def interpreting(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> t
     def spy(key: Any, kernel: Any, grid: Any, config: Any, *args: Any, **options: Any) -> None:
         names.append(kernel.__name__)
         if kernel.__name__.endswith("_gluon_kernel"):
-            constants = {name: options[name] for name in ("BLOCK_M", "BLOCK_N", "STAGES")}
-            gluon_interpreter.run(kernel, grid, [one for group in args for one in group], constants)
+            emulated_gluon.launch(kernel, grid, [one for group in args for one in group], options)
         else:
             run(key, kernel, grid, config, *args, **options)
 
@@ -179,11 +178,11 @@ def halves(*sizes: tuple[int, int]) -> list[torch.Tensor]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs them")
 @pytest.mark.parametrize(("sizes", "scale"), [((150, 200, 48, 40), 0.3), ((130, 70, 96, 16), -0.3)])
-def test_values_by_an_interpreter(
+def test_values_emulated(
     sizes: tuple[int, int, int, int], scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of lengths that no tile divides, in programs of several tiles and of one, and of scales of either sign."""
-    operator, names = interpreting(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+    operator, names = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
     m, n, d, e = sizes
     q, k, v = halves((m, d), (n, d), (n, e))
     check(operator, q, k, v, scale)
@@ -217,10 +216,10 @@ GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
     ],
     ids=["heads", "grouped heads"],
 )
-def test_gradients_by_an_interpreter(
+def test_gradients_emulated(
     sizes: tuple[int, int, int, int], scale: float, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator, names = interpreting(spec, tmp_path, monkeypatch)
+    operator, names = emulating(spec, tmp_path, monkeypatch)
     m, n, d, e = sizes
     q, k, v = halves((m, d), (n, d), (n, e))
     if "G" in spec.inputs[1].type.axes:
@@ -239,11 +238,11 @@ def test_gradients_by_an_interpreter(
     ],
     ids=["a block is not given back", "a matmul is read in flight", "a matmul is not waited for"],
 )
-def test_the_interpreter_sees_what_a_gpu_does_not_forgive(
+def test_emulation_sees_what_a_gpu_does_not_forgive(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator, _ = interpreting(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
-    monkeypatch.setattr(gluon_interpreter, "PATIENCE", 0.3)
+    operator, _ = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+    monkeypatch.setattr(emulated_gluon, "PATIENCE", 0.3)
     kernels = Path(*operator.__path__) / "gluon_kernels.py"
     assert right in kernels.read_text(encoding="utf-8")
     kernels.write_text(kernels.read_text(encoding="utf-8").replace(right, wrong), encoding="utf-8")
