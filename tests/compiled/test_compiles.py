@@ -141,12 +141,19 @@ def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: 
     compile_all([(spec, folder)], "--largest")
 
 
-def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        "specs/attention.toml",
+        pytest.param("examples/specs/attention_bshd.toml", marks=pytest.mark.usefixtures("in_ci")),
+    ],
+)
+def test_attention_for_hopper_is_in_gluon_besides(path: str, tmp_path: Path) -> None:
     """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
-    spec = ROOT / "specs" / "attention.toml"
+    spec = ROOT / path
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
     told = compile_all([(spec, folder)], "--target", "sm_90", "--tma")
-    assert "attention_gluon_kernel multiplies bf16.bf16" in told
+    assert f"{spec.stem}_gluon_kernel multiplies bf16.bf16" in told
 
 
 def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:

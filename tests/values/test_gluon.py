@@ -27,6 +27,7 @@ QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
 MEAN = 'o = "sum(softmax(s, N) * v, N)"'
 CAUSAL = f's = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"\n{MEAN}'
 GROUPED = 'q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'
+POSITIONS_FIRST = 'q = "T[B, M, (G R), D]"\nk = "T[B, N, G, D]"\nv = "T[B, N, G, E]"'
 OF_HEADS = QKV.replace("...", "..., H")
 SLOPES = CAUSAL.replace("* scale", "* scale - slope * (index(M) - index(N))")
 SINK = f"""{CAUSAL.partition(MEAN)[0]}m = "maximum(max(s, N), sink)"
@@ -97,6 +98,13 @@ def test_heads_of_a_group_read_the_same_blocks() -> None:
     assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in text
 
 
+def test_positions_before_heads() -> None:
+    """Tensors are seen with the heads first, as descriptors have them."""
+    files = generate(spec_of(inputs=POSITIONS_FIRST, outputs='o = "q[B, M, (G R), E]"'))
+    assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in files["gluon_kernels.py"]
+    assert "q_by_head = tensors.with_last(q, -3, -2, -4, -1)\n" in files["op.py"]
+
+
 def test_results_are_given_in_their_order() -> None:
     """As the host has them, whichever is the matrix."""
     text = kernel_of(spec_of(CAUSAL + LOG, outputs='lse = "float32"\no = "q"'))
@@ -141,17 +149,23 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     return operator, names
 
 
-def check(
-    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, in_group: int = 1
-) -> None:
-    """Twice, since the second call launches what the first compiled. Heads of a group share keys and values."""
+def masked_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of rows and what they attend to, and values, in float64; those that heads of a group share for each."""
+    in_group = q.shape[-3] // k.shape[-3]
     every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
     s = q.double() @ every_k.mT * scale
     rows, cols = (torch.arange(n, device=q.device) for n in s.shape[-2:])
-    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    return s.masked_fill(cols > rows[:, None], -torch.inf), every_v
+
+
+def check(
+    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, heads: int = -3
+) -> None:
+    """Twice, since the second call launches what the first compiled."""
+    s, every_v = masked_scores(q.movedim(heads, -3), k.movedim(heads, -3), v.movedim(heads, -3), scale)
     tolerance = 2e-2 if q.dtype == torch.bfloat16 else 3e-3
     for _ in range(2):
-        o, lse = operator.attend(q, k, v, scale=scale)
+        o, lse = (one.movedim(heads + dim, -3 + dim) for dim, one in enumerate(operator.attend(q, k, v, scale=scale)))
         torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ every_v, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(lse.double(), torch.logsumexp(s, -1), rtol=1e-4, atol=1e-4)
 
@@ -230,8 +244,18 @@ def test_grouped_heads(
         laid_out(torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16))
         for size in ((6, rows, 64), (2, 333, 64), (2, 333, 96))
     )
-    check(operator, q, k, v, 0.125, in_group=3)
+    check(operator, q, k, v, 0.125)
     assert names == [name]
+
+
+def test_parts_of_a_projection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions before heads, as a fused projection leaves them, of which queries, keys and values are slices."""
+    outputs = 'o = "q[B, M, (G R), E]"\nlse = "float32[B, M, (G R)]"'
+    operator, names = launching(spec_of(CAUSAL + LOG, POSITIONS_FIRST, outputs), tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    joined = torch.randn((2, 200, 10, 64), generator=random).to("cuda", torch.bfloat16)
+    check(operator, joined[:, :, :6], joined[:, :, 6:8], joined[:, :, 8:], 0.125, heads=-2)
+    assert names == ["attend_gluon_kernel"]
 
 
 def slopes_of(s: torch.Tensor, v: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -263,10 +287,7 @@ def test_numbers_of_heads(
         for size in ((6, 200, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
     )
     numbers = torch.rand(6, generator=random).cuda() / 4
-    every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
-    s = q.double() @ every_k.mT * 0.125
-    rows, cols = (torch.arange(n, device="cuda") for n in s.shape[-2:])
-    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    s, every_v = masked_scores(q, k, v, 0.125)
     for _ in range(2):
         o = operator.attend(q, k, v, numbers, scale=0.125)
         torch.testing.assert_close(o.double(), wanted(s, every_v, numbers), rtol=2e-2, atol=2e-2)
