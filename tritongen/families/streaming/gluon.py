@@ -117,9 +117,8 @@ class _GluonBuilder(Builder):
         self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
         self.weights = ""
 
-    @property
-    def masked(self) -> str:
-        return "MASKED"
+    masked = "MASKED"
+    at_the_end = "LAST"  # the only block that has what is past the end
 
     def row_tile(self, load: Load) -> None:
         pass
@@ -142,8 +141,8 @@ class _GluonBuilder(Builder):
         self.lines.loop += self.masked_past_the_end(score)
         self.lines.loop.append(Line(f"{name}, shift, rescale = online_row_max({name}, {score}, factor)"))
 
-    def row_total(self, factor: str) -> str:
-        return f"tl.sum({factor}, 1)"
+    def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
+        return Line(f"{name} = add_columns({name}, rescale, {factor})")
 
     def final(self, value: Value) -> list[Line]:
         self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
@@ -224,6 +223,7 @@ class _GluonBuilder(Builder):
             "reads": _in_gluon(reads),
             "block_state": ", ".join([*state, *_told(loop, ["rows", *of_heads])]),
             "block_params": _listed([*block, *_told(loop, params)]),
+            "is_masked": mentions(loop, self.masked),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
             "use_rows": mentions(loop, "rows"),
