@@ -163,6 +163,13 @@ def add_columns(sums, rescale, x):
 
 
 @gluon.jit
+def across_columns(x):
+    """Numbers of columns, of which each thread has one, as those have them that compute with scores."""
+    layout: gl.constexpr = gl.SliceLayout(0, product_layout(x.shape[0]))
+    return gl.convert_layout(x, layout)[None, :]
+
+
+@gluon.jit
 def store_block(desc, blocks, place, head, row, x):
     """Store what a warp group has computed by TMA, by way of memory that this alone uses."""
     tma.store_wait(0)  # What was there before has been read.

@@ -34,6 +34,10 @@ OF_HEADS = QKV.replace("...", "..., H")
 SLOPES = CAUSAL.replace("* scale", "* scale - slope * (index(M) - index(N))")
 SINK = f"""{CAUSAL.partition(MEAN)[0]}m = "maximum(max(s, N), sink)"
 o = "sum(exp(s - m) * v, N) / (sum(exp(s - m), N) + exp(sink - m))\""""
+DOCUMENTS = f'{QKV}\nof_q = "int32[..., M]"\nof_k = "int32[..., N]"'
+LENGTHS = f'limit = "length + 1"\n{CAUSAL.replace("index(N) <=", "(index(N) < limit) & (index(N) <=")}'
+LENGTHS = LENGTHS.replace("index(M),", "index(M)),")
+COLUMNS = CAUSAL.replace("* scale", "* scale * temper + bias")
 LOG = '\nlse = "logsumexp(s, N)"'
 
 
@@ -61,12 +65,22 @@ def kernel_of(spec: Spec) -> str:
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
-        spec_of(CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
+        spec_of(CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
-    ids=["float32", "no largest", "another matrix", "lengths", "keys across", "a flag", "torch sees launches"],
+    ids=[
+        "float32",
+        "no largest",
+        "another matrix",
+        "documents",
+        "of all heads",
+        "keys across",
+        "a flag",
+        "torch sees launches",
+    ],
 )
 def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
     assert not kernel_of(spec)
@@ -303,27 +317,70 @@ def sink_of(s: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tenso
     return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
 
 
+def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
+    """Those of rows once for a tile, as those of heads; lengths for the bounds of a tile as well."""
+    numbers = kernel_of(spec_of(COLUMNS, f'{QKV}\ntemper = "float32[..., M]"\nbias = "float32[..., N]"'))
+    begin, read, wait = (numbers.rindex(one) for one in ("begin_scores(", "bias = attend_columns(", "mma_wait(1"))
+    assert begin < read < wait
+    assert numbers.index("temper = gl.load(") < numbers.index("for part in")
+    lengths = kernel_of(spec_of(LENGTHS, f'{OF_HEADS}\nlength = "int32[H]"'))
+    assert lengths.count("length = gl.load(") == 2
+    assert lengths.index("length = gl.load(") < lengths.index("bounds = ")
+
+
+def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(s * temper[..., None].double() + bias[:, None, None].double(), -1) @ v
+
+
+def lengths_of(s: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    cols = torch.arange(s.shape[-1], device=s.device)
+    return torch.softmax(s.masked_fill(cols > length[:, None, None], -torch.inf), -1) @ v
+
+
 @pytest.mark.parametrize(
-    ("compute", "wanted", "in_group"), some([(SLOPES, slopes_of, 1), (SINK, sink_of, 1), (SLOPES, slopes_of, 3)], 1, 2)
+    ("compute", "numbers", "wanted"),
+    some(
+        [
+            (SLOPES, ["slope: float32[H]"], slopes_of),
+            (SINK, ["sink: float32[H]"], sink_of),
+            (SLOPES, ["slope: float32[(G R)]"], slopes_of),
+            (COLUMNS, ["temper: float32[H, M]", "bias: float32[..., N]"], columns_of),
+            (LENGTHS, ["length: int32[H]"], lengths_of),
+        ],
+        1,
+        2,
+        3,
+        4,
+    ),
 )
-def test_numbers_of_heads(
-    compute: str, wanted: Callable[..., torch.Tensor], in_group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_numbers(
+    compute: str,
+    numbers: list[str],
+    wanted: Callable[..., torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of slopes of the scores and of sinks, one of each head, or of each of a group."""
-    name = "slope" if wanted is slopes_of else "sink"
-    inputs, outputs, heads = (OF_HEADS, 'o = "q"', "H")
-    if in_group > 1:
-        inputs, outputs, heads = (GROUPED, 'o = "q[..., (G R), M, E]"', "(G R)")
-    spec = spec_of(compute, f'{inputs}\n{name} = "float32[{heads}]"', outputs)
-    operator, names = launching(spec, tmp_path, monkeypatch)
+    """Of heads, of each of a group, of rows and of columns, some of them past the last."""
+    inputs, outputs, in_group = (OF_HEADS, 'o = "q"', 1)
+    if "(G R)" in numbers[0]:
+        inputs, outputs, in_group = (GROUPED, 'o = "q[..., (G R), M, E]"', 3)
+    declared = [one.split(": ") for one in numbers]
+    more = "".join(f'\n{name} = "{kind}"' for name, kind in declared)
+    operator, names = launching(spec_of(compute, inputs + more, outputs), tmp_path, monkeypatch)
     random = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn((2, *size), generator=random).to(DEVICE, HALF)
-        for size in ((6, 200, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+        for size in ((6, 350, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
     )
-    numbers = torch.rand(6, generator=random).to(DEVICE) / 4
+    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 333}
+    given = []
+    for _, kind in declared:
+        dtype, _, axes = kind.rstrip("]").partition("[")
+        shape = [sizes[axis] for axis in axes.split(", ")]
+        drawn = torch.rand(shape, generator=random) / 4
+        given.append((drawn * 1200).int().to(DEVICE) + 1 if dtype == "int32" else drawn.to(DEVICE))
     s, every_v = masked_scores(q, k, v, 0.125)
     for _ in range(2 if IS_HOPPER else 1):
-        o = operator.attend(q, k, v, numbers, scale=0.125)
-        torch.testing.assert_close(o.double(), wanted(s, every_v, numbers), rtol=2e-2, atol=2e-2)
+        o = operator.attend(q, k, v, *given, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
     assert {*names} == {"attend_gluon_kernel"}
