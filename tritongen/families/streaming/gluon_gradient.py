@@ -147,8 +147,8 @@ class _GradientBuilder(Builder):
     def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
         return parse(f"in_float32({node.name})") if self.in_row_sum else super().loaded(node, lowering)
 
-    def row_total(self, factor: str) -> str:
-        return f"sum_of_rows({factor}, by_row)"
+    def total_of_rows(self, text: str) -> str:
+        return f"sum_of_rows({text}, by_row)"
 
     def begin(self) -> None:
         pass
