@@ -55,6 +55,7 @@ OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVI
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 HEAD = 128  # the width of heads whose tiles take the most shared memory
+HEADS = frozenset("... B H G R".split())  # the axes of a batch of matrices, as specs of attention call them
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 # What --target chooses from.
 PASSES = (*TARGETS, "wide")
@@ -306,14 +307,13 @@ def value(param: Param, other: bool) -> Any:
 def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str, largest: bool = False) -> torch.Tensor:
     """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
 
-    "Even" ones are matrices with lengths that are divisible by 16. A "line" is long in one dimension alone, and so one
-    run of elements in whatever order.
+    "Even" ones are few matrices with lengths that are divisible by 16. A "line" is long in one dimension alone,
+    and so one run of elements in whatever order.
     """
     named = list(axes(spec))
     lengths = dict(zip(named, itertools.cycle((HEAD if largest else 96, 3, 5))))
     if layout == "even":
-        matrices = {name for one in spec.inputs for term in one.type.shape[-2:] for name in term.names}
-        lengths = {name: 96 if name in matrices else 2 for name in named}
+        lengths = {name: 2 if name in HEADS else 96 for name in named}
     if layout == "line":
         lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
     shape = [

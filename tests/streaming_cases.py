@@ -412,6 +412,15 @@ CASES = {
     "positions_before_heads": Case(
         "q:T[B, M, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, D]", CAUSAL + MEAN, _positions_first
     ),
+    "numbers_of_positions_before_heads": Case(
+        "q:T[B, M, H, D]; k:T[B, N, H, D]; v:T[B, N, H, E]; slope:float32[M, H]; bias:float32[B, N]",
+        f"s = sum(q * k, D) * 0.25 * slope + bias{MEAN}",
+        lambda q, k, v, slope, bias: (
+            torch.softmax(scores(q.transpose(1, 2), k.transpose(1, 2)) * slope.T[:, :, None] + bias[:, None, None], -1)
+            @ v.transpose(1, 2)
+        ).transpose(1, 2),
+        outputs="o:q[B, M, H, E]",
+    ),
     "scores_of_two_matmuls": Case(
         f"{QKV}; qk:T[B, H, M, K]; kk:T[B, N, K]",
         f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",

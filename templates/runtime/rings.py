@@ -103,6 +103,65 @@ def as_left(x, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def begin_sum(ROWS: gl.constexpr, ring):
+    """Where the sum of products with blocks of a ring begins."""
+    COLS: gl.constexpr = ring[0].shape[-1]
+    return gl.zeros([ROWS, COLS], gl.float32, product_layout(COLS))
+
+
+@gluon.jit
+def add_product(so_far, x, right):
+    """Begin to add a product to a sum, with what is multiplied from the left, which has to be kept until then."""
+    dtype: gl.constexpr = right.dtype
+    layout: gl.constexpr = so_far.type.layout
+    left = as_left(x, dtype, layout)
+    return warpgroup_mma(left, right, so_far, is_async=True), left
+
+
+@gluon.jit
+def in_float32(block):
+    """A matrix in shared memory, in registers."""
+    COLS: gl.constexpr = block.shape[1]
+    return block.load(product_layout(COLS)).to(gl.float32)
+
+
+@gluon.jit
+def sum_of_rows(x, layout: gl.constexpr):
+    """The sum of each row, as some layout has numbers of rows."""
+    return gl.convert_layout(gl.sum(x, 1), layout)
+
+
+@gluon.jit
+def in_pairs(x, dtype: gl.constexpr):
+    """Numbers of half precision, two neighbours to one of 32 bits. Blocks hand them on like this to the next: of single
+    ones ptxas swaps the halves of each register, and swaps them back, which are 64 of 530 instructions.
+    """
+    ROWS: gl.constexpr = x.shape[0]
+    PAIRS: gl.constexpr = x.shape[1] // 2
+    halves = x.to(dtype).to(gl.uint16, bitcast=True)
+    first, second = halves.reshape([ROWS, PAIRS, 2]).split()
+    # Where LLVM knows how they are made, it hands on the halves again.
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, {$1, $2};",
+        "=r,h,h",
+        [first, second],
+        gl.uint32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
+def left_of(pairs, dtype: gl.constexpr, layout: gl.constexpr):
+    """What is multiplied from the left, of such pairs."""
+    ROWS: gl.constexpr = pairs.shape[0]
+    COLS: gl.constexpr = 2 * pairs.shape[1]
+    halves = gl.join(pairs.to(gl.uint16), (pairs >> 16).to(gl.uint16))
+    x = halves.reshape([ROWS, COLS]).to(dtype, bitcast=True)
+    return as_left(x, dtype, layout)
+
+
+@gluon.jit
 def negate(block):
     """Change the sign of a matrix in shared memory."""
     block.store(-block.load(gl.BlockedLayout([1, 8], [16, 2], [4, 1], [1, 0])))
@@ -117,6 +176,26 @@ def online_row_max(largest, x, factor):
     larger = gl.maximum(largest, gl.max(x, 1) * factor)
     shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
     return larger, shift, gl.exp2(largest - shift)
+
+
+@gluon.jit
+def add_columns(sums, rescale, x):
+    """Sums of rows, scaled, and the columns of `x`. Of a row there are eight, two to a thread, so that no shuffles have
+    to add up those of threads for each block.
+    """
+    ROWS: gl.constexpr = x.shape[0]
+    PARTS: gl.constexpr = x.shape[1] // 8
+    layout: gl.constexpr = sums.type.layout
+    scale = gl.convert_layout(rescale, gl.SliceLayout(1, layout))[:, None]
+    own = gl.sum(x.reshape([ROWS, PARTS, 8]), 1)
+    return sums * scale + gl.convert_layout(own, layout)
+
+
+@gluon.jit
+def across_columns(x):
+    """Numbers of columns, of which each thread has one, as those have them that compute with scores."""
+    layout: gl.constexpr = gl.SliceLayout(0, product_layout(x.shape[0]))
+    return gl.convert_layout(x, layout)[None, :]
 
 
 @gluon.jit

@@ -127,6 +127,13 @@ def fold_by_stride(
     return folded
 
 
+def with_last(tensor: torch.Tensor | None, *dims: int) -> torch.Tensor | None:
+    """A view with some dimensions, counted from the end, last and in this order; None of an absent tensor."""
+    if tensor is None:
+        return None
+    return tensor.movedim(dims, tuple(range(-len(dims), 0)))
+
+
 def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
     """How many neighbours share an element of every tensor: the length of the last dimensions, where none moves."""
     length = 1

@@ -162,12 +162,20 @@ def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: 
     compile_all([(spec, folder)], "--largest")
 
 
-def test_attention_for_hopper_is_in_gluon_besides(tmp_path: Path) -> None:
-    """By tensor cores, and with and without the log-sum-exp that its gradient needs."""
-    spec = ROOT / "specs" / "attention.toml"
-    folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
-    told = compile_all([(spec, folder)], "--target", "sm_90", "--tma")
-    assert "attention_gluon_kernel multiplies bf16.bf16" in told
+def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: Path) -> None:
+    """By tensor cores, with and without the log-sum-exp that its gradient needs; and that by queries."""
+    paths = [ROOT / "specs" / "attention.toml"]
+    if all_targets:
+        paths += [ROOT / "examples" / "specs" / f"attention_{name}.toml" for name in ("bshd", "lengths")]
+        paths.append(tmp_path / "attention_numbers.toml")
+        text = paths[-2].read_text(encoding="utf-8").replace("attention_lengths", "attention_numbers")
+        text = text.replace('length = "int32[B]"', 'temper = "float32[H, M]"\nbias = "T[B, N]"')
+        text = text.replace("scale, -inf", "scale * temper + bias, -inf").replace("index(N) < length", "bias < 9")
+        paths[-1].write_text(text.partition("[test]")[0], encoding="utf-8")
+    pairs = [(path, written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)) for path in paths]
+    told = compile_all(pairs, "--target", "sm_90", "--tma")
+    assert {f"{path.stem}_gluon_kernel multiplies bf16.bf16" for path in paths} <= set(told)
+    assert "attention_backward_dq_gluon_kernel multiplies bf16.bf16" in told
 
 
 def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 IS_HOPPER = torch.cuda.is_available() and not torch.version.hip and torch.cuda.get_device_capability()[0] == 9
+DEVICE = "cuda" if IS_HOPPER else "cpu"
+HALF = torch.bfloat16 if IS_HOPPER else torch.float16  # of which interpreters of plain kernels know more
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import emulated_gluon  # noqa: E402
-import triton  # noqa: E402
 from importing import built, runtime_of  # noqa: E402
 
 from tritongen.operator.compile import generate  # noqa: E402
@@ -28,10 +29,16 @@ QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
 MEAN = 'o = "sum(softmax(s, N) * v, N)"'
 CAUSAL = f's = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"\n{MEAN}'
 GROUPED = 'q = "T[..., (G R), M, D]"\nk = "T[..., G, N, D]"\nv = "T[..., G, N, E]"'
+POSITIONS_FIRST = 'q = "T[B, M, (G R), D]"\nk = "T[B, N, G, D]"\nv = "T[B, N, G, E]"'
 OF_HEADS = QKV.replace("...", "..., H")
 SLOPES = CAUSAL.replace("* scale", "* scale - slope * (index(M) - index(N))")
 SINK = f"""{CAUSAL.partition(MEAN)[0]}m = "maximum(max(s, N), sink)"
 o = "sum(exp(s - m) * v, N) / (sum(exp(s - m), N) + exp(sink - m))\""""
+DOCUMENTS = f'{QKV}\nof_q = "int32[..., M]"\nof_k = "int32[..., N]"'
+LENGTHS = f'limit = "length + 1"\n{CAUSAL.replace("index(N) <=", "(index(N) < limit) & (index(N) <=")}'
+LENGTHS = LENGTHS.replace("index(M),", "index(M)),")
+COLUMNS = CAUSAL.replace("* scale", "* scale * temper + bias")
+GRADIENT = '[grad]\nwrt = ["q"]'
 LOG = '\nlse = "logsumexp(s, N)"'
 
 
@@ -59,12 +66,22 @@ def kernel_of(spec: Spec) -> str:
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
-        spec_of(CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
+        spec_of(CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
-    ids=["float32", "no largest", "another matrix", "lengths", "keys across", "a flag", "torch sees launches"],
+    ids=[
+        "float32",
+        "no largest",
+        "another matrix",
+        "documents",
+        "of all heads",
+        "keys across",
+        "a flag",
+        "torch sees launches",
+    ],
 )
 def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
     assert not kernel_of(spec)
@@ -73,14 +90,22 @@ def test_other_math_has_a_plain_kernel_alone(spec: Spec) -> None:
 def test_the_scores_are_those_of_the_plain_kernel() -> None:
     """Between the matmuls stand the same lines, but for the scale, which exponents take where nothing else reads it."""
     plain, gluon = generate(spec_of())["kernels.py"], kernel_of(spec_of())
-    mask = 's = tl.where(col_mask & (cols <= rows), s, float("-inf"))'.replace('"', "'")
-    assert mask in plain.replace('"', "'")
-    assert mask.replace("tl.", "gl.") in gluon.replace('"', "'")
+    assert "s = tl.where(col_mask & (cols <= rows), s, float(" in plain
+    assert "s = gl.where(cols <= rows, s, float(" in gluon
     assert "s = s_sum * scale" in plain
     assert "s = s_sum\n" in gluon
     assert "s_sum * scale" in kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"')))
     capped = CAUSAL.replace("sum(q * k, D) * scale", "30 * tanh(sum(q * k, D) * scale / 30)")
     assert "tanh(" in kernel_of(spec_of(capped))
+
+
+def test_the_last_block_alone_has_what_is_past_the_end() -> None:
+    """It comes first, outside the loop."""
+    causal, whole = kernel_of(spec_of()), kernel_of(spec_of(f's = "sum(q * k, D) * scale"\n{MEAN}'))
+    assert "factor, n_cols, True, True)" in causal
+    assert "factor, n_cols, part != 0, False)" in causal
+    assert "factor, n_cols, True)" in whole
+    assert "factor, n_cols, False)" in whole
 
 
 def test_numbers_that_are_the_scale() -> None:
@@ -90,12 +115,49 @@ def test_numbers_that_are_the_scale() -> None:
     assert "s = s_sum * -0.125" in kernel_of(spec_of(CAUSAL.replace("scale", "(-0.125)"), params=""))
 
 
+def test_the_gradient_is_that_of_the_plain_kernel() -> None:
+    """But for scores, which are in base 2 where only exponentials read them, and numbers of rows are vectors."""
+    spec = spec_of(more=GRADIENT.replace('"q"', '"q", "k", "v"'))
+    plain, gluon = generate(spec)["kernels.py"], kernel_of(spec).partition("_backward_dq_half(")[2]
+    lines = {
+        "s = s_sum * scale": "s = s_sum * factor",
+        "p = exp_below(s, lse)": "p = gl.exp2(s - in_base_2(lse)[:, None])",
+        "ds = p * (dp - delta)": "ds = p * (dp - delta[:, None])",
+        "ds_where = tl.where(col_mask & (cols <= rows), ds_where, 0.0)": (
+            "ds_where = gl.where(col_mask & (cols <= rows[:, None]), ds_where, 0.0)"
+        ),
+    }
+    assert all(one in plain and other in gluon for one, other in lines.items())
+    raised = kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"'), more=GRADIENT))
+    assert "p = exp_below(s, lse[:, None])" in raised
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        (CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
+        ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
+    ],
+    ids=["another matrix", "lengths", "one score"],
+)
+def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
+    assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
+
+
 def test_heads_of_a_group_read_the_same_blocks() -> None:
     """TMA steps through five dimensions, so that the last of the batch has a length of 1 where rows have a group."""
     text = kernel_of(spec_of(inputs=GROUPED, outputs='o = "q[..., (G R), M, E]"'))
     assert "fill(k_ring, step, k_desc, (i0, i1, i2), start)" in text
     assert "fill(q_ring, q_step + half, q_desc, (i0, i1, i_r), row)" in text
     assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in text
+
+
+def test_positions_before_heads() -> None:
+    """Tensors are seen with the heads first, as descriptors have them."""
+    files = generate(spec_of(inputs=POSITIONS_FIRST, outputs='o = "q[B, M, (G R), E]"'))
+    assert "store_block(o_desc, o_blocks, half, (i0, i1, i_r), first_row, o)" in files["gluon_kernels.py"]
+    assert "q_by_head = tensors.with_last(q, -3, -2, -4, -1)\n" in files["op.py"]
 
 
 def test_results_are_given_in_their_order() -> None:
@@ -116,72 +178,11 @@ def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
     assert sink.index("for part in") < sink.index("sink = gl.load")
 
 
-# Without a GPU
+# On Hopper; on others emulated, and of the many cases some
 
 
-def emulating(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
-    """An operator on the CPU, and the kernels that it launches, of which those in Gluon are emulated."""
-    operator = built(spec, folder)
-    names: list[str] = []
-    heuristics, launch = (runtime_of(operator, name) for name in ("heuristics", "launch"))
-    monkeypatch.setattr(heuristics, "use_gluon", lambda *_: True)
-    monkeypatch.setattr(heuristics, "sm_count", lambda _: 3)
-    run = launch.run
-
-    def spy(key: Any, kernel: Any, grid: Any, config: Any, *args: Any, **options: Any) -> None:
-        names.append(kernel.__name__)
-        if kernel.__name__.endswith("_gluon_kernel"):
-            emulated_gluon.launch(kernel, grid, [one for group in args for one in group], options)
-        else:
-            run(key, kernel, grid, config, *args, **options)
-
-    monkeypatch.setattr(launch, "run", spy)
-    return operator, names
-
-
-def halves(*sizes: tuple[int, int]) -> list[torch.Tensor]:
-    """Matrices of two heads."""
-    random = torch.Generator().manual_seed(0)
-    return [torch.randn((1, 2, *size), generator=random).half() for size in sizes]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs them")
-@pytest.mark.parametrize(("sizes", "scale"), [((150, 200, 48, 40), 0.3), ((130, 70, 96, 16), -0.3)])
-def test_values_emulated(
-    sizes: tuple[int, int, int, int], scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of lengths that no tile divides, in programs of several tiles and of one, and of scales of either sign."""
-    operator, names = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
-    m, n, d, e = sizes
-    q, k, v = halves((m, d), (n, d), (n, e))
-    check(operator, q, k, v, scale)
-    assert set(names) == {"attend_gluon_kernel"}
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs them")
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("give_back(v_ring, step)\n", "pass\n"),
-        ("o_dot, left, weights = warpgroup_mma_wait(0", "o_dot, left, weights = warpgroup_mma_wait(1"),
-        ("s_sum = warpgroup_mma_wait(1, deps=(s_sum,))\n", "give_back(k_ring, step + 1)\n"),
-    ],
-    ids=["a block is not given back", "a matmul is read in flight", "a matmul is not waited for"],
-)
-def test_emulation_sees_what_a_gpu_does_not_forgive(
-    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    operator, _ = emulating(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
-    monkeypatch.setattr(emulated_gluon, "PATIENCE", 0.3)
-    kernels = Path(*operator.__path__) / "gluon_kernels.py"
-    assert right in kernels.read_text(encoding="utf-8")
-    kernels.write_text(kernels.read_text(encoding="utf-8").replace(right, wrong), encoding="utf-8")
-    q, k, v = halves((500, 48), (500, 48), (500, 40))
-    with pytest.raises(AssertionError):
-        check(operator, q, k, v, 0.3)
-
-
-# On Hopper
+def some(cases: list[Any], *places: int) -> list[Any]:
+    return cases if IS_HOPPER else [cases[place] for place in places]
 
 
 @pytest.fixture
@@ -191,46 +192,57 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleTyp
 
 
 def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
-    """An operator, and the kernels that it launches."""
-    if not IS_HOPPER or triton.knobs.runtime.interpret:
-        pytest.skip("needs NVIDIA's Hopper, and not the interpreter")
+    """An operator, and the kernels that it launches. Those in Gluon are emulated where there is no Hopper."""
     operator = built(spec, folder)
     names: list[str] = []
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
     run = launch.run
 
-    def spy(key: Any, kernel: Any, *args: Any, **options: Any) -> None:
+    def spy(key: Any, kernel: Any, grid: Any, config: Any, *args: Any, **options: Any) -> None:
         names.append(kernel.__name__)
-        run(key, kernel, *args, **options)
+        if kernel.__name__.endswith("_gluon_kernel") and not IS_HOPPER:
+            emulated_gluon.launch(kernel, grid, sum(args, ()), options)
+        else:
+            run(key, kernel, grid, config, *args, **options)
 
     monkeypatch.setattr(launch, "run", spy)
+    if not IS_HOPPER:
+        monkeypatch.setattr(runtime_of(operator, "heuristics"), "capability", lambda _: (9, 0))
     return operator, names
 
 
-def check(
-    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, in_group: int = 1
-) -> None:
-    """Twice, since the second call launches what the first compiled. Heads of a group share keys and values."""
+def masked_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of rows and what they attend to, and values, in float64; those that heads of a group share for each."""
+    in_group = q.shape[-3] // k.shape[-3]
     every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
     s = q.double() @ every_k.mT * scale
     rows, cols = (torch.arange(n, device=q.device) for n in s.shape[-2:])
-    s = s.masked_fill(cols > rows[:, None], -torch.inf)
+    return s.masked_fill(cols > rows[:, None], -torch.inf), every_v
+
+
+def check(
+    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, heads: int = -3
+) -> None:
+    """Twice, since the second call launches what the first compiled."""
+    s, every_v = masked_scores(q.movedim(heads, -3), k.movedim(heads, -3), v.movedim(heads, -3), scale)
     tolerance = 2e-2 if q.dtype == torch.bfloat16 else 3e-3
-    for _ in range(2):
-        o, lse = operator.attend(q, k, v, scale=scale)
+    for _ in range(2 if IS_HOPPER else 1):
+        o, lse = (one.movedim(heads + dim, -3 + dim) for dim, one in enumerate(operator.attend(q, k, v, scale=scale)))
         torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ every_v, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(lse.double(), torch.logsumexp(s, -1), rtol=1e-4, atol=1e-4)
 
 
-def drawn(*sizes: tuple[int, int], dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
+def drawn(*sizes: tuple[int, int], dtype: torch.dtype = HALF) -> list[torch.Tensor]:
     """Matrices of 2 x 3 heads."""
     random = torch.Generator().manual_seed(0)
-    return [torch.randn((2, 3, *size), generator=random).to("cuda", dtype) for size in sizes]
+    return [torch.randn((2, 3, *size), generator=random).to(DEVICE, dtype) for size in sizes]
 
 
-@pytest.mark.parametrize("scale", [0.1, -0.1, 0.0, 3.0])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("sizes", [(200, 333, 64, 64), (500, 129, 128, 96), (65, 65, 16, 24), (1000, 1, 80, 128)])
+@pytest.mark.parametrize("scale", some([0.1, -0.1, 0.0, 3.0], 1))
+@pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], 1))
+@pytest.mark.parametrize(
+    "sizes", some([(200, 333, 64, 64), (500, 129, 128, 96), (65, 65, 16, 24), (1000, 1, 80, 128)], 1, 2)
+)
 def test_values(
     launched: tuple[ModuleType, list[str]], sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float
 ) -> None:
@@ -239,20 +251,23 @@ def test_values(
     m, n, d, e = sizes
     q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
     check(operator, q, k, v, scale)
-    assert names == ["attend_gluon_kernel"]
+    assert {*names} == {"attend_gluon_kernel"}
 
 
 @pytest.mark.parametrize(
     ("laid_out", "takes"),
-    [
-        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), True),
-        (lambda x: x[:, :1].expand(-1, 3, -1, -1), True),
-        (lambda x: torch.cat([x, x], -1)[..., :64], True),
-        (lambda x: torch.cat([x, x[..., :4]], -1)[..., :64], False),
-        (lambda x: torch.cat([x, x], -1)[..., 4:68], False),
-        (lambda x: x.mT.contiguous().mT, False),
-    ],
-    ids=["rows before heads", "one for all heads", "parts of rows", "rows 136 bytes apart", "unaligned", "columns"],
+    some(
+        [
+            pytest.param(lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), True, id="rows before heads"),
+            pytest.param(lambda x: x[:, :1].expand(-1, 3, -1, -1), True, id="one for all heads"),
+            pytest.param(lambda x: torch.cat([x, x], -1)[..., :64], True, id="parts of rows"),
+            pytest.param(lambda x: torch.cat([x, x[..., :4]], -1)[..., :64], False, id="rows 136 bytes apart"),
+            pytest.param(lambda x: torch.cat([x, x], -1)[..., 4:68], False, id="unaligned"),
+            pytest.param(lambda x: x.mT.contiguous().mT, False, id="columns"),
+        ],
+        1,
+        3,
+    ),
 )
 def test_layouts(
     launched: tuple[ModuleType, list[str]], laid_out: Callable[[torch.Tensor], torch.Tensor], takes: bool
@@ -268,18 +283,31 @@ def test_rows_that_are_few(launched: tuple[ModuleType, list[str]]) -> None:
     operator, names = launched
     q, k, v = drawn((64, 64), (300, 64), (300, 64))
     check(operator, q, k, v, 0.125)
-    assert names == ["attend_kernel"]
+    assert {*names} == {"attend_kernel"}
 
 
 @pytest.mark.parametrize(
     ("laid_out", "rows", "name"),
-    [
-        (lambda x: x, 200, "attend_gluon_kernel"),
-        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), 200, "attend_gluon_kernel"),
-        (lambda x: x.unflatten(0, (1, 2)).transpose(0, 1).expand(2, 3, -1, -1, -1), 200, "attend_kernel"),
-        (lambda x: x, 40, "attend_kernel"),
-    ],
-    ids=["contiguous", "rows before heads", "three dimensions", "few rows"],
+    some(
+        [
+            pytest.param(lambda x: x, 200, "attend_gluon_kernel", id="contiguous"),
+            pytest.param(
+                lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+                200,
+                "attend_gluon_kernel",
+                id="rows before heads",
+            ),
+            pytest.param(
+                lambda x: x.unflatten(0, (1, 2)).transpose(0, 1).expand(2, 3, -1, -1, -1),
+                200,
+                "attend_kernel",
+                id="three dimensions",
+            ),
+            pytest.param(lambda x: x, 40, "attend_kernel", id="few rows"),
+        ],
+        1,
+        3,
+    ),
 )
 def test_grouped_heads(
     laid_out: Callable[[torch.Tensor], torch.Tensor],
@@ -293,11 +321,21 @@ def test_grouped_heads(
     operator, names = launching(spec_of(CAUSAL + LOG, GROUPED, outputs), tmp_path, monkeypatch)
     random = torch.Generator().manual_seed(0)
     q, k, v = (
-        laid_out(torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16))
+        laid_out(torch.randn((2, *size), generator=random).to(DEVICE, HALF))
         for size in ((6, rows, 64), (2, 333, 64), (2, 333, 96))
     )
-    check(operator, q, k, v, 0.125, in_group=3)
-    assert names == [name]
+    check(operator, q, k, v, 0.125)
+    assert {*names} == {name}
+
+
+def test_parts_of_a_projection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions before heads, as a fused projection leaves them, of which queries, keys and values are slices."""
+    outputs = 'o = "q[B, M, (G R), E]"\nlse = "float32[B, M, (G R)]"'
+    operator, names = launching(spec_of(CAUSAL + LOG, POSITIONS_FIRST, outputs), tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    joined = torch.randn((2, 200, 10, 64), generator=random).to(DEVICE, HALF)
+    check(operator, joined[:, :, :6], joined[:, :, 6:8], joined[:, :, 8:], 0.125, heads=-2)
+    assert {*names} == {"attend_gluon_kernel"}
 
 
 def slopes_of(s: torch.Tensor, v: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -310,30 +348,139 @@ def sink_of(s: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tenso
     return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
 
 
+def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
+    """Those of rows once for a tile, as those of heads; lengths for the bounds of a tile as well."""
+    numbers = kernel_of(spec_of(COLUMNS, f'{QKV}\ntemper = "float32[..., M]"\nbias = "float32[..., N]"'))
+    begin, read, wait = (numbers.rindex(one) for one in ("begin_scores(", "bias = attend_columns(", "mma_wait(1"))
+    assert begin < read < wait
+    assert numbers.index("temper = gl.load(") < numbers.index("for part in")
+    lengths = kernel_of(spec_of(LENGTHS, f'{OF_HEADS}\nlength = "int32[H]"'))
+    assert lengths.count("length = gl.load(") == 2
+    assert lengths.index("length = gl.load(") < lengths.index("bounds = ")
+
+
+def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(s * temper[..., None].double() + bias[:, None, None].double(), -1) @ v
+
+
+def lengths_of(s: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    cols = torch.arange(s.shape[-1], device=s.device)
+    return torch.softmax(s.masked_fill(cols > length[:, None, None], -torch.inf), -1) @ v
+
+
 @pytest.mark.parametrize(
-    ("compute", "wanted", "in_group"), [(SLOPES, slopes_of, 1), (SINK, sink_of, 1), (SLOPES, slopes_of, 3)]
+    ("compute", "numbers", "wanted"),
+    some(
+        [
+            (SLOPES, ["slope: float32[H]"], slopes_of),
+            (SINK, ["sink: float32[H]"], sink_of),
+            (SLOPES, ["slope: float32[(G R)]"], slopes_of),
+            (COLUMNS, ["temper: float32[H, M]", "bias: float32[..., N]"], columns_of),
+            (LENGTHS, ["length: int32[H]"], lengths_of),
+        ],
+        1,
+        2,
+        3,
+        4,
+    ),
 )
-def test_numbers_of_heads(
-    compute: str, wanted: Callable[..., torch.Tensor], in_group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_numbers(
+    compute: str,
+    numbers: list[str],
+    wanted: Callable[..., torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of slopes of the scores and of sinks, one of each head, or of each of a group."""
-    name = "slope" if wanted is slopes_of else "sink"
-    inputs, outputs, heads = (OF_HEADS, 'o = "q"', "H")
-    if in_group > 1:
-        inputs, outputs, heads = (GROUPED, 'o = "q[..., (G R), M, E]"', "(G R)")
-    spec = spec_of(compute, f'{inputs}\n{name} = "float32[{heads}]"', outputs)
-    operator, names = launching(spec, tmp_path, monkeypatch)
+    """Of heads, of each of a group, of rows and of columns, some of them past the last."""
+    inputs, outputs, in_group = (OF_HEADS, 'o = "q"', 1)
+    if "(G R)" in numbers[0]:
+        inputs, outputs, in_group = (GROUPED, 'o = "q[..., (G R), M, E]"', 3)
+    declared = [one.split(": ") for one in numbers]
+    more = "".join(f'\n{name} = "{kind}"' for name, kind in declared)
+    operator, names = launching(spec_of(compute, inputs + more, outputs), tmp_path, monkeypatch)
     random = torch.Generator().manual_seed(0)
     q, k, v = (
-        torch.randn((2, *size), generator=random).to("cuda", torch.bfloat16)
-        for size in ((6, 200, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+        torch.randn((2, *size), generator=random).to(DEVICE, HALF)
+        for size in ((6, 350, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
     )
-    numbers = torch.rand(6, generator=random).cuda() / 4
-    every_k, every_v = (one.double().repeat_interleave(in_group, -3) for one in (k, v))
-    s = q.double() @ every_k.mT * 0.125
-    rows, cols = (torch.arange(n, device="cuda") for n in s.shape[-2:])
-    s = s.masked_fill(cols > rows[:, None], -torch.inf)
-    for _ in range(2):
-        o = operator.attend(q, k, v, numbers, scale=0.125)
-        torch.testing.assert_close(o.double(), wanted(s, every_v, numbers), rtol=2e-2, atol=2e-2)
-    assert names == ["attend_gluon_kernel"]
+    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 333}
+    given = []
+    for _, kind in declared:
+        dtype, _, axes = kind.rstrip("]").partition("[")
+        shape = [sizes[axis] for axis in axes.split(", ")]
+        drawn = torch.rand(shape, generator=random) / 4
+        given.append((drawn * 1200).int().to(DEVICE) + 1 if dtype == "int32" else drawn.to(DEVICE))
+    s, every_v = masked_scores(q, k, v, 0.125)
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(q, k, v, *given, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
+    assert {*names} == {"attend_gluon_kernel"}
+
+
+def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """By queries, whose heads may be several to one of keys and values; twice, as `check`."""
+    do = torch.flip(q, (-1,))[..., : v.shape[-1]].contiguous()
+    given, exact = q.clone().requires_grad_(), q.double().requires_grad_()
+    s, every_v = masked_scores(exact, k, v, scale)
+    mean = torch.softmax(s, -1) @ every_v
+    (wanted,) = torch.autograd.grad(mean, exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        (found,) = torch.autograd.grad(operator.attend(given, k, v, scale=scale), given, do)
+        error = (found.double() - wanted).norm() / wanted.norm()
+        assert error < (5e-3 if q.dtype == torch.bfloat16 else 1e-3)
+
+
+@pytest.mark.parametrize("scale", some([0.1, -0.1, 0.0], 1))
+@pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], 0))
+@pytest.mark.parametrize(
+    "sizes", some([(200, 333, 128, 128), (500, 129, 128, 96), (65, 65, 80, 24), (1000, 1, 80, 128)], 0, 2)
+)
+def test_gradients(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By queries, in heads that are wider than 64."""
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
+    check_gradient(operator, q, k, v, scale)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_gluon_kernel"]
+
+
+def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 64), (333, 64), (333, 64))
+    check_gradient(operator, q, k, v, 0.125)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_kernel"]
+
+
+GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
+
+
+def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(CAUSAL, *GROUPS, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 128), (333, 128), (333, 96))
+    check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_gluon_kernel"]
+
+
+@pytest.mark.skipif(IS_HOPPER, reason="kernels are emulated on others")
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("give_back(v_ring, step)\n", "pass\n"),
+        ("o_dot, left, weights = warpgroup_mma_wait(0", "o_dot, left, weights = warpgroup_mma_wait(1"),
+        ("s_sum = warpgroup_mma_wait(1, deps=(s_sum,))\n", "give_back(k_ring, step + 1)\n"),
+    ],
+    ids=["a block is not given back", "a matmul is read in flight", "a matmul is not waited for"],
+)
+def test_emulation_sees_what_a_gpu_does_not_forgive(
+    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, _ = launching(spec_of(CAUSAL + LOG, outputs='o = "q"\nlse = "float32"'), tmp_path, monkeypatch)
+    monkeypatch.setattr(emulated_gluon, "PATIENCE", 0.3)
+    kernels = Path(*operator.__path__) / "gluon_kernels.py"
+    assert right in kernels.read_text(encoding="utf-8")
+    kernels.write_text(kernels.read_text(encoding="utf-8").replace(right, wrong), encoding="utf-8")
+    q, k, v = drawn((500, 48), (500, 48), (500, 40))
+    with pytest.raises(AssertionError):
+        check(operator, q, k, v, 0.3)

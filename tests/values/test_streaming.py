@@ -117,7 +117,8 @@ def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]
         "gate": [2],
         "sigmoid": [2],
         "values_first": [1],
-        "positions_before_heads": [],
+        "numbers_of_positions_before_heads": [2],
+        "positions_before_heads": [2],
         "one_head": [],
     }.items(),
 )

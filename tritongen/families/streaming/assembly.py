@@ -14,6 +14,7 @@ from ...lowering.tile import Tensor
 from ...lowering.views import Argument, Kernel
 from ...passes.paged import Pages
 from ..stream import Stream
+from .orders import in_kernels
 from .places import Places
 
 
@@ -139,10 +140,10 @@ class Assembly:
             for dim, value in steps:
                 if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
                     found.append(Argument(tensor.stride(dim), value))
-            for place, axis in enumerate(tensor.axes):
+            for axis in in_kernels(self.stream, tensor.axes):
                 name = self.places.taken_stride(tensor, axis)
                 if axis not in self.stream.batch and mentions(lines, name):
-                    at = place - len(tensor.axes)
+                    at = tensor.axes.index(axis) - len(tensor.axes)
                     value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
                     found.append(Argument(name, value))
         return found

@@ -21,6 +21,7 @@ from ..stream import Scores, Stream, is_exponent
 from .below import Below
 from .blocks import operand
 from .kernels import Builder
+from .places import Places
 from .program import StreamingProgram
 from .streams import is_row_sum
 
@@ -34,7 +35,7 @@ SHARED = frozenset(
 
 def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     """What the template prints of a mean with weights below a largest, of queries, keys and values and of numbers of
-    heads; None for other math.
+    heads, rows or columns; None for other math.
     """
     op, stream = program.op, program.stream
     names = {load.name for load in stream.matrices}
@@ -46,7 +47,8 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and len(stream.scores) == len(stream.summed) == len(wide) == 1
         and len(matrices) == 3
         and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
-        and all(tensor in matrices or is_of_heads(tensor, stream) for tensor in op.inputs)
+        and all(tensor in matrices or is_of_numbers(tensor, stream) for tensor in op.inputs)
+        and not program.blocks.compared
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
         and not any(param.kind in ("bool", "enum") for param in op.params)
@@ -56,9 +58,25 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     return _GluonBuilder(program, wide[0]).view() if takes else None
 
 
-def is_of_heads(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has one number for each head, or for several."""
-    return set(tensor.type.axes) <= {*stream.batch, *stream.heads} and tensor.default is None
+def is_of_numbers(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has one number for each head, row or column, or for several."""
+    others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
+    return others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors(Places):
+    """Reads numbers of rows and columns without the other axis, along which threads would hold each many times."""
+
+    def mask(self, axes: tuple[str, ...]) -> str:
+        masks = {self.stream.rows: "tile_rows < n_rows", self.stream.streamed: "block_mask"}
+        return next((mask for axis, mask in masks.items() if axis in axes), "")
+
+    def reads(self, tensor: Input) -> list[Line]:
+        # The slots of a dataclass leave `super` without its arguments another class.
+        lines = Places.reads(self, tensor)
+        behind = "[:, None]" if self.stream.rows in tensor.type.axes else ""
+        return [replace(line, text=f"{line.text}{behind}") for line in lines]
 
 
 @dataclass
@@ -112,14 +130,17 @@ class _GluonBuilder(Builder):
         self.wide = wide
         self.compute = Compute("tl.float32")
         self.places = replace(self.places, compute=self.compute)
+        indices = {self.stream.rows: "tile_rows", self.stream.streamed: "block_cols"}
+        cols = [replace(dim, index=indices.get(dim.axes[0], dim.index)) for dim in self.space.cols]
+        space = replace(self.space, cols=tuple(cols))
+        self.vectors = Vectors(self.op, space, self.compute, stream=self.stream)
         self.scaled = self.lowering = self.lowered_by(Scaled)
         self.scaled.rows, self.scaled.widths = self.stream.rows, frozenset(self.stream.widths)
         self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
         self.weights = ""
 
-    @property
-    def masked(self) -> str:
-        return "MASKED"
+    masked = "MASKED"
+    at_the_end = "LAST"  # the only block that has what is past the end
 
     def row_tile(self, load: Load) -> None:
         pass
@@ -137,13 +158,20 @@ class _GluonBuilder(Builder):
         """A value of the tile; scores without the scale that the exponents take."""
         super().inner(replace(value, node=self.unscaled) if self.scale and value.name == self.score else value)
 
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
+        """Numbers that are read before the loop or for each block are vectors."""
+        whole = self.places
+        self.places = self.vectors if lines is None else whole
+        super().elements(values, lines)
+        self.places = whole
+
     def largest(self, value: Value) -> None:
         name, score = value.name, self.score
         self.lines.loop += self.masked_past_the_end(score)
         self.lines.loop.append(Line(f"{name}, shift, rescale = online_row_max({name}, {score}, factor)"))
 
-    def row_total(self, factor: str) -> str:
-        return f"tl.sum({factor}, 1)"
+    def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
+        return Line(f"{name} = add_columns({name}, rescale, {factor})")
 
     def final(self, value: Value) -> list[Line]:
         self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
@@ -155,50 +183,57 @@ class _GluonBuilder(Builder):
     # The whole
 
     def view(self) -> dict[str, Any] | None:
-        """What the template prints; None where lines call what Gluon has not, or what is known of rows before the loop
-        is asked for behind it, where they lie otherwise.
+        """What the template prints; None where lines call what Gluon has not, or what is computed before the loop is
+        asked for where tiles are, or behind the loop, where rows lie otherwise.
         """
         self.build()
-        matrices = {load.name for load in self.stream.matrices}
-        of_heads = [tensor.name for tensor in self.op.inputs if tensor.name not in matrices]
-        setup, end = nested(self.lines.setup), nested(self.lines.end)
-        reads = [line for line in setup if line.assigned in of_heads]
+        stream, matrices = self.stream, {load.name for load in self.stream.matrices}
+        single = {tensor.name: tensor.type.axes for tensor in self.op.inputs if tensor.name not in matrices}
+        of_heads = [name for name, axes in single.items() if not {stream.rows, stream.streamed} & {*axes}]
+        of_cols = [name for name, axes in single.items() if stream.streamed in axes]
+        setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
+        reads = [line for line in setup if line.assigned in single]
+        col_reads = [line for line in loop if line.assigned in single]
         setup = tuple(line for line in setup if line not in reads)
-        loop, bounds = [*setup, *nested(self.lines.loop)], self.lines.bounds
+        loop = (*setup, *(line for line in loop if line not in col_reads))
+        bounds = self.lines.bounds
         if not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         before = {name for line in setup for name in line.targets}
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
+        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
+        reads = [line for line in reads if told([*loop, *end], [line.assigned])]
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in math_of_rows)
         dims = self.space.rows
-        if _told(bounds, of_heads) or not is_shared or _told(end, before) or mentions(loop, "tile_mask"):
+        others = {*before, *single} - {*of_heads}
+        if not is_shared or told([*bounds, *end], others) or mentions(loop, "tile_mask"):
             return None
-        stream = self.stream
         (score,), (matrix,) = stream.scores, stream.summed
         group = self.places.dims(stream.heads)
         heads = [dim.index for dim in (*dims, *group)]
         head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
-        used = {*head_of_rows, *_told([*reads, *loop, *end], heads)}
+        used = {*head_of_rows, *told([*reads, *col_reads, *loop, *end], heads)}
         lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
         tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
         described = [*(name for name in tensors if name in matrices), self.wide.output.name]
         pointers = [f"{name}_ptr" for name in tensors if name not in described]
-        strides = self.strides([*reads, *end])
+        strides = self.strides([*reads, *tile_reads, *col_reads, *end])
         names = [*pointers, *(one.name for one in strides)]
         mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
         params = [one.name for one in numbers]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
         has_col_mask = mentions(loop, "col_mask")
-        block = _told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
+        block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
         signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
         streamed = {score.right.name, matrix.name}
         return {
             "family": "streaming",
+            "template": "gluon.jinja",
             "name": self.op.name,
             "rows": stream.rows,
             "streamed": stream.streamed,
@@ -217,27 +252,34 @@ class _GluonBuilder(Builder):
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
             "decode": [*map(Line, of_group), *self.places.decode()],
-            "bounds": _in_gluon(bounds),
+            "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
-            "tile_params": _listed(_told(bounds, params)),
-            "reads": _in_gluon(reads),
-            "block_state": ", ".join([*state, *_told(loop, ["rows", *of_heads])]),
-            "block_params": _listed([*block, *_told(loop, params)]),
+            "tile_reads": in_gluon(tile_reads),
+            "tile_params": listed(told([*tile_reads, *bounds], [*names, *params])),
+            "reads": in_gluon(reads),
+            "block_state": ", ".join([*state, *told(loop, ["rows", *single])]),
+            "block_params": listed([*block, *told(loop, params)]),
+            "is_masked": mentions(loop, self.masked),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
             "use_rows": mentions(loop, "rows"),
-            "loop": _in_gluon(loop),
+            "use_tile_rows": mentions(reads, "tile_rows"),
+            "col_reads": in_gluon(col_reads),
+            "of_cols": ", ".join(of_cols),
+            "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
+            "col_params": listed(told(col_reads, [*heads, *names])),
+            "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,
             "is_signed": self.scale in params,
             "use_end_rows": mentions(end, "rows") or mentions(end, "row_mask"),
             "use_row_mask": mentions(end, "row_mask"),
-            "end_state": _told(end, state),
-            "end": _in_gluon(end),
+            "end_state": told(end, state),
+            "end": in_gluon(end),
             "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *params]),
             "signature": ", ".join(signature),
-            "casts": _in_gluon(casts),
+            "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
         }
@@ -248,12 +290,17 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
     reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
     """
     whole = op.value(score).node
-    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
     parts = [part for value in op.values for part in walk(value.node)]
     uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
     exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
     if len(uses) > len(exponents) + 1:  # The largest is of them, too.
         return "", whole
+    return unscaled(op, whole, stream.scores[0].name)
+
+
+def unscaled(op: Op, whole: Node, product_name: str) -> tuple[str, Node]:
+    """The number that a product with a name is multiplied by, as in `scale_of`, and what scores are without it."""
+    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
     match mask.args[1] if mask else whole:
         case (
             Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
@@ -262,9 +309,9 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
         case _:
             return "", whole
     if mask is None:
-        return text if product.name == stream.scores[0].name else "", product
+        return text if product.name == product_name else "", product
     test, _, other = mask.args
-    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == stream.scores[0].name
+    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == product_name
     return text if is_mask else "", replace(mask, args=(test, product, other))
 
 
@@ -283,16 +330,16 @@ def _is_wide(result: Result, stream: Stream) -> bool:
     return bool(set(result.axes) & set(stream.widths))
 
 
-def _told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
+def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
     lines = list(lines)
     return [name for name in names if mentions(lines, name)]
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Names in front of other arguments."""
     return "".join(f"{name}, " for name in names)
 
 
-def _in_gluon(lines: Iterable[Line]) -> list[Line]:
+def in_gluon(lines: Iterable[Line]) -> list[Line]:
     return [replace(line, text=re.sub(r"\btl\.", "gl.", line.text)) for line in lines]

@@ -16,7 +16,9 @@ from ...spec.types import BATCH, Input
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
+from .gluon_gradient import gradient_view
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
+from .orders import in_kernels, moved
 from .places import space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
@@ -41,7 +43,7 @@ class StreamingModule(Common):
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
-        self.gluon = gluon_view(program) if by_tma and not self.shared else None
+        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and not self.shared else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
@@ -95,7 +97,8 @@ class StreamingModule(Common):
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         is_masked = self.plan.blocks.tiles is not None
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
+        counts = f"{len(self.stream.scores)}, {len(self.space.rows)}"
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {counts}, {is_masked}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
@@ -147,9 +150,10 @@ class StreamingModule(Common):
         return next((f"size_{axis.lower()}" for axis in self.stream.turns), "")
 
     def is_plain(self) -> bool:
-        """Whether all tensors have the batch in front, none of them in pages, and no position along it is used."""
+        """Whether all tensors are seen with the batch in front, none in pages, and no position along it is used."""
         batch, dims = self.stream.batch, self.space.rows
-        axes = [self.spread_axes(tensor) for tensor in self.op.inputs] + [result.axes for result in self.op.results]
+        axes = [self.spread_axes(tensor) for tensor in self.op.inputs]
+        axes += [in_kernels(self.stream, result.axes) for result in self.op.results]
         if self.pages or not batch or any(dim.pinned for dim in dims):
             return False
         return all(one[: len(batch)] == batch for one in axes)
@@ -160,19 +164,21 @@ class StreamingModule(Common):
         return tuple(tensor.name for tensor in self.op.inputs if not set(tensor.type.axes) & set(self.stream.batch))
 
     def spread_axes(self, tensor: Input) -> tuple[str, ...]:
-        """The axes of a tensor, with all of the batch where it lacks some and has those in front in their order."""
-        batch, axes = self.stream.batch, tensor.type.axes
-        front = tuple(axis for axis in batch if axis in axes)
-        if tensor.default is not None or axes[: len(front)] != front:
+        """The axes of a tensor as kernels are told of them, with all of the batch where it lacks some."""
+        batch, axes = self.stream.batch, in_kernels(self.stream, tensor.type.axes)
+        if tensor.default is not None:
             return axes
-        return (*batch, *axes[len(front) :])
+        return (*batch, *(axis for axis in axes if axis not in batch))
 
     def spread(self, tensor: Input) -> str:
         """A tensor with all of the batch, along what it lacks of which it is seen as the same."""
-        axes, own = self.spread_axes(tensor), tensor.type.axes
-        if axes == own:
-            return tensor.name
-        return f"{tensor.name}{self.index_of(axes, own)}.expand({sizes(list(axes))})"
+        axes, own = self.spread_axes(tensor), in_kernels(self.stream, tensor.type.axes)
+        seen = self.seen(tensor.name, tensor.type.axes)
+        return seen if axes == own else f"{seen}{self.index_of(axes, own)}.expand({sizes(list(axes))})"
+
+    def seen(self, name: str, axes: tuple[str, ...]) -> str:
+        """A tensor with its axes in the order in which kernels are told of them."""
+        return f"{name}_by_head" if moved(axes, in_kernels(self.stream, axes)) else name
 
     def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
         """What puts a dimension where a tensor lacks an axis that is not one of the first."""
@@ -186,7 +192,18 @@ class StreamingModule(Common):
     def sizes_lines(self) -> list[str]:
         if not self.is_plain():
             return self.host.fold("heads", self.space.rows)
-        return self.host.folded("sizes", self.sizes_of(self.plan.kernel), self.stream.batch, len(self.space.rows))
+        lines = []
+        for name, axes in self.all_axes().items():
+            if dims := moved(axes, in_kernels(self.stream, axes)):
+                lines.append(f"{name}_by_head = tensors.with_last({', '.join([name, *map(str, dims)])})")
+        found = self.host.folded("sizes", self.sizes_of(self.plan.kernel), self.stream.batch, len(self.space.rows))
+        return [*lines, *found]
+
+    def all_axes(self) -> dict[str, tuple[str, ...]]:
+        """The axes of all tensors, by their names."""
+        return {tensor.name: tensor.type.axes for tensor in self.op.inputs} | {
+            result.output.name: result.axes for result in self.op.results
+        }
 
     def sizes_of(self, kernel: Kernel) -> str:
         """The lengths and strides that a kernel is told, folded."""
@@ -204,7 +221,9 @@ class StreamingModule(Common):
         n_batch = len(self.stream.batch)
         every = [(t.name, self.spread(t), len(self.spread_axes(t)) - n_batch) for t in self.op.inputs]
         every = [one for one in every if one[0] not in self.shared]
-        every += [(result.output.name,) * 2 + (len(result.axes) - n_batch,) for result in self.op.results]
+        for result in self.op.results:
+            name, axes = result.output.name, result.axes
+            every.append((name, self.seen(name, axes), len(axes) - n_batch))
         return [one for one in every if f"{one[0]}_ptr" in kernel.names]
 
     def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
@@ -213,6 +232,8 @@ class StreamingModule(Common):
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
             sizes = tuple_text([f"*{sizes}", *others]) if others else sizes
+            if self.gluon or self.described:  # Descriptors have the dimensions in this order, too.
+                tensors = tuple(self.seen(name, self.all_axes()[name]) for name in tensors)
             return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
         count = len(self.space.rows)
         texts: list[str] = []

@@ -197,6 +197,11 @@ class Builder(Assembly):
         """Whether the blocks of a run are masked, known when the kernel is compiled."""
         return f"part != {self.blocks.parts.index('whole')}"
 
+    @property
+    def at_the_end(self) -> str:
+        """Whether blocks may have what is past the end of the streamed axis."""
+        return self.masked
+
     def dot(self, *terms: str) -> str:
         dtypes = {dtype for load in self.stream.matrices for dtype in self.op.input(load.name).type.dtypes}
         options = [f'input_precision="{self.op.precision}"'] if "float32" in dtypes else []
@@ -215,7 +220,11 @@ class Builder(Assembly):
         self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
         self.lines.setup += self.lowering.pending
-        self.lines.setup.append(Line(f"{value.name} = tl.sum({text}, 1, keep_dims=True)", source))
+        self.lines.setup.append(Line(f"{value.name} = {self.total_of_rows(text)}", source))
+
+    def total_of_rows(self, text: str) -> str:
+        """The sums of the rows of a tile."""
+        return f"tl.sum({text}, 1, keep_dims=True)"
 
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""
@@ -235,7 +244,7 @@ class Builder(Assembly):
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
         self.lowering.begin(name)
         condition, otherwise = (ast.unparse(self.lowering.expression(node)) for node in (test, other))
-        if otherwise == self.past_the_end.get(name):
+        if otherwise == self.past_the_end.get(name) and self.at_the_end == self.masked:
             del self.past_the_end[name]
             condition = f"col_mask & ({condition})"
         self.lowering.put(Line(f"{name} = tl.where({condition}, {name}, {otherwise})"))
@@ -245,11 +254,11 @@ class Builder(Assembly):
         return [Line(f"if {self.masked}:"), *indented(lines)]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
-        """What stands past the end of the streamed axis, in masked blocks, if no line has put it there before."""
+        """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""
         if name not in self.past_the_end:
             return []
         text = self.past_the_end.pop(name)
-        return self.if_masked([Line(f"{name} = tl.where(col_mask, {name}, {text})")])
+        return [Line(f"if {self.at_the_end}:"), *indented([Line(f"{name} = tl.where(col_mask, {name}, {text})")])]
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Reads what some values are made of and no line has read so far."""
@@ -286,13 +295,13 @@ class Builder(Assembly):
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name
         if total.matrix is None:
-            self.lines.loop.append(Line(f"{name} = {so_far} + {self.row_total(factor)}"))
+            self.lines.loop.append(self.add_row_total(name, factor, so_far))
         else:
             self.add_product(name, factor, total.matrix, so_far)
 
-    def row_total(self, factor: str) -> str:
-        """The sum of each row of a tile."""
-        return f"tl.sum({factor}, 1, keep_dims=True)"
+    def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
+        """The line that adds the sum of each row of a tile."""
+        return Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)")
 
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
         """Add a factor times a block of a matrix to a sum."""
