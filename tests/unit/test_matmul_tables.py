@@ -59,8 +59,11 @@ def test_tiles_are_as_wide_as_strips(schedule: Schedule) -> None:
 
 def test_tiles_of_wide_groups_leave_memory_for_the_epilogue() -> None:
     """On sm_100, 64 x 256 with four stages would take more than there is."""
-    tiles = fitting(replace(ONE, strips=128), Schedule()).descriptors
-    assert [(one.block_m, one.block_n, one.stages) for one in tiles] == [(128, 256, 3), (64, 256, 3)]
+    tables = fitting(replace(ONE, strips=128), Schedule())
+    assert [(tiles.block_m, tiles.block_n, tiles.stages) for tiles in tables.descriptors] == [
+        (128, 256, 3),
+        (64, 256, 3),
+    ]
 
 
 def test_plain_matmuls_have_what_was_measured() -> None:

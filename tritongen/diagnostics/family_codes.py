@@ -99,9 +99,8 @@ FAMILIES = (
         "TG607",
         "a schedule that these kernels do not have",
         """
-        Tiles of a contraction have at least 16 rows and columns, and as many terms. Only a contraction, alone or as a
-        step, sums an axis block by block in a pipelined loop, and so has block_k and num_stages. Attention and its
-        like are not autotuned.
+        Tiles of a contraction have at least 16 rows and columns, and as many terms. Only a contraction sums an axis
+        block by block in a pipelined loop, and so has block_k and num_stages. Attention and its like are not autotuned.
 
             [schedule]                     # of y = "sum(x * w, K)"
             block_m = [64, 128]
