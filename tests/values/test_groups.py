@@ -20,7 +20,7 @@ from importing import built, runtime_of
 from oracles import compare
 from step_cases import Case
 
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 
 F = torch.nn.functional
@@ -180,3 +180,18 @@ def test_no_gradient_by_an_input_that_is_not_there(tmp_path: Path) -> None:
     function = built(read_spec("maxout.toml", text), tmp_path).maxout
     given = [torch.randn(shape, dtype=torch.float64) for shape in ((5, 33), (12, 33))]
     compare(function, lambda x, w: _heads(x, w, 4).amax(-1), given, range(2), 1e-8)
+
+
+def test_probabilities_that_are_reduced_again_are_no_attention() -> None:
+    """Which a kernel that goes along an axis once does not have all of at any time."""
+    text = """
+        op.name = "again"
+        types.T = "float"
+        inputs = { x = "T[M, K]", w = "T[G, E=16, K]", top = "T[M, G]" }
+        outputs.y = "x[M, G]"
+        [compute]
+        p = "exp(sum(x * w, K) - top)"
+        s = "p / sum(p, E)"
+        y = "sum(exp(s - max(s, E)), E)"
+    """
+    assert "again_kernel" in generate(read_spec("again.toml", text))["kernels.py"]

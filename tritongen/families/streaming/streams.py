@@ -93,6 +93,8 @@ class Finder:
         if not sums:
             return None
         in_loop = self.needed([one.factor for one in sums])
+        if any(one.name in in_loop for one in sums):  # Of which a second pass along the axis would be made.
+            return None
         if all(one.matrix is None for one in sums) and not self.has_powers(in_loop):
             return None
         scores: list[Scores] = []
