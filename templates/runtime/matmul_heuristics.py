@@ -30,12 +30,15 @@ def use_tma(
 ) -> bool:
     """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
     in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
-    where matrices lie so that TMA reads copies alone, for pointers read such matrices an element at a time; and where
-    stream-K splits large tiles that are too few for a quarter of the SMs, for pointers read small tiles there.
+    where there is a tile for each SM; fewer still where matrices lie so that TMA reads copies alone, for pointers read
+    such matrices an element at a time; and where stream-K splits large tiles that are too few for an eighth of the SMs,
+    for pointers read small tiles there.
     """
     n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
-    are_few = splits_tiles and 4 * n_tiles <= heuristics.sm_count(device)
-    least = 2**34 if is_readable and not are_few else 2**32
+    n_sms = heuristics.sm_count(device)
+    least = 3 * 2**31 if n_tiles >= n_sms else 2**34
+    if not is_readable or (splits_tiles and 8 * n_tiles <= n_sms):
+        least = 2**32
     return (
         n_batch * n_rows * n_cols * (n_inner + 128) >= least
         and min(n_rows, n_cols) > 128

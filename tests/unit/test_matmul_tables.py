@@ -198,12 +198,14 @@ def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleTy
     ("shape", "by_tma"),
     [
         ((4096, 4096, 1024), True),
-        ((2048, 2048, 2048), False),
+        ((2048, 2048, 2048), True),  # A tile for each SM.
+        ((1536, 1536, 1024), False),
+        ((1024, 2048, 4096), False),
         ((256, 256, 100_352), True),  # Gradients of the weights of convolutions with windows of one element.
         ((512, 512, 25_088), True),
         ((512, 512, 8192), False),  # Sums so short that the reduction would show.
         ((128, 512, 65_536), False),
-        ((1024, 1024, 8192), False),  # Tiles for half of the SMs,
+        ((256, 2048, 8192), False),  # Tiles for a quarter of the SMs,
         ((129, 4000, 8192), False),  # and for as many, though most of them are not full.
     ],
     ids=str,
