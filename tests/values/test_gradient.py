@@ -27,6 +27,7 @@ from tritongen.spec.types import Grad, Spec  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))
+EXAMPLES = sorted((ROOT / "examples" / "specs").glob("*.toml"))
 STRESS = sorted((ROOT / "tests" / "specs").glob("gradient_*.toml"))
 
 
@@ -171,7 +172,7 @@ def test_what_products_save(name: str, saved: list[str], outputs: tuple[str, ...
 
     Products that are only added are one tensor.
     """
-    (path,) = (path for path in (*GALLERY, *STRESS) if path.stem == name)
+    (path,) = (path for path in (*GALLERY, *EXAMPLES, *STRESS) if path.stem == name)
     spec = spec_of(path)
     backward = backward_of(spec, forward_of(spec))
     assert backward is not None
