@@ -381,6 +381,7 @@ def ways(
     fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
     fixed += [(heuristics, "choose_shared", shared), (heuristics, "choose_groups", always(2))]
+    fixed.append((heuristics, "choose_shared_rows", shared))
     for table in (table for kind in ("FLAT", "TILE", "LOOP", "SUMS") for table in of(kind)):
         smallest = min(table, key=lambda config: math.prod(config.kwargs.values()))
         fixed.append((table, "choose", always(smallest)))
@@ -390,6 +391,7 @@ def ways(
         chosen = [(table, "fits", always(fits)) for one in {kind, "REGISTERS"} for table in of(one)]
         others = [(heuristics, "choose_splits", always(splits)), (heuristics, "use_shared", always(use_shared))]
         others.append((heuristics, "choose_mapped_splits", always(splits)))
+        others.append((heuristics, "use_shared_rows", always(use_shared)))
         return [*fixed, *chosen, *others]
 
     if of("SUMS"):
@@ -399,6 +401,8 @@ def ways(
         others = [rows("WHOLE", True), *long]
     elif of("LOOP"):
         others = [rows("REGISTERS", fits, splits) for fits, splits in ((True, 1), (False, 1), (False, 3))]
+        if target.startswith("sm_"):
+            others.append(rows("REGISTERS", False, use_shared=True))
     else:
         others = [fixed]
     return [[*one, *other] for one, other in itertools.product(others, products)]

@@ -333,6 +333,33 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
     return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
+def use_shared_rows(
+    n_cols: int, element_size: int, merges_pairs: bool, device: torch.device
+) -> bool:
+    """Whether CTAs share rows that are mapped back, each with a part in registers: where the loop reads most of a row
+    twice from memory, and pairs of numbers take more instructions than sums.
+    """
+    return (
+        is_nvidia(device)
+        and n_cols % 16 == 0  # Others are read an element at a time.
+        and element_size == 2
+        and (131_072 if merges_pairs else 65_536) <= n_cols
+        and n_cols <= SHORTEST_PART * sm_count(device)
+        and not torch.compiler.is_compiling()  # It has no cooperative launches.
+        and not triton.knobs.runtime.interpret
+    )
+
+
+def choose_shared_rows(n_cols: int, merges_pairs: bool) -> triton.Config:
+    """For rows that CTAs share and map back: 16 warps on each SM, which have three rows in their registers. Up to 32
+    CTAs of 8 warps share a row whose pairs are merged, so that one goes on while another waits.
+    """
+    halves = merges_pairs and n_cols <= 16 * SHORTEST_PART
+    block_n = SHORTEST_PART // 2 if halves else SHORTEST_PART
+    tile = {"CTAS_PER_ROW": cdiv(n_cols, block_n), "BLOCK_M": 1, "BLOCK_N": block_n}
+    return triton.Config(tile, num_warps=block_n // 1024, maxnreg=128)
+
+
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
     """How many rows are under way at once: as many CTAs as the registers of all SMs allow."""
     resident = 65536 // (32 * config.num_warps * config.maxnreg)

@@ -107,11 +107,12 @@ def run(
     tensors: tuple[Any, ...],
     sizes: tuple[int | None, ...] = (),
     params: tuple[Any, ...] = (),
+    made: Callable[[], torch.Tensor] | None = None,
     /,
     **options: Any,
 ) -> None:
-    """Launch a kernel on `tensors`, or descriptors of some, `sizes` and `params`, its arguments in this order; options
-    are its constants.
+    """Launch a kernel on a tensor that is `made` for each launch, if one is, `tensors`, or descriptors of some, `sizes`
+    and `params`, its arguments in this order; options are its constants.
 
     With a key, calls like this one launch the same at once, on other tensors and params.
     """
@@ -119,7 +120,8 @@ def run(
         options |= {**config.kwargs, "num_warps": config.num_warps}
     device = device_of(tensors)
     with on_device(device):
-        compiled = kernel[grid](*tensors, *sizes, *params, **options)
+        own = (made(),) if made else ()
+        compiled = kernel[grid](*own, *tensors, *sizes, *params, **options)
     if key is None or compiled is None or not is_replayed(device):
         return  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
@@ -136,11 +138,12 @@ def run(
             for place, one in described.items():
                 given[place] = moved(one, given[place])
             tensors = tuple(given)
+        own = (made(),) if made else ()
         if device.index == torch.cuda.current_device():
-            relaunch(*tensors, *sizes, *params, *constants)
+            relaunch(*own, *tensors, *sizes, *params, *constants)
         else:
             with torch.cuda.device(device):
-                relaunch(*tensors, *sizes, *params, *constants)
+                relaunch(*own, *tensors, *sizes, *params, *constants)
 
     Launches.add(key, replay)
 

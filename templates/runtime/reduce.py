@@ -45,6 +45,12 @@ def sum_pair(a, b):
 
 
 @triton.jit
+def read_once(pointers, mask, other):
+    """A tile that no program reads again."""
+    return tl.load(pointers, mask=mask, other=other, eviction_policy="evict_first")
+
+
+@triton.jit
 def publish(slots, number, mask):
     """Give a float32 to other programs: in one word with a flag, so that who sees the flag sees the number."""
     word = number.to(tl.uint32, bitcast=True).to(tl.int64) + 0x100000000
@@ -68,6 +74,32 @@ def wait(slots, mask):
     while tl.max(tl.max((words == 0).to(tl.int32), axis=1), axis=0) == 1:
         words = tl.load(slots, mask=mask, other=1, volatile=True)
     return words
+
+
+@triton.jit
+def columns_of(count: tl.constexpr):
+    """The numbers of `count` slots and of some behind them: of less than a warp, Triton lays out whole blocks badly."""
+    return tl.arange(0, max(32, triton.next_power_of_2(count)))[None, :]
+
+
+@triton.jit
+def receive(slots, count: tl.constexpr, mask, absent):
+    """What `publish` gave in the first `count` slots, along columns; behind these stands for nothing what is absent."""
+    columns = columns_of(count)
+    mask = mask & (columns < count)
+    number = wait(slots + columns, mask).to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.where(mask, number, absent)
+
+
+@triton.jit
+def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
+    """What `publish_pair` gave, as `receive` does."""
+    columns = columns_of(count)
+    mask = mask & (columns < count)
+    words = ~wait(slots + columns, mask)
+    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.where(mask, one, absent), tl.where(mask, other, other_absent)
 
 
 @triton.jit
@@ -174,6 +206,28 @@ def online_exp(largest, total, x, finite: tl.constexpr):
     shift = exp_shift(larger, finite)
     added = tl.sum(tl.exp(groups - shift[:, :, None]), axis=2)
     return larger, total * tl.exp(largest - shift) + added
+
+
+@triton.jit
+def exp_normal(x):
+    """exp(x), and 0 for what is subnormal: that takes half as many instructions as tl.exp."""
+    return tl.exp2(x * 1.4426950408889634)
+
+
+@triton.jit
+def exp_sum(x, finite: tl.constexpr):
+    """The largest of each row of a tile, and the sum of exp(x - largest), as `merge_online_exp` merges them."""
+    largest = tl.reduce(x, 1, nan_max, keep_dims=True)
+    powers = exp_normal(x - exp_shift(largest, finite))
+    return largest, tl.sum(powers, axis=1, keep_dims=True)
+
+
+@triton.jit
+def moments(x, mask, count):
+    """The mean of each row of a tile of `count` columns, the others 0, and the sum of squared distances from it."""
+    mean = tl.sum(x, axis=1, keep_dims=True) / count
+    distance = tl.where(mask, x - mean, 0.0)
+    return mean, tl.sum(distance * distance, axis=1, keep_dims=True)
 
 
 @triton.jit

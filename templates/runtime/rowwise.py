@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 
 from . import heuristics, launch, tensors
 from .sums_kernels import merge_sums_kernel
@@ -44,6 +45,17 @@ class Map(NamedTuple):
     constants: dict[str, Any]
     first: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+
+
+class Shared(NamedTuple):
+    """For long rows: a kernel whose CTAs share a row, the tensor of which each holds a part, and for each row how many
+    words they exchange, and numbers in those. Behind a mailbox, its arguments are among those of the loop, by name.
+    """
+
+    kernel: Any
+    tensor: torch.Tensor
+    n_words: int
+    n_numbers: int
 
 
 class Split(NamedTuple):
@@ -107,6 +119,7 @@ def run(
     vector: torch.Tensor | None = None,
     uniform: int | None = None,
     search: bool = False,
+    shared: Shared | None = None,
 ) -> None:
     """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
 
@@ -122,6 +135,7 @@ def run(
         vector: the tensor of whose columns a thread reduces several at once, if the loop does so.
         uniform: how many columns in a row share an element of what blocks read once, if there is such.
         search: whether @triton.autotune picks the configuration.
+        shared: the kernel for rows that CTAs share.
     """
     n_rows, n_cols = shape
     loops = uniform is not None and heuristics.reads_once(n_cols, uniform)
@@ -134,6 +148,13 @@ def run(
         launch.run(key, registers[1], grid, config, *args, **constants)
         return
     device = launch.device_of(args[0])
+    if shared is not None and key is not None and contiguous:
+        sizes = _shared_sizes(shared.kernel, loop[1], args, constants)
+        is_single = constants.get("COMPUTE", tl.float32) == tl.float32
+        of = (n_cols, shared.tensor.element_size(), shared.n_numbers > shared.n_words)
+        if sizes and is_single and heuristics.use_shared_rows(*of, device):
+            _run_shared(key, shared, shape, (args[0], sizes, args[2]), constants)
+            return
     config = loop[0].choose(n_rows, n_cols, contiguous, 32, registers is None)
     n_splits = 1
     if split is not None and isinstance(split.merge, Map):
@@ -159,6 +180,43 @@ def run(
         grid = lambda meta: (tensors.cdiv(n_rows, meta["BLOCK_M"]),)  # noqa: E731
         config = None
     launch.run(key, loop[1], grid, config, *args, **(vectors | constants))
+
+
+def _shared_sizes(
+    kernel: Any, loop: Any, args: launch.Args, constants: dict[str, Any]
+) -> tuple[int | None, ...]:
+    """What the kernel for shared rows takes of the sizes of the loop; nothing where rows are not in one dimension."""
+    first, of_loop, params = args
+    names = loop.arg_names[len(first) : len(first) + len(of_loop)]
+    told = dict(zip(names, of_loop, strict=True))
+    compiled = {*constants, "CTAS_PER_ROW", "BLOCK_M", "BLOCK_N"}
+    names = [name for name in kernel.arg_names if name not in compiled]
+    names = names[1 + len(first) : len(names) - len(params)]
+    in_line = all(n == 1 for name, n in told.items() if name.startswith("size_"))
+    return tuple(map(told.get, names)) if in_line and told.keys() >= {*names} else ()
+
+
+def _run_shared(
+    key: launch.Key,
+    shared: Shared,
+    shape: tuple[int, int],
+    args: launch.Args,
+    constants: dict[str, Any],
+) -> None:
+    """Launch the kernel for rows that CTAs share, as many as run at once, each time with an empty mailbox."""
+    n_rows, n_cols = shape
+    device = launch.device_of(args[0])
+    pairs = shared.n_numbers > shared.n_words
+    config = heuristics.choose_shared_rows(n_cols, pairs)
+    ctas: int = config.kwargs["CTAS_PER_ROW"]
+    grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
+    options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True, **constants}
+    words = (n_rows, shared.n_words, ctas)
+
+    def mailbox() -> torch.Tensor:
+        return torch.zeros(words, dtype=torch.int64, device=device)
+
+    launch.run(key, shared.kernel, grid, config, *args, mailbox, **options)
 
 
 def run_parts(

@@ -1,7 +1,7 @@
 """Tests of operators that reduce rows."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import triton
 from .. import heuristics
 from .elementwise import SMALL_TILE, TALL_TILE, MapTests
 from .harness import SUMS, Harness, Shape, each, gpu, only
-from .inputs import scattered
+from .inputs import DEVICE, scattered
 
 Row = tuple[int, ...]
 
@@ -40,6 +40,7 @@ class RowwiseTests(MapTests):
     """Rows in registers, in a loop, and shared by several programs."""
 
     tolerances = SUMS
+    ctas_per_row: ClassVar[Sequence[int]] = ()
 
     @each("row", lambda cls: rows_of(cls, heuristics.Registers))
     def test_register_configs(self, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,3 +135,21 @@ class RowwiseTests(MapTests):
         self.force_loop(monkeypatch, n_splits)
         for seed in (0, 1):
             self.check(*self.make(self.wide, seed=seed))
+
+    @each("members", lambda cls: cls.ctas_per_row)
+    def test_shared_rows(self, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """CTAs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
+
+        def choose(n_cols: int, _: bool) -> triton.Config:
+            block_n = triton.next_power_of_2(-(-n_cols // members))
+            tile = {"BLOCK_M": 1, "BLOCK_N": block_n}
+            return triton.Config({"CTAS_PER_ROW": -(-n_cols // block_n), **tile})
+
+        is_possible = members == 1 or DEVICE == "cuda"
+        self.force_loop(monkeypatch)
+        monkeypatch.setattr(heuristics, "use_shared_rows", lambda *_: is_possible)
+        monkeypatch.setattr(heuristics, "choose_shared_rows", choose)
+        monkeypatch.setattr(heuristics, "choose_groups", lambda *_: 2)
+        self.check(*self.make(self.wide))
+        if self.floats():
+            self.check_special_values(self.floats()[-1])

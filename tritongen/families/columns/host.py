@@ -71,7 +71,7 @@ class SumsModule(RowSizes):
             "args": self.args(kernel.kernel),
             "read": tuple_text(read),
         }
-        return kernel_view(kernel.kernel) | parts | host
+        return kernel_view(kernel.kernel) | parts | host | {"knows_members": True}
 
     def rows_function(self) -> dict[str, str]:
         """The function that reduces the rows alone: its name and what it is called with."""

@@ -15,14 +15,14 @@ from ...lang.names import shown
 from ...lowering.accumulate import lane
 from ...lowering.assemble import param_casts
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, mentions, nested, under
+from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space, row_space
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, only_maps_and_reduces, references
 from ...spec.types import Input
-from ..rowwise.rows import Rows
+from ..rowwise.rows import Rows, located
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +277,10 @@ class _Sums:
         return SumsKernel(
             kernel,
             (*casts, *cols, *before),
-            _located(decode, inside),
+            located(decode, inside),
             tuple(after),
-            _located(decode, ahead),
-            _located(decode, following),
+            located(decode, ahead),
+            located(decode, following),
             slots,
             reads,
         )
@@ -347,15 +347,6 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
     slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
     return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads)
-
-
-def _located(decode: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Some lines after those that find what they read or write in memory."""
-    found = list(lines)
-    for line in reversed(decode):
-        if any(mentions(found, name) for name in line.targets):
-            found.insert(0, line)
-    return tuple(found)
 
 
 def _is_sum(value: Value) -> bool:

@@ -41,6 +41,8 @@ class Rowwise(Maps[Program]):
             "splits": SPLITS if module.view.get("partial") else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
+        if module.view.get("shared"):
+            declared["ctas_per_row"] = "(1, 3, 8)"
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
 from ...passes.structure import Program
 from .kernels import RowKernels, plan_rows
+from .shared import share_rows
 from .sizes import RowSizes, row_after_row
 
 
@@ -22,7 +23,12 @@ class RowsModule(RowSizes):
         program = row_after_row(program, around)
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
-        kernels = [k for k in (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping) if k is not None]
+        # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
+        launches_alike = not autotune and around.register == "none" and not around.is_gradient
+        self.shared = share_rows(program) if launches_alike else None
+        shared = None if self.shared is None else self.shared.kernel
+        every = (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping, shared)
+        kernels = [kernel for kernel in every if kernel is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
 
     def index(self) -> str:
@@ -54,6 +60,7 @@ class RowsModule(RowSizes):
             "partial": None,
             "combine": None,
             "mapping": None,
+            "shared": None,
             **self.known(loop),
         }
         if plan.registers is not None:
@@ -75,6 +82,11 @@ class RowsModule(RowSizes):
                 "blocks_of_first": _of_blocks(plan.partial),
                 "blocks_of_map": _of_blocks(plan.mapping),
             }
+        if self.shared is not None:
+            assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
+            names = ("before", "ahead", "next", "inside", "after", "tensor", "words", "numbers")
+            parts = {name: getattr(self.shared, name) for name in names}
+            extra["shared"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
         kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
         return Module(self.view(extra), self.traffic(kinds))
 

@@ -45,7 +45,7 @@ class RowKernels:
 
 
 def plan_rows(program: Program) -> RowKernels:
-    builder = _Builder(program)
+    builder = RowBuilder(program)
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
     splits = alone or (len(passes) == 1 and builder.may_be_few())
@@ -65,7 +65,7 @@ def plan_rows(program: Program) -> RowKernels:
     )
 
 
-class _Builder(Rows):
+class RowBuilder(Rows):
     """The kernels of a row program."""
 
     def registers(self) -> Kernel:
@@ -126,9 +126,12 @@ class _Builder(Rows):
         Rows along a single axis are taken to be as many as tokens are, and windows, whose lengths are told, are short.
         No program may write what others still read.
         """
+        return len(self.program.over) > 1 and self.may_be_long() and bool(self.space.rows) and not self.barrier()
+
+    def may_be_long(self) -> bool:
+        """Whether the lengths of axes that are told leave it open that programs share a row."""
         sizes = dict(self.op.sizes)
-        told = math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over)
-        return len(self.program.over) > 1 and told >= SPLIT_FROM and bool(self.space.rows) and not self.barrier()
+        return math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over) >= SPLIT_FROM
 
     def barrier(self) -> list[Line]:
         """Of results over inputs: what other threads take from a row must be read before."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...lang.ir import Load, Node, Reduce, Value
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line
+from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import row_space
 from ...lowering.tile import Tile
@@ -81,11 +82,11 @@ class Rows:
 
     # Expressions
 
-    def lowering(self) -> Lowering:
+    def lowering(self, kind: type[Lowering] = Lowering) -> Lowering:
         def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
             return self.whole(node, lowering)
 
-        return Lowering(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce, self.choices)
+        return kind(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce, self.choices)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
@@ -144,3 +145,12 @@ class Rows:
 def _atom(value: ast.expr) -> str:
     text = ast.unparse(value)
     return text if isinstance(value, ast.Name) else f"({text})"
+
+
+def located(bases: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Some lines after those that find what they read or write in memory."""
+    found = list(lines)
+    for line in reversed(bases):
+        if any(mentions(found, name) for name in line.targets):
+            found.insert(0, line)
+    return tuple(found)

@@ -1,0 +1,112 @@
+"""Rows that CTAs share, in the interpreter, which runs CTAs one after another: once to fill the mailbox, in which no
+CTA waits, and once more to take from it. What a CTA gives depends on nothing that it takes, so that on a GPU none waits
+for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from importing import built, runtime_module, runtime_of
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
+
+INPUTS = '[op]\nname = "mapped"\n[inputs]\nx = "float[..., N]"\nw = "float[N]"\n[outputs]\ny = "x"\n[compute]\n'
+SPECS = {
+    "softmax": 'y = "softmax(2 * x, N) * w"',
+    "norm": 'm = "mean(x, N)"\ny = "(x - m) * rsqrt(var(x, N) + 0.5) * w"',
+    # A word for each: of rows that are negative, what stands for no CTA would be seen.
+    "several": 'z = "x - 9"\ny = "z * w / (sum(z * z, N) + max(z, N)) + min(z, N) * mean(z * w, N)"',
+}
+
+
+@triton.jit
+def take(slots, mask):  # type: ignore[no-untyped-def]
+    return tl.load(slots, mask=mask, other=1)
+
+
+def run_twice(function: Any, given: tuple[torch.Tensor, ...], monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """What a function makes with the mailbox that it has filled."""
+    zeros, mailboxes = torch.zeros, list[torch.Tensor]()
+
+    def made(*size: Any, **options: Any) -> torch.Tensor:
+        mailboxes.append(mailboxes[0] if mailboxes else zeros(*size, **options))
+        return mailboxes[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "zeros", made)
+        function(*given)
+        assert (mailboxes[0] != 0).all()
+        result: torch.Tensor = function(*given)
+    return result
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CTAs of a GPU wait")
+@pytest.mark.parametrize("name", SPECS)
+def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among as many CTAs as there are blocks in a row, the last of which may be short, two rows at a time."""
+    module = built(read_spec("mapped.toml", INPUTS + SPECS[name]), tmp_path)
+    heuristics, reduce = (runtime_of(module, name) for name in ("heuristics", "reduce"))
+
+    def choose(n_cols: int, _: bool) -> triton.Config:
+        tile = {"CTAS_PER_ROW": -(-n_cols // 16), "BLOCK_M": 1, "BLOCK_N": 16}
+        return triton.Config(tile, num_warps=4, maxnreg=128)
+
+    monkeypatch.setattr(reduce, "wait", take)
+    monkeypatch.setattr(heuristics, "use_shared_rows", lambda *_: True)
+    monkeypatch.setattr(heuristics, "choose_shared_rows", choose)
+    monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))
+    monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
+    for n_rows, n_cols in ((5, 40), (2, 96)):
+        x, w = torch.randn(n_rows, n_cols), torch.randn(n_cols)
+        d, v = x.double(), w.double()
+        z = d - 9
+        wanted = {
+            "softmax": torch.softmax(2 * d, -1) * v,
+            "norm": (d - d.mean(-1, True)) * (d.var(-1, keepdim=True) + 0.5).rsqrt() * v,
+            "several": z * v / ((z * z).sum(-1, True) + z.amax(-1, True)) + z.amin(-1, True) * (z * v).mean(-1, True),
+        }
+        found = run_twice(module.mapped, (x, w), monkeypatch)
+        torch.testing.assert_close(found.double(), wanted[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shared"),
+    [
+        ('y = "softmax(x, N) * (x + w)"', True),
+        ('m = "max(x, N)"\ny = "w * x / sum(abs(x - m), N)"', False),  # One after the other.
+        ('y = "w * x * sum(where(x > 0, index(N), 0), N)"', False),  # Of integers.
+        ('y = "x * sum(w, N)"', False),  # The row is not what is reduced.
+    ],
+)
+def test_rows_that_are_shared(text: str, is_shared: bool) -> None:
+    files = generate(read_spec("mapped.toml", INPUTS + text))
+    kernels = next(text for path, text in files.items() if str(path).endswith("kernels.py"))
+    assert ("_shared_kernel" in kernels) == is_shared
+
+
+def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half precision, from where it was measured to be faster, up to what all SMs hold."""
+    heuristics = runtime_module("heuristics")
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(heuristics, "is_nvidia", lambda _: True)
+    monkeypatch.setattr(heuristics, "sm_count", lambda _: 132)
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    use = heuristics.use_shared_rows
+    assert use(65_536, 2, False, device)
+    assert not use(65_536, 2, True, device)
+    assert use(131_072, 2, True, device)
+    assert not use(131_072, 4, True, device)
+    assert not use(100_003, 2, False, device)
+    assert not use(132 * 16_384 + 16, 2, False, device)

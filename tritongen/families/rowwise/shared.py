@@ -1,0 +1,206 @@
+"""Kernels whose CTAs share long rows: each holds a part of a row in registers, and exchanges what it reduces to.
+
+A row is read two iterations before it is written, and what its parts reduce to is published one before: so no CTA
+waits for memory, nor for another.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...lang.ir import Call, Load, Reduce, Value, walk
+from ...lang.trees import parse
+from ...lowering.accumulate import Running, lane, whole
+from ...lowering.assemble import Assembler, param_casts
+from ...lowering.lines import Line, nested
+from ...lowering.lower import Lowering
+from ...lowering.tile import Tile, loads, needed
+from ...lowering.views import Argument, Kernel
+from ...passes.exponentials import takes_finite
+from ...passes.structure import Program
+from ...spec.types import Input
+from .kernels import RowBuilder
+from .rows import located
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """The kernel, and what stands in its loop over rows: see `shared_kernel` of templates/kernels.jinja.
+
+    CTAs hold parts of a `tensor`, and exchange so many `words` for each row, with so many `numbers` in them.
+    """
+
+    kernel: Kernel
+    before: tuple[Line, ...]
+    ahead: tuple[Line, ...]
+    next: tuple[Line, ...]
+    inside: tuple[Line, ...]
+    tensor: str = ""
+    words: int = 0
+    numbers: int = 0
+    after: tuple[Line, ...] = ()
+
+
+def share_rows(program: Program) -> SharedRows | None:
+    """The kernel for rows that are mapped back and may be long; None where they are not, and where it is no use.
+
+    One input is as large as the results, and may be of half precision, so that registers have room for three rows of
+    it. A single stride tells where rows are, reductions do not depend on one another, and they are of floats.
+    """
+    if not program.maps_back or not program.over:
+        return None
+    sharing = _Sharing(program)
+    return sharing.shared() if sharing.fits() else None
+
+
+@dataclass
+class _Lowering(Lowering):
+    """Takes exponentials without what those of subnormal numbers take."""
+
+    def call(self, node: Call) -> ast.expr:
+        if node.function == "exp" and self.compute.text == "COMPUTE":
+            return parse(f"exp_normal({ast.unparse(self.in_compute(node.args[0]))})")
+        return super().call(node)
+
+
+class _Sharing(RowBuilder):
+    """The lines of the kernel of a program."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.dims = self.space.rows
+        rows = tuple(replace(dim, index="rows") for dim in self.dims[:1])
+        self.space = replace(self.space, rows=rows)
+        self.tile = Tile(self.op, self.space, self.compute, self.other)
+        self.assembler = Assembler(self.tile, grouped=True)
+        self.values = list(self.op.values)
+
+    def fits(self) -> bool:
+        passes = self.passes()
+        nodes = [node for value in self.values for node in walk(value.node)]
+        states = [run for _, run in self.running(passes[0])] if len(passes) == 1 else []
+        floats = all(state.dtype == self.compute.text for run in states for state in run.states)
+        return (
+            bool(states)
+            and self.may_be_long()
+            and self.is_plain()
+            and not self.barrier()
+            and floats
+            and self.compute.text in ("COMPUTE", "tl.float32")
+            and not any(self.choices.of(value.name) for value in passes[0])
+            and not any(isinstance(node, Load) and node.at for node in nodes)
+            and len(self.streamed()) == 1
+            and self.streamed()[0].default is None
+            and bool({"float16", "bfloat16"} & set(self.streamed()[0].type.dtypes))
+            and self.streamed()[0].name in {load.name for load in loads(value.node for value in self.reduced())}
+        )
+
+    def is_plain(self) -> bool:
+        """Whether a single stride tells where the rows are: each tensor has all of their axes, in order, or none."""
+        axes = self.space.row_axes
+        every = [tensor.type.axes for tensor in self.op.inputs] + [result.axes for result in self.op.results]
+        own = [tuple(axis for axis in one if axis in axes) for one in every]
+        in_line = len(self.dims) == 1 or not any(dim.pinned for dim in self.dims)
+        return len(self.space.cols) == 1 and bool(axes) and in_line and all(one in ((), axes) for one in own)
+
+    def streamed(self) -> list[Input]:
+        """The inputs that vary along rows and columns."""
+        names = {load.name for load in loads(value.node for value in self.values)}
+        return [t for t in self.op.inputs if t.name in names and all(self.tile.moves(t.type.axes))]
+
+    def reduced(self) -> list[Value]:
+        """The reductions, and what they need."""
+        return needed(self.op.values, [value.name for value in self.program.reductions])
+
+    def shared(self) -> SharedRows:
+        lowering = self.lowering(_Lowering)
+        (tensor,) = self.streamed()
+        (reductions,) = self.passes()
+        states = self.running(reductions)
+        x, pointer = tensor.name, self.tile.tensor(tensor).pointer
+        empty = f"tl.zeros([BLOCK_M, BLOCK_N], {pointer}.dtype.element_ty)"
+        before = [*self.reads(self.values, False, False), Line(f"{x}_now = {empty}"), Line(f"{x}_next = {empty}")]
+        at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
+        ahead = [Line(f"{x}_ahead = read_once({at}, tile_mask, {fill})")]
+
+        wanted = [v for v in self.arguments(reductions) if v not in reductions and not self.replaced(v, reductions)]
+        following = [*self.reads([*wanted, *reductions], True, False), *self.reads([*wanted, *reductions], False, True)]
+        following.append(Line(f"{x} = {x}_next{self.tile.widen(tensor)}"))
+        for value in wanted:
+            following += lowering.line(value, comment=False)
+        known = {value.name for value in reductions}
+        rest = [value for value in self.values if value.name not in known]
+        inside: list[Line] = []
+        for word, (value, run) in enumerate(states):
+            following += self.part(value, run, lowering)
+            row = "rows" if len(states) == 1 else f"(rows * {len(states)} + {word})"
+            slots = Line(f"slots = mailbox_ptr + {row} * CTAS_PER_ROW")
+            pair, names = ("_pair" if len(run.states) == 2 else ""), ", ".join(run.names)
+            following += [slots, Line(f"publish{pair}(slots + member, {names}, row_mask)")]
+            others = ", ".join(state.identity for state in run.states)
+            inside += [slots, Line(f"{names} = receive{pair}(slots, CTAS_PER_ROW, row_mask, {others})")]
+            if run.counts:
+                count = "tl.minimum(tl.maximum(n_cols - columns_of(CTAS_PER_ROW) * BLOCK_N, 0), BLOCK_N)"
+                inside.append(Line(f"{value.name}_count = {count}.to({run.states[0].dtype})"))
+            inside += [*run.merge, *run.finish]
+        inside += self.shared_means(reductions)
+        inside += [*self.reads(rest, True, False), *self.reads(rest, False, True)]
+        inside.append(Line(f"{x} = {x}_now{self.tile.widen(tensor)}"))
+        for value in rest:
+            inside += lowering.line(value)
+        inside += self.assembler.stores(self.op.results)
+        inside += [Line(f"{x}_now = {x}_next"), Line(f"{x}_next = {x}_ahead")]
+        kernel = self.assembled(before, ahead, following, inside, lowering)
+        return replace(kernel, tensor=x, words=len(states), numbers=sum(len(run.states) for _, run in states))
+
+    def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
+        """The loads that some values need and that vary along rows or do not, and along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        found = [t for t in self.op.inputs if t.name in names and self.tile.moves(t.type.axes) == (rows, cols)]
+        return [line for tensor in found for line in self.tile.load_lines(tensor)]
+
+    def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
+        """The states of a CTA's part of a row."""
+        node = value.node
+        assert isinstance(node, Reduce)
+        lowering.begin(value.name)
+        guard = self.needs_guard(node, self.other)
+        if value in self.pairs.values() and len(run.states) == 2:
+            guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
+        elif node.kind == "var":
+            node, guard = replace(node, kind="mean"), lane(self.op, node.arg, self.program.over, self.other) != "0"
+        x = ast.unparse(self.argument(node, lowering, guard))
+        names = ", ".join(run.names)
+        if run.counts:
+            lowering.put(Line(f"{names} = moments({x}, col_mask, tl.minimum(n_cols - member * BLOCK_N, BLOCK_N))"))
+        elif len(run.states) == 2:
+            total = next(self.op.value(name) for name, one in self.pairs.items() if one == value)
+            lowering.put(Line(f"{names} = exp_sum({x}, {takes_finite(self.op, total)})"))
+        else:
+            kind = replace(node, kind="sum") if node.kind == "mean" else node
+            lowering.put(Line(f"{names} = {whole(kind, self.numbers(node), 'cols', self.plain_max(value), x)}"))
+        return lowering.pending
+
+    def assembled(
+        self,
+        before: Sequence[Line],
+        ahead: Sequence[Line],
+        following: Sequence[Line],
+        inside: Sequence[Line],
+        lowering: Lowering,
+    ) -> SharedRows:
+        """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
+        before, ahead, following, inside = (nested(lines) for lines in (before, ahead, following, inside))
+        lines = [*before, *ahead, *following, *inside]
+        setup = self.assembler.bases(self.op.results)
+        doc = "CTAs that share rows, a part of the columns each, which they hold in registers."
+        kernel = self.assembler.kernel("shared_kernel", doc, setup, lines, (), [], lowering)
+        rest = [a for a in kernel.arguments if not a.spelling.endswith("_ptr")]
+        pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *pointers, *rest))
+        casts = [line for line in param_casts(self.op, self.compute, lowering) if line in kernel.setup]
+        bases = [line for line in kernel.setup if line not in casts]
+        ahead, following, inside = (located(bases, lines) for lines in (ahead, following, inside))
+        return SharedRows(kernel, (*casts, *before), ahead, following, inside)
