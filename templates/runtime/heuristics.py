@@ -109,7 +109,8 @@ class Strided(NamedTuple):
 
 STRIDED = Strided(1024, 64, 16_384, 1024)
 STRIDED_FOLDED = Strided(1024, 32, 16_384, 512)  # Columns of two dimensions.
-# Where a row gives a number alone, few warps wait less for one another, and a loop is faster from fewer columns on.
+# Where a row gives a number alone, few warps wait less for one another, and a loop is
+# faster from fewer columns on.
 STRIDED_REDUCED = Strided(256, 64, 8192, 2048, 1)
 
 
@@ -333,18 +334,15 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
     return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
-def use_shared_rows(
-    n_cols: int, element_size: int, merges_pairs: bool, device: torch.device
-) -> bool:
+def use_shared_rows(n_cols: int, element_size: int, device: torch.device) -> bool:
     """Whether CTAs share rows that are mapped back, each with a part in registers: where the loop reads most of a row
-    twice from memory, and pairs of numbers take more instructions than sums.
+    twice from memory.
     """
     return (
         is_nvidia(device)
         and n_cols % 16 == 0  # Others are read an element at a time.
         and element_size == 2
-        and (131_072 if merges_pairs else 65_536) <= n_cols
-        and n_cols <= SHORTEST_PART * sm_count(device)
+        and 65_536 <= n_cols <= SHORTEST_PART * sm_count(device)
         and not torch.compiler.is_compiling()  # It has no cooperative launches.
         and not triton.knobs.runtime.interpret
     )

@@ -151,8 +151,8 @@ def run(
     if shared is not None and key is not None and contiguous:
         sizes = _shared_sizes(shared.kernel, loop[1], args, constants)
         is_single = constants.get("COMPUTE", tl.float32) == tl.float32
-        of = (n_cols, shared.tensor.element_size(), shared.n_numbers > shared.n_words)
-        if sizes and is_single and heuristics.use_shared_rows(*of, device):
+        itemsize = shared.tensor.element_size()
+        if sizes and is_single and heuristics.use_shared_rows(n_cols, itemsize, device):
             _run_shared(key, shared, shape, (args[0], sizes, args[2]), constants)
             return
     config = loop[0].choose(n_rows, n_cols, contiguous, 32, registers is None)

@@ -121,9 +121,7 @@ def run(
     if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
         n_scores = gluon.n_scores
-        if heuristics.use_gluon(
-            matrix.device, matrix.dtype, lengths, widths, n_scores
-        ):
+        if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths, n_scores):
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):
                 return

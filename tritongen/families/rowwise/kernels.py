@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Path, Reduce, Result, Value
@@ -343,8 +343,7 @@ class RowBuilder(Rows):
         walk = self.again(tile_results, known, lowering)
         numbers = self.finish(needed(self.op.values, [r.output.name for r in row_results]), known, lowering)
         numbers += self.assembler.stores(row_results)
-        inside = (replace(line, text=f"    {line.text}") for line in nested(numbers))
-        stores = [Line("if split == 0:"), *inside] if numbers else []
+        stores = _once(nested(numbers)) if numbers else []
         doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
         kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
         used, rest = _pointers(kernel)
@@ -387,3 +386,11 @@ def _pointers(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
     """The arguments of a kernel that are pointers, and the others."""
     pointers = [argument for argument in kernel.arguments if argument.spelling.endswith("_ptr")]
     return pointers, [argument for argument in kernel.arguments if argument not in pointers]
+
+
+def _once(lines: Sequence[Line]) -> list[Line]:
+    """What one program of those that share a row does; where that is under an `if` as a whole, the `if` is of both."""
+    first, *others = lines
+    if first.text.startswith("if ") and all(line.text.startswith("    ") for line in others):
+        return [Line(f"if split == 0 and {first.text.removeprefix('if ')}"), *others]
+    return [Line("if split == 0:"), *(replace(line, text=f"    {line.text}") for line in lines)]
