@@ -16,7 +16,6 @@ from ...spec.types import BATCH, Input
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
-from .gluon_gradient import gradient_view
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .orders import in_kernels, moved
 from .places import space_of
@@ -43,7 +42,7 @@ class StreamingModule(Common):
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
-        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and not self.shared else None
+        self.gluon = gluon_view(program) if by_tma and not self.shared else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
@@ -97,8 +96,7 @@ class StreamingModule(Common):
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         is_masked = self.plan.blocks.tiles is not None
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        counts = f"{len(self.stream.scores)}, {len(self.space.rows)}"
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {counts}, {is_masked}, ({kinds}), {own}'
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
