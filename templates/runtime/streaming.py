@@ -32,16 +32,14 @@ class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
     Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many scores a block has, how
-    many dimensions the batch is folded into, whether a mask leaves some tiles fewer blocks than others, of each tensor
-    whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row or head (""), and how many
-    axes it has besides the batch.
+    many dimensions the batch is folded into, of each tensor whether it is read in tiles of "rows", in blocks of "cols",
+    or has a number for each row or head (""), and how many axes it has besides the batch.
     """
 
     module: str
     kernel: str
     n_scores: int
     n_dims: int
-    is_masked: bool
     kinds: tuple[str, ...]
     n_own: tuple[int, ...]
 

@@ -50,8 +50,8 @@ def run(
     ]
     width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
-    # Programs of one tile each wait for their first blocks, but share uneven tiles evenly.
-    is_persistent = gluon.n_scores == 1 and (width <= 64 or not gluon.is_masked)
+    # Kernels of two scores have no order of tiles that shares uneven ones evenly.
+    is_persistent = gluon.n_scores == 1
     programs = heuristics.sm_count(every[0].device) if is_persistent else tiles
     launch.run(
         key,

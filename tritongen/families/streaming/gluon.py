@@ -255,6 +255,7 @@ class _GluonBuilder(Builder):
             "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
+            "is_uneven": self.blocks.tiles is not None,
             "tile_reads": in_gluon(tile_reads),
             "tile_params": listed(told([*tile_reads, *bounds], [*names, *params])),
             "reads": in_gluon(reads),
