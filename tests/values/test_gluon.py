@@ -258,7 +258,8 @@ def test_programs_of_several_tiles(launched: tuple[ModuleType, list[str]], monke
     """Six heads of three tiles, one of them a part, by fewer programs: four have four turns, and one has two."""
     operator, names = launched
     monkeypatch.setattr(runtime_of(operator, "heuristics"), "sm_count", lambda _: 5)
-    check(operator, *drawn((300, 32), (300, 32), (300, 32)), 0.125)
+    q, k, v = drawn((300, 32), (300, 32), (300, 32))
+    check(operator, q, k, v, 0.125)
     assert {*names} == {"attend_gluon_kernel"}
 
 
