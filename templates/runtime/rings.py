@@ -24,6 +24,23 @@ def several(count, shape):
 
 
 @gluon.jit
+def mirrored(turn, n_tiles, in_group):
+    """The tile of a turn, where tiles of a group take less and less time, and each program takes every so many turns.
+
+    After each tile from the front of a group a program takes the one that is as far from its end, so that all pairs
+    take as long. Each tile has one turn. Groups have an even number of tiles, but for the last.
+    """
+    programs = gl.num_programs(0)
+    place = turn // (2 * programs) * programs + turn % programs
+    place = gl.where(turn // programs % 2 == 0, place, n_tiles - 1 - place)
+    pair = gl.minimum(place, n_tiles - 1 - place)
+    first = pair // (in_group // 2) * in_group
+    within = pair % (in_group // 2)
+    last = gl.minimum(n_tiles - first, in_group) - 1
+    return first + gl.where(place == pair, within, last - within)
+
+
+@gluon.jit
 def memory(desc, COUNT: gl.constexpr):
     """Shared memory for so many blocks of a tensor."""
     shape: gl.constexpr = several(COUNT, desc.block_shape)

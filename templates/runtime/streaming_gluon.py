@@ -48,9 +48,7 @@ def run(
     ]
     width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
-    # Programs of one tile each wait for their first blocks, but share uneven tiles evenly.
-    is_persistent = width <= 64 or not gluon.is_masked
-    programs = heuristics.sm_count(every[0].device) if is_persistent else tiles
+    programs = heuristics.sm_count(every[0].device)
     launch.run(
         key,
         getattr(kernels, gluon.kernel),

@@ -228,6 +228,52 @@ def test_values(
     assert {*names} == {"attend_gluon_kernel"}
 
 
+def test_programs_of_several_tiles(launched: tuple[ModuleType, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six heads of three tiles, one of them a part, by fewer programs: four have four turns, and one has two."""
+    operator, names = launched
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "sm_count", lambda _: 5)
+    q, k, v = drawn((300, 32), (300, 32), (300, 32))
+    check(operator, q, k, v, 0.125)
+    assert {*names} == {"attend_gluon_kernel"}
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, int], list[int]]:
+    """The tiles of all turns, of so many heads with so many tiles by so many programs."""
+    rings: Any = runtime_of(built(spec_of(), tmp_path_factory.mktemp("mirrored")), "rings")
+    emulated = emulated_gluon.emulated(rings.mirrored)
+
+    def tiles_of(heads: int, tiles: int, programs: int) -> list[int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(emulated_gluon.LANGUAGE, "program", (0, programs))
+            found: list[int] = emulated(torch.arange(heads * tiles), heads * tiles, 8 * tiles).tolist()
+        return found
+
+    return tiles_of
+
+
+def test_each_tile_has_one_turn(mirrored: Callable[[int, int, int], list[int]]) -> None:
+    random = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        heads, tiles, programs = (int(torch.randint(1, most, (), generator=random)) for most in (40, 20, 200))
+        assert sorted(mirrored(heads, tiles, programs)) == [*range(heads * tiles)], (heads, tiles, programs)
+
+
+@pytest.mark.parametrize("heads", [32, 20])
+def test_the_longest_tile_is_paired_with_the_shortest(
+    mirrored: Callable[[int, int, int], list[int]], heads: int
+) -> None:
+    """In groups of eight heads, or what is left of them: the first and the last place of a head, and so on."""
+    programs, tiles = 11, 16
+    turns = [mirrored(heads, tiles, programs)[first::programs] for first in range(programs)]
+    for first, second in (pair for own in turns for pair in zip(own[::2], own[1::2], strict=False)):
+        group = first // (8 * tiles)
+        width = min(heads - 8 * group, 8)
+        places = [(tile - 8 * tiles * group) // width for tile in (first, second)]
+        assert second // (8 * tiles) == group
+        assert sum(places) == tiles - 1
+
+
 @pytest.mark.parametrize(
     ("laid_out", "takes"),
     some(

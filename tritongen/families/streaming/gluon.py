@@ -16,6 +16,7 @@ from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
+from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream, is_exponent
 from .below import Below
@@ -49,6 +50,7 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
         and all(tensor in matrices or is_of_numbers(tensor, stream) for tensor in op.inputs)
         and not program.blocks.compared
+        and not _begins_late(program)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
         and not any(param.kind in ("bool", "enum") for param in op.params)
@@ -56,6 +58,14 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and all(one.falls for one in stream.sums)
     )
     return _GluonBuilder(program, wide[0]).view() if takes else None
+
+
+def _begins_late(program: StreamingProgram) -> bool:
+    """Whether a mask cuts blocks off at the front, as a window does: of few blocks, most of them masked, the plain
+    kernel computes a fifth more in the same time.
+    """
+    tiles = program.blocks.tiles
+    return tiles is not None and tiles.some.first != Number(0)
 
 
 def is_of_numbers(tensor: Input, stream: Stream) -> bool:
@@ -254,6 +264,7 @@ class _GluonBuilder(Builder):
             "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
+            "is_uneven": self.blocks.tiles is not None,
             "tile_reads": in_gluon(tile_reads),
             "tile_params": listed(told([*tile_reads, *bounds], [*names, *params])),
             "reads": in_gluon(reads),

@@ -94,9 +94,8 @@ class StreamingModule(Common):
         if self.gluon is None:
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
-        is_masked = self.plan.blocks.tiles is not None
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, {is_masked}, ({kinds}), {own}'
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
