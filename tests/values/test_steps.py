@@ -28,7 +28,7 @@ from tritongen.operator.compile import backward_of, forward_of
 
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tmp_path: Path) -> None:
-    """In float64 to its last digits, so that no step is left out, and in float32."""
+    """In float64 to its last digits, so that no step is left out, there also by each input alone; and in float32."""
     case = CASES[name]
     spec = case.spec()
     forward = forward_of(spec)
@@ -39,7 +39,8 @@ def test_values(name: str, tmp_path: Path) -> None:
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
         given = case.tensors(dtype)
         compare(function, case.torch, given, (), tolerance)
-        for chosen in (places, *([place] for place in places[:-1])):
+        alone = [[place] for place in places[:-1]] if dtype == torch.float64 else []
+        for chosen in (places, *alone):
             compare(function, case.torch, given, chosen, tolerance * 10)
 
 
