@@ -98,7 +98,11 @@ def condition_text(path: Path) -> str:
 
 def condition_operand(path: Path) -> str:
     """A path of one condition or more, after an `and`."""
-    tree = condition_tree(path)
+    return after_and(condition_tree(path))
+
+
+def after_and(tree: ast.expr) -> str:
+    """A condition as it is spelled after an `and`."""
     joined = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or)
     return f"({ast.unparse(tree)})" if joined else ast.unparse(tree)
 

@@ -18,7 +18,7 @@ from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space, row_space
-from ...lowering.tile import loads, needed
+from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, only_maps_and_reduces, references
 from ...spec.types import Input
@@ -170,9 +170,7 @@ class _Sums:
 
     def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
         """The inputs that some values are of and that step along rows or do not, and along columns or not."""
-        names = {load.name for load in loads(value.node for value in values)}
-        tensors = (tensor for tensor in self.op.inputs if tensor.name in names)
-        return [t for t in tensors if tuple(map(bool, self.tile.moves(t.type.axes))) == (rows, cols)]
+        return self.rows.inputs_of(values, rows, cols)
 
     def empty(self, tensors: list[Input]) -> list[Line]:
         """The next rows before any is read."""

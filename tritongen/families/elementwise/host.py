@@ -46,9 +46,7 @@ class MapModule(Common):
         """What the templates see of a kernel of a single element, which no table has tiles for."""
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
-        passed = [*map(tuple_text, (list(sizes), list(params)))]
-        while passed and passed[-1] == "()":
-            passed.pop()
+        passed = _without_empty_ends([tuple_text(list(sizes)), tuple_text(list(params))])
         indexed = mentions([*kernel.setup, *kernel.body, *kernel.stores], "INDEX")
         options = [*self.constants(), *([f"INDEX={self.index()}"] if indexed else []), "num_warps=1"]
         told = [
@@ -98,9 +96,7 @@ class MapModule(Common):
         told.append(tuple_text(list(operands)))
         optional = [tuple_text(list(map(self.value, self.plan.sizes))), tuple_text(list(params))]
         optional.append(IS_FAKE if IS_FAKE in self.around.extra else "()")
-        while optional and optional[-1] == "()":
-            optional.pop()
-        return [*told, *optional, *self.constants()]
+        return [*told, *_without_empty_ends(optional), *self.constants()]
 
     def constants(self) -> list[str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
@@ -152,3 +148,9 @@ def _told(dim: Dim) -> str:
 
 def _one_or_all(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else tuple_text(texts)
+
+
+def _without_empty_ends(arguments: list[str]) -> list[str]:
+    """Arguments but for the last ones that are empty, as they are by default."""
+    given = [place for place, text in enumerate(arguments, 1) if text != "()"]
+    return arguments[: max(given, default=0)]

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from ...lang.ir import Path, Reduce, Result, Value
 from ...lang.promotion import is_float8
+from ...lang.trees import parse
 from ...lowering.accumulate import PART, ROW, Running, Span, lane, running, running_exp, running_sum
-from ...lowering.lines import Line, nested, under
+from ...lowering.lines import Line, after_and, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import loads, needed
@@ -305,7 +306,7 @@ class RowBuilder(Rows):
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
-        inputs, rest = _pointers(kernel)
+        inputs, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*inputs, *_parts(states), *_SPLITS, *rest))
 
     def combine(self, reductions: list[Value]) -> Kernel:
@@ -320,7 +321,7 @@ class RowBuilder(Rows):
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "The second stage for few long rows: merges the parts of each row."
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
-        used, rest = _pointers(kernel)
+        used, rest = pointers_of(kernel)
         more = _SPLITS if self.counts(reductions) else _SPLITS[:1]
         return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
 
@@ -346,7 +347,7 @@ class RowBuilder(Rows):
         stores = _once(nested(numbers)) if numbers else []
         doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
         kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
-        used, rest = _pointers(kernel)
+        used, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(reductions), *used, *_SPLITS, *rest))
 
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
@@ -382,7 +383,7 @@ def _parts(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
 
 
-def _pointers(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
+def pointers_of(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
     """The arguments of a kernel that are pointers, and the others."""
     pointers = [argument for argument in kernel.arguments if argument.spelling.endswith("_ptr")]
     return pointers, [argument for argument in kernel.arguments if argument not in pointers]
@@ -392,5 +393,6 @@ def _once(lines: Sequence[Line]) -> list[Line]:
     """What one program of those that share a row does; where that is under an `if` as a whole, the `if` is of both."""
     first, *others = lines
     if first.text.startswith("if ") and all(line.text.startswith("    ") for line in others):
-        return [Line(f"if split == 0 and {first.text.removeprefix('if ')}"), *others]
+        condition = parse(first.text.removeprefix("if ").removesuffix(":"))
+        return [Line(f"if split == 0 and {after_and(condition)}:"), *others]
     return [Line("if split == 0:"), *(replace(line, text=f"    {line.text}") for line in lines)]

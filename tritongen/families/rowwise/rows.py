@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...lang.ir import Load, Node, Reduce, Value
@@ -13,9 +13,10 @@ from ...lowering.assemble import Assembler
 from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import row_space
-from ...lowering.tile import Tile
+from ...lowering.tile import Tile, loads
 from ...passes.exponentials import exp_pairs, tells_of_nan
 from ...passes.structure import Program, references
+from ...spec.types import Input
 
 
 class Rows:
@@ -79,6 +80,11 @@ class Rows:
         if total is None or value.name in self.exact:
             return False
         return tells_of_nan(self.op, value, self.op.value(total))
+
+    def inputs_of(self, values: Iterable[Value], rows: bool, cols: bool) -> list[Input]:
+        """The inputs that some values are of and that step along rows or do not, and along columns or not."""
+        names = {load.name for load in loads(value.node for value in values)}
+        return [t for t in self.op.inputs if t.name in names and self.tile.moves(t.type.axes) == (rows, cols)]
 
     # Expressions
 

@@ -21,7 +21,7 @@ from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
-from .kernels import RowBuilder
+from .kernels import RowBuilder, pointers_of
 from .rows import located
 
 
@@ -107,8 +107,7 @@ class _Sharing(RowBuilder):
 
     def streamed(self) -> list[Input]:
         """The inputs that vary along rows and columns."""
-        names = {load.name for load in loads(value.node for value in self.values)}
-        return [t for t in self.op.inputs if t.name in names and all(self.tile.moves(t.type.axes))]
+        return self.inputs_of(self.values, True, True)
 
     def reduced(self) -> list[Value]:
         """The reductions, and what they need."""
@@ -157,8 +156,7 @@ class _Sharing(RowBuilder):
 
     def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
         """The loads that some values need and that vary along rows or do not, and along columns or not."""
-        names = {load.name for load in loads(value.node for value in values)}
-        found = [t for t in self.op.inputs if t.name in names and self.tile.moves(t.type.axes) == (rows, cols)]
+        found = self.inputs_of(values, rows, cols)
         return [line for tensor in found for line in self.tile.load_lines(tensor)]
 
     def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
@@ -197,8 +195,7 @@ class _Sharing(RowBuilder):
         setup = self.assembler.bases(self.op.results)
         doc = "CTAs that share rows, a part of the columns each, which they hold in registers."
         kernel = self.assembler.kernel("shared_kernel", doc, setup, lines, (), [], lowering)
-        rest = [a for a in kernel.arguments if not a.spelling.endswith("_ptr")]
-        pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
+        pointers, rest = pointers_of(kernel)
         kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *pointers, *rest))
         casts = [line for line in param_casts(self.op, self.compute, lowering) if line in kernel.setup]
         bases = [line for line in kernel.setup if line not in casts]
