@@ -2,7 +2,8 @@
 
 import pytest
 
-from tritongen.lowering.lines import Line, mentions
+from tritongen.lang.trees import parse
+from tritongen.lowering.lines import Line, after_and, mentions
 
 LINES = {
     "x_row = x_ptr + rows * stride_x": ("x_row", {"x_row", "x_ptr", "rows", "stride_x"}),
@@ -27,3 +28,9 @@ def test_mentions() -> None:
     assert mentions(lines, "rows")
     assert not mentions(lines, "rows", 2)
     assert mentions(lines, "x", 2)
+
+
+def test_a_condition_after_an_and() -> None:
+    """An `or` binds less tightly."""
+    told = {text: after_and(parse(text)) for text in ("a or b", "a and b", "y_ptr is not None", "not a")}
+    assert told == {"a or b": "(a or b)"} | {text: text for text in told if text != "a or b"}
