@@ -400,6 +400,11 @@ CASES = {
         ),
         "y v",
     ),
+    "gradient_of_a_table_by_positions_along_its_rows": Case(
+        "x:K, D, E; w:D, E",
+        "y = where(index(D) < 7, x * w, 0.5)",
+        lambda x, w: torch.where(torch.arange(x.shape[1])[:, None] < 7, x * w, 0.5),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

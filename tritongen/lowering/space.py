@@ -84,6 +84,9 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
         col_dims = _dims(op, cols, {*cols}, sizes, 0, "c")
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
+        if tuple(dict.fromkeys(axis for dim in col_dims for axis in dim.axes)) != cols:
+            # Sums over the rows lie in the order of the columns.
+            col_dims = _dims(op, cols, {*cols} - {BATCH}, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     indices = {axis: index_of(axis) for axis in window}
