@@ -34,7 +34,7 @@ from importing import module_of  # noqa: E402
 
 from tritongen.lang.functions import FUNCTIONS  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 # Triton 3.6 spells -x as 0 - x and compares with numbers rounded to float32; its interpreter rounds
 # an fma twice, and cannot invert a uint8.

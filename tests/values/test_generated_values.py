@@ -29,7 +29,7 @@ from spec_inputs import Case, cases, draw, multiplies, param_sets, spec_of  # no
 from tritongen.spec.read import read_spec  # noqa: E402
 from tritongen.spec.types import Spec  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "tests" / "specs").glob("*.toml"))
 # The interpreter cuts off what does not fit bfloat16 where a GPU rounds: one unit in the last place.

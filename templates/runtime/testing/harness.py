@@ -83,6 +83,14 @@ def wide(tensors: Iterable[Any]) -> list[Any]:
 class Harness:
     """The declarations of an operator, which tests are made of."""
 
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
+        # Numpy's, in the interpreter, of infinities and NaN, which tests of special values ask for.
+        pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+        # Torch's, in references, of shapes that its losses broadcast, and of variances of one element, which are NaN.
+        pytest.mark.filterwarnings("ignore:Using a target size:UserWarning"),
+        pytest.mark.filterwarnings("ignore:var.*degrees of freedom:UserWarning"),
+    ]
+
     op: Callable[..., Any]
     reference: Callable[..., Any]  # what the kernels must compute, in torch
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
