@@ -368,6 +368,13 @@ class ByBytes(Benchmark):
 
 
 @dataclass(frozen=True)
+class ByLength(ByBytes):
+    """In GB/s of the bytes that have to move, by the length of what kernels stream: a cache, which few rows read."""
+
+    argument = "size"
+
+
+@dataclass(frozen=True)
 class ByOperations(Benchmark):
     """In TFLOP/s of the matmuls: so many operations at a size, and some times as many backward. That is twice where
     each product has a gradient for either of its factors, and more where products are not stored but recomputed.

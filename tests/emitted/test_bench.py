@@ -141,7 +141,9 @@ def test_lengths_that_a_spec_gives(load: Any, home: Path, harness: Any) -> None:
         assert q.shape == (16, 32, 1, 128)
         assert k.shape == ((64, 16, 8, 128) if name == "attention_paged" else (16, 8, 64, 128))
         assert int(length.min()) >= max(bench.sizes)
-        assert bench.operations(2048) == 4 * 16 * 32 * 128 * 2048
+        assert (type(bench), bench.unit) == (harness.ByLength, "GB/s")
+        tensors = bench.inputs(size=16)
+        assert bench.work(tensors, False, 16) == (harness.bytes_of(*tensors) + 2 * 16 * 32 * 128) * 1e-9
 
     def given(name: str, lengths: str) -> Any:
         text = (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")

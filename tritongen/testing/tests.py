@@ -23,7 +23,14 @@ from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .oracle import signature, torch_lines
 from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
 
-TEMPLATES = ("test.py.jinja", "test_class.jinja", "bench.py.jinja", "bench_products.py.jinja", "bench_streams.py.jinja")
+TEMPLATES = (
+    "test.py.jinja",
+    "test_class.jinja",
+    "bench.py.jinja",
+    "bench_products.py.jinja",
+    "bench_streams.py.jinja",
+    "bench_caches.py.jinja",
+)
 SHIFTS = "(500.0, -500.0)"  # how far values are moved where math compares them
 _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.*|f?"[^"\n]*"')
 

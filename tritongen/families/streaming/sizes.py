@@ -13,16 +13,17 @@ from .program import StreamingProgram
 from .visible import visible_range
 
 BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64
+# Of what streams, a byte takes as many operations of half precision as there are rows; GPUs make some hundreds meanwhile.
+FEW_ROWS = 64
 
 
 class StreamingSizes:
     """How long the axes are in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
 
     Where heads share what streams, there are 4 in a group, or all. Floats are small: no softmax is of one score alone.
-    Axes to which [bench] gives a length have that.
+    Axes to which [bench] gives a length have that. Where those are few rows, memory bounds it, and rates are of bytes.
     """
 
-    template = "bench_streams.py.jinja"
     bounds = ("-1", "1")
 
     def __init__(self, program: StreamingProgram, spec: Spec) -> None:
@@ -35,6 +36,16 @@ class StreamingSizes:
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in self.axes}
         if BATCH in self.names:
             self.names[BATCH] = "*batch"
+
+    @property
+    def template(self) -> str:
+        return "bench_caches.py.jinja" if self.has_few_rows() else "bench_streams.py.jinja"
+
+    def has_few_rows(self) -> bool:
+        """Whether what streams is read for few rows, those of all heads that share it."""
+        heads = (self.lengths()[axis] for axis in (*self.stream.heads, *self.stream.turns))
+        rows = self.given.get(self.stream.rows)
+        return rows is not None and rows * math.prod(one for sizes in heads for one in sizes) <= FEW_ROWS
 
     def lengths(self) -> dict[str, tuple[int, ...]]:
         """Of all axes but the rows and what streams; of leading axes, that of each."""
