@@ -405,6 +405,16 @@ CASES = {
         "y = where(index(D) < 7, x * w, 0.5)",
         lambda x, w: torch.where(torch.arange(x.shape[1])[:, None] < 7, x * w, 0.5),
     ),
+    "products_about_a_mean": Case(
+        "x:M, K; z:N, K; m:K",
+        "s = exp(m)\ny = sum((x - s) * (z + s), K)",
+        lambda x, z, m: (x - m.exp()) @ (z + m.exp()).T,
+    ),
+    "two_products_with_one_scale_on_either_side": Case(
+        "x:M, K; z:N, K; u:M, K; v:N, K; s:K",
+        "y = sum(x * s * z, K) + sum(u * (v + s), K)",
+        lambda x, z, u, v, s: (x * s) @ z.T + u @ (v + s).T,
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal
+from operator import is_
+from typing import Any, Literal
 
 from ..spec.types import AxisTerm, Input, Output, Param, plain_shape
 
@@ -310,26 +311,25 @@ def fresh(name: str, taken: set[str]) -> str:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    match node:
-        case Call(args=args):
-            return args
-        case Cast(arg=arg) | Reduce(arg=arg) | Scan(arg=arg):
-            return (arg,)
-        case Choose():
-            return (node.condition, node.then, node.other)
-        case Load(at=at):
-            return tuple(index for _, index in at)
-        case Take(arg=arg, at=at):
-            return (arg, *(index for _, index in at))
-        case ScatterSum(arg=arg, at=at):
-            return (arg, at)
-        case _:
-            return ()
+    parts = _CHILDREN.get(type(node))
+    return parts(node) if parts else ()
+
+
+_CHILDREN: dict[type, Callable[[Any], tuple[Node, ...]]] = {
+    Call: lambda node: node.args,
+    Cast: lambda node: (node.arg,),
+    Reduce: lambda node: (node.arg,),
+    Scan: lambda node: (node.arg,),
+    Choose: lambda node: (node.condition, node.then, node.other),
+    Load: lambda node: tuple(index for _, index in node.at),
+    Take: lambda node: (node.arg, *(index for _, index in node.at)),
+    ScatterSum: lambda node: (node.arg, node.at),
+}
 
 
 def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
     """The node with other children, of the same axes and dtypes; itself where they are no others."""
-    if all(part is child for part, child in zip(parts, children(node), strict=True)):
+    if all(map(is_, parts, children(node))):
         return node
     match node:
         case Call():
@@ -371,6 +371,10 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
 
 def walk(node: Node) -> Iterator[Node]:
     """The node and all below it, arguments first; references are not followed."""
-    for child in children(node):
-        yield from walk(child)
-    yield node
+    found: list[Node] = []
+    left = [node]
+    while left:
+        one = left.pop()
+        found.append(one)
+        left += children(one)
+    return reversed(found)

@@ -63,11 +63,20 @@ def of_strips(op: Op, result: Result) -> Reduce | None:
     return node if isinstance(node, Reduce) and node.strips else None
 
 
-def gathered(op: Op, name: str) -> list[Load]:
-    """How an input is read that `take` alone reads; [] for any other."""
+def gathered(op: Op) -> dict[str, list[Load]]:
+    """How inputs are read that `take` alone reads."""
+    found: dict[str, list[Load]] = {}
+    for node in (node for value in op.values for node in walk(value.node)):
+        if isinstance(node, Load):
+            found.setdefault(node.name, []).append(node)
+    return {name: loads for name, loads in found.items() if all(load.at for load in loads)}
+
+
+def taken_from(op: Op) -> set[str]:
+    """The inputs and values of which elements are read at computed positions, anywhere."""
     nodes = [node for value in op.values for node in walk(value.node)]
-    loads = [node for node in nodes if isinstance(node, Load) and node.name == name]
-    return loads if all(load.at for load in loads) else []
+    loads = {node.name for node in nodes if isinstance(node, Load) and node.at}
+    return loads | {node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)}
 
 
 def refusals(op: Op) -> list[Mistake]:

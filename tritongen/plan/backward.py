@@ -30,13 +30,12 @@ class Plan:
     """How some results come about: by which steps, in their order.
 
     `spelled` has the results that need no kernel, or no other than another's: an expression of the host
-    over what the steps are given and what they compute. `uses` has the results of steps that other steps go on from,
-    each with the results that are made of them; `converted` those of them that are an input in another dtype.
+    over what the steps are given and what they compute. `converted` has what steps are given that is an input of theirs
+    in another dtype.
     """
 
     steps: tuple[Step, ...]
     spelled: Mapping[str, str]
-    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ the gradient of the contraction's result is that of the operator's, or a number 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, derive
@@ -134,17 +134,12 @@ class _Planner:
         first, texts, paths = self.pass_after(found, gradient, between)
         second = self.through_products(gradient, outgoing)
         texts |= second.spelled
-        uses = {
-            tensor: tuple(user for name in names for user in self.users(name))
-            for tensor, names in _readers(outgoing).items()
-        }
         return Backward(
             gradient,
             self.forward(gradient, first, paths),
             Plan(
                 (*first, *second.steps),
                 {name: texts[name] for name in self.grad.wrt},
-                {**uses, **second.uses},
                 self.converted,
             ),
         )
@@ -281,7 +276,7 @@ class _Planner:
         parts = {name: part for name, part in parts.items() if name not in apart.spelled}
         texts = {name: results[name].output.name for name in parts}
         own = {step.op.name: step for step in parts.values()}
-        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled}, apart.uses)
+        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled})
 
     def sharing(self, op: Op, results: dict[str, Result]) -> list[tuple[str, ...]]:
         """The inputs, those together whose gradients are made of one matmul, in the same pass over its result."""
@@ -320,23 +315,35 @@ class _Planner:
 
     def apart(self, gradient: Gradient, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
         """Gradients that one contraction kernel cannot compute: the matmul by itself, and a pass over its result."""
-        op = name_reductions(found)
+        dtype = self.dtype_of(self.active[0])
+        others = [one for name, one in results.items() if name in refused or self.shared(one.dtype) != dtype]
+        op = self.sums_named(name_reductions(found), {one.output.name for one in others})
         behind = {
             name: {value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node)}
             for name, result in results.items()
         }
         sums = sorted(set().union(*(behind[name] for name in refused)))
-        wrt = tuple(name for name in results if behind[name] & set(sums))
+        made = {one.output.name: one for name, one in results.items() if one.output.name in sums}
+        wrt = tuple(name for name, one in results.items() if behind[name] & set(sums) and one.output.name not in sums)
         try:
-            parts = [self.step(gradient, self.alone(op, name)) for name in sums]
-            given = {part.op.results[0].output.name: part.op.results[0] for part in parts}
+            parts = [self.step(gradient, self.alone(op, name)) for name in sums if name not in made]
+            given = {part.op.results[0].output.name: part.op.results[0] for part in parts} | made
             passed = replace(gradient, wrt=wrt, op=self.beyond(op, given, tuple(results[name] for name in wrt)))
             after, texts = Planner(passed, (), self.families).plan()
         except Mistakes:
             wrong = ((name, mistakes.mistakes[0].message.partition(" ")[2]) for name, mistakes in refused.items())
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in wrong)) from None
-        uses = {name: tuple(other for other in wrt if name in behind[other]) for name in sums}
-        return Plan((*parts, *after), texts, uses)
+        return Plan((*parts, *after), texts)
+
+    def sums_named(self, op: Op, names: Container[str]) -> Op:
+        """The operator with names of their own for matmuls that are results of some names."""
+        values: list[Value] = []
+        for value in op.values:
+            if value.name in names and is_product(op, value.node):
+                values.append(replace(value, name=self.fresh(f"{value.name}_sum")))
+                value = replace(value, node=Ref(values[-1].name, value.node.axes, value.node.dtype), source="")
+            values.append(value)
+        return replace(op, values=tuple(values))
 
     def alone(self, op: Op, name: str) -> Op:
         """The operator of a product alone, in the dtype that the forward multiplies."""
@@ -352,7 +359,10 @@ class _Planner:
     def beyond(self, op: Op, given: dict[str, Result], results: tuple[Result, ...]) -> Op:
         """What follows some products, which are inputs."""
         names = {name: name for name in given}
-        inputs = tuple(Input(name, self.type_of(result.dtype, result.axes)) for name, result in given.items())
+        inputs = tuple(
+            Input(name, replace(self.type_of(result.dtype, result.axes), shape=result.output.shape or ()))
+            for name, result in given.items()
+        )
         values = tuple(
             replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in given
         )

@@ -9,7 +9,7 @@ along what was streamed. Where results are more than means, a pass over the rows
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, derive
@@ -145,7 +145,7 @@ class _Planner:
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
-        return Backward(gradient, forward, Plan(steps, texts, _uses(steps, texts, (self.delta, *planner.parts))))
+        return Backward(gradient, forward, Plan(steps, texts))
 
     def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
@@ -248,10 +248,9 @@ class _Planner:
         gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
         planner = StreamPlanner(gradient, self.stream, self.families)
         steps, own = planner.plan()
-        uses = _uses(steps, own, (*(mean.gradient.name for mean in means), self.delta, *planner.parts))
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
         forward = planner.step_of(planner.saving(stored))
-        return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts, uses))
+        return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
 
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""
@@ -345,32 +344,11 @@ def _end(op: Op, node: Node, ends: Container[str]) -> str:
     return _end(op, op.value(node.name).node, ends)
 
 
-def _uses(steps: tuple[Step, ...], texts: Mapping[str, str], told: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of what steps tell others, the gradients that those compute in the end."""
-    told = tuple(told)
-
-    def users(name: str) -> set[str]:
-        results = {r.output.name for step in steps if _reads(step.op, name) for r in step.op.results}
-        found = {one for one, text in texts.items() if _own(text) in results}
-        return found.union(*(users(other) for other in told if other in results))
-
-    found = {name: users(name) for name in told}
-    return {name: tuple(one for one in texts if one in users) for name, users in found.items() if users}
-
-
-def _own(text: str) -> str:
-    return text.partition(".")[0].partition("[")[0]
-
-
 def like(op: Op, result: Result, name: str) -> Input:
     """An input of the shape of a result, and of its type if that is an input's."""
     types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
     shape = op.grouping(result)
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
-
-
-def _reads(op: Op, name: str) -> bool:
-    return any(tensor.name == name for tensor in op.inputs)
 
 
 def _plain(op: Op) -> Op:

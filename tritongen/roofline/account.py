@@ -189,7 +189,7 @@ class _Counted:
         """An input, of which `take` reads no more than it has positions for."""
         dtype = self.dtypes.get(tensor.name) or tensor.type.dtypes[0]
         elements = self.elements(tensor.type.axes)
-        if loads := gathered(op, tensor.name):
+        if loads := gathered(op).get(tensor.name):
             elements = min(elements, sum(self.elements(load.axes) for load in loads))
         bytes_ = elements * itemsize(dtype)
         return Tensor(tensor.name, tensor.type.axes, dtype, bytes_, self.sources.get(tensor.name, 0))

@@ -107,16 +107,16 @@ class Sums:
 
     def block(self, lines: Lines, read: Callable[[Operand], list[Line]]) -> None:
         """What happens for every block of the inner axes."""
+        done: dict[str, int | None] = {}
         for operand in self.operands.matrices:
             lines.loop += under(self.choices.reading(operand.name, self.inside), read(operand))
         for name in self.operands.inside:
             if name in self.operands.names:
                 continue
-            roles = self.places.roles(name)
             side = next(n for p in self.products.values() for n in range(2) if name in tensors_of(self.op, p.sides[n]))
-            loaded = under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
-            (lines.loop if "inner" in roles else lines.setup).extend(loaded)
-        done: set[str] = set()
+            is_inner = "inner" in self.places.roles(name)
+            (lines.loop if is_inner else lines.setup).extend(self.loaded(name, side))
+            done |= {name: side} if is_inner else {}
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             if self.contraction.groups:
@@ -125,6 +125,26 @@ class Sums:
             else:
                 line = self.summing(product.sum, *names)
             lines.loop += under(self.choices.of(product.name), [line])
+
+    def loaded(self, name: str, side: int | None = None) -> list[Line]:
+        return under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
+
+    def lines_before(self, node: Node, lowering: Lowering, side: int | None, done: dict[str, int | None]) -> list[Line]:
+        """The lines that a node is made of, as they lie on its side: along the inner axes, those of the other do not.
+
+        `done` has on which side the names are that vary along these, and all that the others need.
+        """
+        lines: list[Line] = []
+        for name in tensors_of(self.op, node):
+            if done.get(name, side) != side:
+                lines += self.loaded(name, side)
+                done[name] = side
+        for value in needed(self.op.values, references(node)):
+            varies = not set(self.contraction.inner).isdisjoint(value.node.axes)
+            if value.name not in done or (varies and done[value.name] != side):
+                lines += lowering.line(value)
+                done[value.name] = side
+        return lines
 
     def summing(self, name: str, left: str, right: str) -> Line:
         """The line that adds the matmul of a block to an accumulator."""
@@ -145,26 +165,22 @@ class Sums:
         """How kernels spell it: by a constant of the runtime what the interpreter does not know."""
         return self.op.precision.upper() if self.op.precision in SPLIT_PRECISIONS else f'"{self.op.precision}"'
 
-    def scale(self, product: Product, lines: Lines, done: set[str]) -> str:
+    def scale(self, product: Product, lines: Lines, done: dict[str, int | None]) -> str:
         """The scale of the sum of a group's block, after the lines that compute it."""
         assert product.scale is not None
         for name in tensors_of(self.op, product.scale):
             if name not in done:
-                path = self.choices.reading(name, self.inside)
-                lines.loop += under(path, self.places.load(self.op.input(name)))
-                done.add(name)
+                lines.loop += self.loaded(name)
+                done[name] = None
         lowering = self.lowering()
-        for value in needed(self.op.values, references(product.scale)):
-            if value.name not in done:
-                lines.loop += lowering.line(value)
-                done.add(value.name)
+        lines.loop += self.lines_before(product.scale, lowering, None, done)
         lowering.begin(f"{product.name}_scale", self.choices.of(product.name))
         tree = lowering.expression(product.scale)
         lines.loop += lowering.pending
         text = ast.unparse(tree)
         return text if isinstance(tree, ast.Name) else f"({text})"
 
-    def side(self, product: Product, n: int, lines: Lines, done: set[str]) -> str:
+    def side(self, product: Product, n: int, lines: Lines, done: dict[str, int | None]) -> str:
         """The name or expression of a side, after the lines that compute it."""
         node = product.sides[n]
         to = self.conversion()
@@ -172,10 +188,7 @@ class Sums:
             float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
             return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.operands.dtypes else ''}{to}"
         lowering = self.lowering(n)
-        for value in needed(self.op.values, references(node)):
-            if value.name not in done:
-                lines.loop += lowering.line(value)
-                done.add(value.name)
+        lines.loop += self.lines_before(node, lowering, n, done)
         name = f"{product.name}_{('left', 'right')[n]}"
         name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
         if name not in done:
@@ -187,10 +200,10 @@ class Sums:
                 text = f"({text})"
             lowering.put(Line(f"{name} = {text}{to}"))
             lines.loop += lowering.pending
-            done.add(name)
+            done[name] = n
         return name
 
-    def sides(self, done: set[str]) -> dict[str, tuple[Node, int]]:
+    def sides(self, done: dict[str, int | None]) -> dict[str, tuple[Node, int]]:
         """The sides that have been computed, by their names."""
         return {
             f"{p.name}_{word}": (p.sides[n], n)

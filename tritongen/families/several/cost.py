@@ -8,8 +8,9 @@ the tensor cores, whichever takes longer, a part of the other, and a launch. Len
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
-from ...lang.ir import Op
+from ...lang.ir import Load, Op
 from ...passes.contractions import Contraction
 from ...passes.structure import gathered
 from ...spec.lengths import LENGTH
@@ -26,6 +27,7 @@ PROLOGUE = 4
 # Of what moves while tensor cores are at work, or the other way round, this part is taken to come on top. So what a
 # matmul reads and writes beside its operands is not free.
 EXPOSED = 0.125
+ROUNDED = 1 - 1e-9  # of a time that others are never to be less than, which are added up in another order
 SMS = 132
 LONGEST = 65_536  # elements of a row that one program still holds in registers
 APART = 1_024  # of a row along an axis that is not the last, of which a program holds several side by side
@@ -43,6 +45,13 @@ def time_of(step: Step) -> float:
     return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
 
 
+def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]) -> float:
+    """Nanoseconds that no steps take less than which read inputs as a whole, and read or write tensors of some axes."""
+    lengths = _lengths(op)
+    axes = [*(op.input(name).type.axes for name in inputs), *tensors]
+    return (LAUNCH + sum(_bytes(one, lengths) for one in axes) / BANDWIDTH) * ROUNDED
+
+
 def _lengths(op: Op) -> dict[str, int]:
     """The lengths that a spec tells, and how many strips there are, twice: they have numbers of float32."""
     sizes = dict(op.sizes)
@@ -52,7 +61,8 @@ def _lengths(op: Op) -> dict[str, int]:
 def _moved(step: Step, lengths: dict[str, int]) -> float:
     """The bytes that a step reads and writes, as many more times as SMs are left without work."""
     op = step.op
-    reads = sum(_read(op, tensor, lengths) for tensor in op.inputs)
+    taken = gathered(op)
+    reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
     writes = sum(_bytes(result.axes, lengths) for result in op.results)
     rows = _mapped_rows(step)
     if rows is None:
@@ -63,9 +73,9 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
 
 
-def _read(op: Op, tensor: Input, lengths: dict[str, int]) -> int:
+def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes of an input, of which `take` reads no more than it has positions for."""
-    whole, loads = _bytes(tensor.type.axes, lengths), gathered(op, tensor.name)
+    whole = _bytes(tensor.type.axes, lengths)
     return min(whole, sum(_bytes(load.axes, lengths) for load in loads)) if loads else whole
 
 

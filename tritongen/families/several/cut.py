@@ -8,7 +8,7 @@ values are stored, or no longer stored, one by one, as long as the steps cost le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -17,7 +17,6 @@ from ...lang.ir import (
     ALWAYS,
     Call,
     Dtype,
-    Node,
     Op,
     Path,
     Reduce,
@@ -34,11 +33,11 @@ from ...lang.ir import (
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
-from ...passes.structure import SAVES, reached, references
+from ...passes.structure import SAVES, reached, reads, references, taken_from
 from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
-from .cost import time_of
+from .cost import least_time, time_of
 from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
 from .strips import by_strips, made_for, reduced_by_strips, spreads
 
@@ -166,8 +165,11 @@ class _Search:
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = {value.name: references(value.node) for value in op.values}
+        self.in_parts = taken_from(op)
+        self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
         self.results: dict[str, Result] = {}
+        self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
@@ -189,27 +191,45 @@ class _Search:
         return best
 
     def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
-        """The steps where some values are stored; None where a family does not take one of them, or they take longer
-        than a limit.
+        """The steps where some values are stored; None where a family does not take one of them, or they surely take
+        longer than a limit.
         """
         stored = {name: self.stored(name) for name in chosen}
         made = {result.output.name for result in stored.values()}
-        pending = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
-        done: set[str] = set()
+        targets = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
+        levels = self.levels(targets, stored)
+        if levels is None:
+            return None
         parts: list[_Part] = []
-        while pending:
-            ready = [target for target in pending if self.reads(target, stored) <= done]
-            together = self.together(ready, stored) if ready else None
+        for place, (level, _) in enumerate(levels):
+            if sum(part.time for part in parts) + sum(least for _, least in levels[place:]) > limit:
+                return None
+            together = self.together(level, stored)
             if together is None:
                 return None
             parts += together
-            if sum(part.time for part in parts) > limit:
-                return None
-            done |= {target.output.name for target in ready}
-            pending = [target for target in pending if target not in ready]
         steps = tuple(part.step for part in parts if part.step)
         cost = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
         return Cut(steps, frozenset(chosen), cost)
+
+    def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
+        """The results that may be made at once, one after the other, and what they take at least; None for a circle."""
+        found = {target.output.name: self.made_of((target,), stored) for target in targets}
+        reads = {own: {stored[name].output.name for name in names} for own, (_, names) in found.items()}
+        levels: list[tuple[list[Result], float]] = []
+        done: set[str] = set()
+        while targets:
+            ready = [target for target in targets if reads[target.output.name] <= done]
+            if not ready:
+                return None
+            names = {name for target in ready for name in found[target.output.name][1]}
+            values = {name for target in ready for name in found[target.output.name][0]} - names
+            inputs = {name for value in values for name in self.loads[value]}
+            tensors = [stored[name].axes for name in names - self.in_parts] + [target.axes for target in ready]
+            levels.append((ready, least_time(self.op, inputs, tensors)))
+            done |= {target.output.name for target in ready}
+            targets = [target for target in targets if target not in ready]
+        return levels
 
     def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Part] | None:
         """The parts of results none of which is made of another: together, in their order, where that costs less.
@@ -265,10 +285,6 @@ class _Search:
         found = reached(self.refs, roots, known)
         return found, tuple(name for name in stored if name in found and name in known)
 
-    def reads(self, target: Result, stored: dict[str, Result]) -> set[str]:
-        """The stored tensors that a result is made of."""
-        return {stored[name].output.name for name in self.made_of((target,), stored)[1]}
-
     def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
         """The operator of some results, which reads what other steps have stored."""
         made_of, reads = self.made_of(targets, stored)
@@ -278,22 +294,41 @@ class _Search:
 
     def made(self, targets: tuple[Result, ...], made_of: set[str], reads: dict[str, Result]) -> _Part:
         own = {self.value_of(target) for target in targets}
-        inputs = {name: as_input(self.op, result) for name, result in reads.items()}
-        names = {name: tensor.name for name, tensor in inputs.items()}
+        names = {name: result.output.name for name, result in reads.items()}
         kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
-        values = tuple(_spelled(value, as_loads(value.node, names), value.name in own) for value in kept)
+        values = tuple(self.spelled(value, names, value.name in own) for value in kept)
         for target in targets:
             if target.output.name not in {value.name for value in values}:
                 values = (*values, Value(target.output.name, target.node, ""))
-        whole = replace(self.op, inputs=(*self.op.inputs, *inputs.values()), values=values)
+        inputs = (as_input(self.op, result) for result in reads.values())
+        whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         if all(tensor.default is not None for tensor in part.inputs):
             # Positions, say, read no tensor: another tells the device.
             there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
             part = replace(part, inputs=(*there[:1], *part.inputs))
-        op = _in_own_types(self.op, part)
+        op = self.in_own_types(part)
         step = self.taken(op)
         return _Part(op, step, time_of(step) if step else math.inf)
+
+    def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
+        """The value, which reads what is stored, with a line for readers where it has one or is computed for another
+        step.
+        """
+        key = value.name, frozenset(self.refs[value.name] & names.keys()), is_target
+        if key not in self.read:
+            node = as_loads(value.node, names)
+            line = value.source if node == value.node and value.source else ""
+            self.read[key] = Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
+        return self.read[key]
+
+    def in_own_types(self, part: Op) -> Op:
+        """The part, with dtypes of its own inputs where those are of the same type as others of the whole."""
+        own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs)}
+        names = {tensor.name for tensor in part.inputs}
+        others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
+        alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
+        return with_dtypes(part, alike)
 
     def taken(self, op: Op) -> Step | None:
         """The step, whose only result is made wherever it is called."""
@@ -339,22 +374,6 @@ def as_input(op: Op, stored: Result) -> Input:
     if variable:
         dtypes = next(tensor.type.dtypes for tensor in op.inputs if tensor.type.variable == variable)
     return Input(stored.output.name, TensorType(dtypes, stored.output.shape or (), variable))
-
-
-def _in_own_types(whole: Op, part: Op) -> Op:
-    """The part, with dtypes of its own inputs where those are of the same type as others of the whole."""
-    own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs)}
-    names = {tensor.name for tensor in part.inputs}
-    others = [tensor for tensor in whole.inputs if tensor.name not in names and tensor.type.variable]
-    alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-    return with_dtypes(part, alike)
-
-
-def _spelled(value: Value, node: Node, is_target: bool) -> Value:
-    """The value with a line for readers, where it has one or is computed for another step."""
-    if node == value.node and value.source:
-        return value
-    return Value(value.name, node, spelled(node) if value.source or is_target else "")
 
 
 def _repeated(op: Op) -> int:

@@ -30,7 +30,7 @@ from ...lang.ir import (
 )
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...passes.contractions import applied, product_of, sides_of
+from ...passes.contractions import applied, is_product, product_of, sides_of
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
@@ -44,9 +44,10 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
+    scored = {axis for value in op.values if is_product(op, value.node) for axis in value.node.axes}
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
-        for streamed in sorted(over, key=lambda axis: likely(op, axis), reverse=True):
+        for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
             if found := Finder(op, streamed).found():
                 return found
     return None
