@@ -192,7 +192,7 @@ class Machine:
                 return [self.read(name) for name in one.read()]
             case "CS2R" if given == ["SRZ"]:
                 return [ZERO] * counted(one.name)
-            case "IMAD" if suffixes in (["U32"], ["MOV", "U32"], ["MOV"]) and given[:2] == ["RZ", "RZ"]:
+            case "IMAD" if suffixes in (["U32"], ["MOV", "U32"], ["MOV"], ["X"]) and given[:2] == ["RZ", "RZ"]:
                 return [self.read(given[2])]
             case "SEL" | "USEL":
                 return [self.read(given[0]) | self.read(given[1])]
