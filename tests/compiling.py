@@ -36,6 +36,7 @@ from triton.runtime.jit import JITFunction
 sys.path.insert(0, str(Path(__file__).parent))
 
 from importing import module_at, runtime_of
+from sass import disassembled, mistakes
 
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Input, Param, Spec
@@ -88,7 +89,7 @@ class Launches:
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.described: set[str] = set()  # kernels that TMA copies tiles for
         self.refused = 0
-        self.largest = self.brief = False
+        self.largest = self.brief = self.disassembles = False
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # Nobody debugs what is compiled here.
         driver.set_active(self.driver)
         JITFunction.__getitem__ = lambda kernel, grid: partial(self.compile, kernel)
@@ -109,6 +110,9 @@ class Launches:
             }
             if "cp.async.bulk.tensor" in ptx:
                 self.described.add(kernel.__name__)
+            if self.disassembles and "wgmma" in ptx:
+                for mistake in mistakes(disassembled(result.asm["cubin"])):
+                    self.refuse(f"{kernel.__name__} for {self.driver.target}: {mistake}")
             length, shared = ptx.count("\n"), ptx.count("st.shared")
             product = "tl.dot(" in kernel.src  # Its tiles go through shared memory.
             if length > LONGEST or (shared > SHARED and not product):
@@ -133,11 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", action="store_true")
     parser.add_argument("--target", choices=PASSES)
-    parser.add_argument("--tma", action="store_true", help="what attention reads by TMA alone")
+    parser.add_argument("--tma", action="store_true", help="what attention reads by TMA alone, and its machine code")
     parser.add_argument("paths", nargs="+", metavar="SPEC FOLDER")
     options = parser.parse_args()
     launches = Launches()
     launches.largest, launches.brief = options.largest, bool(options.target and not options.largest)
+    launches.disassembles = options.tma
     paths = options.paths
     specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
     modules = [Operator(Path(folder)) for folder in paths[1::2]]
