@@ -378,6 +378,17 @@ def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
     assert lengths.index("length = gl.load(") < lengths.index("bounds = ")
 
 
+def test_lengths_that_no_int32_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last block is computed also where a row meets nothing of it, and is NaN."""
+    compute = CAUSAL.replace("index(N) <= index(M)", "index(N) - length <= index(M) - size(M)")
+    operator, names = launching(spec_of(compute, f'{OF_HEADS}\nlength = "int64[H]"'), tmp_path, monkeypatch)
+    q, k, v = drawn((100, 32), (128, 32), (128, 32))
+    length = torch.tensor([128, 50 - 2**32, 40], device=DEVICE)
+    o = operator.attend(q, k, v, length, scale=0.125)
+    assert o.isnan().all((-1, -2)).tolist() == [[False, True, False]] * 2
+    assert {*names} == {"attend_gluon_kernel"}
+
+
 def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.softmax(s * temper[..., None].double() + bias[:, None, None].double(), -1) @ v
 

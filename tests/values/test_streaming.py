@@ -371,6 +371,25 @@ def test_whole_blocks_take_no_mask(tmp_path: Path) -> None:
             assert line.startswith(" " * 16)  # under an `if`
 
 
+def test_positions_of_a_window_are_compared_as_they_are() -> None:
+    """With limits of each row, and not for each score by a difference in int64."""
+    text = generate(CASES["window"].spec())["kernels.py"]
+    assert text.count("tl.where((row_begin <= cols) & (cols < row_end), s, float('-inf'))") == 3
+    assert "behind =" not in text
+
+
+def test_windows_that_no_int32_holds(tmp_path: Path) -> None:
+    """Those that end, or begin, far from all positions, and those of none, whose rows are NaN."""
+    operator = built(replace(CASES["window"], by="").spec(), tmp_path)
+    q, k, v = CASES["window"].tensors(torch.float32)
+    scores = q.double() @ k.double().mT * 0.25
+    for window in (2**32 + 1, 2**63 - 1, 0, -(2**63)):
+        mask = (behind(q, k) >= 0) & (behind(q, k) < window)
+        wanted = torch.softmax(scores.masked_fill(~mask, -torch.inf), -1) @ v.double()
+        found = operator.attend(q, k, v, window=window).double()
+        torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-4, equal_nan=True)
+
+
 def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
     """Beside what differs from row to row, which each block is masked by."""
     text = generate(CASES["limits"].spec())["kernels.py"]

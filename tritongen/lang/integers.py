@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..spec.types import DTYPE_CLASSES
 from .functions import FUNCTIONS
-from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Scalar, Size, children
+from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Scalar, Size, children, walk
 
 Bounds = tuple[int, int]
 
@@ -63,6 +63,14 @@ class Integers:
 
     def fits_int32(self, node: Node) -> bool:
         return self.narrow(node) and inside(self.bounds(node), INT32)
+
+    def all_narrow(self, node: Node) -> bool:
+        """Whether a kernel has all integers in less than int64 that a condition compares."""
+        return all(
+            all(map(self.narrow, operands(part)))
+            for part in walk(node)
+            if isinstance(part, Call) and part.dtype.kind == "bool"
+        )
 
     def widen(self, node: Call) -> None:
         params = {term.name for term in operands(node) if isinstance(term, Scalar) and term.dtype.kind == "int"}

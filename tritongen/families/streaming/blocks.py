@@ -23,9 +23,10 @@ from ...passes.masks.expressions import (
     Sum,
     Value,
     parts_of,
+    replaced,
 )
 from ...passes.masks.scores import mask_of
-from ...passes.masks.tiles import Tiles, conjuncts, tiles_of
+from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
 from ...spec.types import INTS
 from ..stream import Stream
 
@@ -45,6 +46,7 @@ class Blocks:
     decided: frozenset[Node] = frozenset()
     streamed: str = ""
     is_paged: bool = False
+    first_row: str = "first_row"
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -77,11 +79,53 @@ class Blocks:
         return _extremes(self.tiles.empty) if self.tiles is not None else ()
 
     @property
+    def limits(self) -> Range | None:
+        """The positions that a row needs, where the conditions that whole blocks meet are true of these and no others:
+        where both ranges of a tile of one row are the same.
+        """
+        if self.tiles is None:
+            return None
+        some, every = (
+            Range(*(replaced(end, self.alone) for end in (one.first, one.last)))
+            for one in (self.tiles.some, self.tiles.every)
+        )
+        return some if some == every else None
+
+    def limits_rows(self, op: Op, test: Node) -> bool:
+        """Whether a condition is that which the limits stand for."""
+        return self.limits is not None and {resolve(op, part) for part in conjuncts(op, test)} == self.decided
+
+    def alone(self, part: Expression) -> Expression:
+        """A part of an expression for a tile of one row, whose first position is its last."""
+        return First(self.rows) if part == Last(self.rows) else part
+
+    def lines_of_limits(self, index: str, spelled: Callable[[Node], str]) -> list[Line]:
+        """The lines that tell these positions for each row of the tile."""
+        assert self.limits is not None
+        each = replace(self, first_row="rows.to(tl.int64)")
+        first, last = (each.spelled(end, spelled) for end in (self.limits.first, self.limits.last))
+        begin = [] if first == "0" else [Line(f"row_begin = tl.minimum({first}, n_cols).to({index})")]
+        lines = [*begin, Line(f"row_end = tl.maximum({last}, 0).to({index})")]
+        says = f"A row meets what streams {'from `row_begin` on ' if begin else ''}up to, and without, `row_end`."
+        return [replace(lines[0], comment=says), *lines[1:]]
+
+    @property
+    def in_limits(self) -> str:
+        """Whether a row meets a column."""
+        assert self.limits is not None
+        before = "cols < row_end"
+        return before if self.limits.first == ZERO else f"(row_begin <= cols) & ({before})"
+
+    @property
     def ends(self) -> tuple[str, str]:
         """Between which positions rows of the tile need any, of what is paged."""
         if self.tiles is None:
             return "0", "n_cols"
         return "0" if self.tiles.some.first == ZERO else "begin", "end"
+
+    def lines_of_bounds(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
+        """The lines that tell the bounds of the runs of blocks, and what these are made of."""
+        return [*self.lines_of_ends(spelled), *self.lines_of_met(integers, spelled), *self.lines(spelled)]
 
     def lines_of_ends(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The lines that tell these positions."""
@@ -164,7 +208,7 @@ class Blocks:
             case Number(value=number):
                 return str(number)
             case First(axis=self.rows):
-                return "first_row"
+                return self.first_row
             case Last(axis=self.rows) if self.is_paged:
                 return "last_row"
             case Last(axis=self.rows):

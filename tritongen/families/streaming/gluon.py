@@ -149,6 +149,7 @@ class _GluonBuilder(Builder):
         self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
         self.weights = ""
 
+    index = "tl.int32"
     masked = "MASKED"
     at_the_end = "LAST"  # the only block that has what is past the end
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,10 +11,11 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
 from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
-from ...lowering.lines import Line, indented, nested, under
+from ...lowering.lines import Line, indented, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, loads, needed
 from ...lowering.views import Argument, Kernel
+from ...passes.exponentials import resolve
 from ...passes.paged import Paged
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
@@ -55,6 +56,7 @@ class Builder(Assembly):
     """Writes the kernel line by line."""
 
     block_m = "BLOCK_M"
+    index = "INDEX"  # the dtype of positions
 
     def __init__(self, program: StreamingProgram, described: tuple[str, ...] = ()) -> None:
         self.op: Op = program.in_kernels
@@ -72,6 +74,7 @@ class Builder(Assembly):
         self.lines = Lines()
         self.read: set[str] = set()
         self.in_row_sum = False
+        self.of_limits: set[str] = set()
         self.score = self.score_of()
         # What stands past the end of the streamed axis, as long as no line has put it there.
         self.past_the_end = {self.score: ast.unparse(parse(partial_sums.LEAST))} if self.score else {}
@@ -141,6 +144,7 @@ class Builder(Assembly):
             for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
+        self.lines.loop = self.read_by_others(self.lines.loop)
         # In INDEX, for a turn may be far from the one before.
         self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.turns))
         self.bounds()
@@ -238,13 +242,31 @@ class Builder(Assembly):
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
+        limits = self.limits(test)
         self.lowering.begin(name)
         condition, otherwise = (ast.unparse(self.lowering.expression(node)) for node in (test, other))
-        if otherwise == self.past_the_end.get(name) and self.at_the_end == self.masked:
+        if otherwise == self.past_the_end.get(name) and (limits or self.at_the_end == self.masked):
             del self.past_the_end[name]
             condition = f"col_mask & ({condition})"
-        self.lowering.put(Line(f"{name} = tl.where({condition}, {name}, {otherwise})"))
+        self.lowering.put(Line(f"{name} = tl.where({limits or condition}, {name}, {otherwise})"))
         return self.lowering.pending
+
+    def limits(self, test: Node) -> str:
+        """A condition on positions that each score would compute in int64, as the limits of each row, which are told
+        before the loop; "" for others.
+        """
+        if not self.blocks.limits_rows(self.op, test) or self.lowering.integers.all_narrow(resolve(self.op, test)):
+            return ""
+        if "row_end" not in self.read:
+            self.read.add("row_end")
+            self.lines.setup += self.range_lines(lambda spelled: self.blocks.lines_of_limits(self.index, spelled))
+        self.of_limits |= {value.name for value in needed(self.op.values, references(test))}
+        return self.blocks.in_limits
+
+    def read_by_others(self, lines: list[Line]) -> list[Line]:
+        """The lines of a loop without values that only conditions were made of for which limits of rows stand."""
+        found = [line for line in lines if line.assigned not in self.of_limits or mentions(lines, line.assigned, 2)]
+        return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
         return [Line(f"if {self.masked}:"), *indented(lines)]
@@ -310,16 +332,15 @@ class Builder(Assembly):
 
     def bounds(self) -> None:
         """The bounds of the runs of blocks, after what these are made of."""
-        values = [Value("bounds", node, "") for node in self.blocks.values]
-        self.elements(values)
+        compared = self.places.compared
+        self.lines.bounds += self.range_lines(lambda spelled: self.blocks.lines_of_bounds(compared, spelled))
+
+    def range_lines(self, lines: Callable[[Callable[[Node], str]], list[Line]]) -> list[Line]:
+        """Lines of ranges that masks leave, after what these are made of."""
+        self.elements([Value("bounds", node, "") for node in self.blocks.values])
         self.lowering.begin("bounds", ())
-
-        def spelled(node: Node) -> str:
-            return ast.unparse(self.lowering.expression(node))
-
-        lines = self.blocks.lines_of_ends(spelled)
-        lines += [*self.blocks.lines_of_met(self.places.compared, spelled), *self.blocks.lines(spelled)]
-        self.lines.bounds += [*self.lowering.pending, *lines]
+        found = lines(lambda node: ast.unparse(self.lowering.expression(node)))
+        return [*self.lowering.pending, *found]
 
     def begin(self) -> None:
         """Where sums begin."""

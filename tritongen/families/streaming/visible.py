@@ -15,12 +15,8 @@ from ...passes.masks.expressions import (
     Number,
     Sum,
     Value,
-    chosen,
-    floor_divided,
-    greatest,
-    least,
-    times,
-    total,
+    replaced,
+    unheld,
 )
 from ...testing.samples import required_values
 from .blocks import operand
@@ -60,9 +56,12 @@ class _Row:
 
     def alone(self, expression: Expression) -> Expression:
         """The expression where the first row of the tile is its last, and params have their values."""
-        match expression:
+        return unheld(replaced(expression, self.leaf))
+
+    def leaf(self, part: Expression) -> Expression:
+        match part:
             case Number() | First(axis=self.axis):
-                return expression
+                return part
             case Last(axis=self.axis):
                 return First(self.axis)
             case Value(node=Size(over=(axis,))) if axis in self.lengths:
@@ -72,18 +71,6 @@ class _Row:
                 return Number(value)
             case Value(node=Scalar(name=name)) if isinstance(given := self.params[name], int):
                 return Number(given)
-            case Sum(terms=terms, constant=constant):
-                return total(*((self.alone(term), factor) for term, factor in terms), constant=constant)
-            case Apply(function="held", args=(arg,)):
-                return self.alone(arg)
-            case Apply(function="minimum" | "maximum" as function, args=args):
-                return (least if function == "minimum" else greatest)(*map(self.alone, args))
-            case Apply(function="mul", args=(left, right)):
-                return times(self.alone(left), self.alone(right))
-            case Apply(function="floor_divide", args=(above, by)):
-                return floor_divided(self.alone(above), self.alone(by))
-            case Apply(function="where", args=(test, then, other)) if isinstance(self.alone(test), Number):
-                return chosen(self.alone(test), self.alone(then), self.alone(other))
         raise LookupError
 
     def text(self, expression: Expression) -> str:

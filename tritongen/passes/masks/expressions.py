@@ -5,7 +5,7 @@ All numbers are int64. `Sum` and `Apply` are made by the functions below, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,6 +102,28 @@ def unheld(expression: Expression) -> Expression:
         case Apply(function=function, args=args):
             return Apply(function, tuple(map(unheld, args)))
     return expression
+
+
+def replaced(expression: Expression, leaf: Callable[[Expression], Expression]) -> Expression:
+    """The expression with other leaves, simplified."""
+
+    def of(part: Expression) -> Expression:
+        return replaced(part, leaf)
+
+    match expression:
+        case Sum(terms=terms, constant=constant):
+            return total(*((of(term), factor) for term, factor in terms), constant=constant)
+        case Apply(function="minimum" | "maximum" as function, args=args):
+            return _extreme(function, tuple(map(of, args)))
+        case Apply(function="mul", args=(left, right)):
+            return times(of(left), of(right))
+        case Apply(function="floor_divide", args=(above, by)):
+            return floor_divided(of(above), of(by))
+        case Apply(function="where", args=(test, then, other)):
+            return chosen(of(test), of(then), of(other))
+        case Apply(function=function, args=args):
+            return Apply(function, tuple(map(of, args)))
+    return leaf(expression)
 
 
 # Numbers
