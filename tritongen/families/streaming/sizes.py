@@ -13,7 +13,7 @@ from .program import StreamingProgram
 from .visible import visible_range
 
 BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64
-# Of what streams, a byte takes as many operations of half precision as there are rows; GPUs make some hundreds meanwhile.
+# Of what streams, a byte of half precision takes as many operations as there are rows; GPUs make hundreds meanwhile.
 FEW_ROWS = 64
 
 
