@@ -86,6 +86,12 @@ def following(match: re.Match[str], count: int) -> list[str]:
     return [f"{match[1]}{int(match[2]) + place}" for place in range(count)]
 
 
+def half(register: str) -> str:
+    """The second of two registers."""
+    name = re.fullmatch(r"UR(\d+)", register)
+    return f"UR{int(name[1]) + 1}" if name else register
+
+
 def slots(address: str, count: int) -> list[str]:
     """What of a thread's own memory is read or written, four bytes each; [] where that is not known."""
     match = re.fullmatch(r"\[R1(?:\+0x([\da-f]+))?\]", address)
@@ -203,9 +209,24 @@ class Machine:
             case "IADD3" | "UIADD3" if suffixes in ([], ["X"]):
                 # No carry: what is added to the lower half of a descriptor leaves its address in 14 bits.
                 return [self.total(one, given)]
-            case "UIADD3" if suffixes == ["64"] and re.fullmatch(NUMBER, given[1]) and given[2] == "URZ":
-                return [self.total(one, given), self.read(one.read()[1])]
+            case "UIADD3" if suffixes == ["64"] and given[2] == "URZ":
+                return [unknown(f"{one.at} lower") | unwritten(self.read(given[0])), self.upper(one, *given[:2])]
         return []
+
+    def upper(self, one: Instruction, descriptor: str, change: str) -> Values:
+        """The upper half of a descriptor and a number of 64 bits, which may be taken from it."""
+        before = self.read(half(descriptor))
+        if re.fullmatch(NUMBER, change):
+            return before
+        is_less = change.startswith("-")
+        lower, upper = self.read(change.lstrip("-")), self.read(half(change.lstrip("-")))
+        # As above, the sum of lower halves is an address: one of more than 31 bits has a carry, which it takes there.
+        carries = any(number > BITS >> 1 for number, _ in lower)
+        if is_less:
+            upper = frozenset((-number & BITS, symbols) for number, symbols in upper)
+        rest = frozenset({((-carries if is_less else carries) & BITS, frozenset[str]())})
+        sums = (added(one, added(one, x, y), z) for x in before for y in upper for z in rest)
+        return frozenset(sums)
 
     def bits(self, one: Instruction, given: Sequence[str]) -> Values:
         table = next((int(operand, 0) for operand in given[3:] if re.fullmatch(NUMBER, operand)), -1)

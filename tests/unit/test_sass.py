@@ -54,3 +54,18 @@ def test_halves_are_followed_through_a_swap() -> None:
     )
     assert list(mistakes(BEGIN + swapped + swap + SKIP + FIRST + SECOND)) == []
     assert len(list(mistakes(BEGIN + swapped + SKIP + FIRST + SECOND))) == 3
+
+
+def test_numbers_of_64_bits_are_taken_from_descriptors() -> None:
+    """As of heads of 32: the upper half is 0 - 0x7fffffdf, and one less for the carry."""
+    taken = """
+ /*0050*/ UMOV UR26, 0xfffffffe ;
+ /*0051*/ UMOV UR27, 0x7fffffdf ;
+ /*0052*/ UMOV UR7, URZ ;
+ /*0053*/ UIADD3.64 UR4, UR6, -UR26, URZ ;
+ /*0060*/ HGMMA.64x64x16.F32.BF16 R24, R88, gdesc[UR2], R24 ;
+ /*0070*/ EXIT ;
+"""
+    assert list(mistakes(BEGIN + taken)) == []
+    (told,) = mistakes(BEGIN + taken.replace("0x7fffffdf", "0x1"))
+    assert told.endswith("reads UR5, which is 0xfffffffe")
