@@ -84,6 +84,12 @@ def _group_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
     return F.group_norm(x, 4, w, b)
 
 
+def _products_of_a_softmax(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    a = x[:, at].softmax(0)
+    h = torch.tanh((x * a[:, None]).sum(2))
+    return h @ (h.T @ a)
+
+
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     s = torch.einsum("bsd,btd->bst", q, k) * 0.125
     mask = torch.arange(k.shape[1])[None, :] <= torch.arange(q.shape[1])[:, None]
@@ -414,6 +420,16 @@ CASES = {
         "x:M, K; z:N, K; u:M, K; v:N, K; s:K",
         "y = sum(x * s * z, K) + sum(u * (v + s), K)",
         lambda x, z, u, v, s: (x * s) @ z.T + u @ (v + s).T,
+    ),
+    "factor_with_an_axis_that_the_product_lacks": Case(
+        "a:M, K; b:K, N; c:P, M",
+        "h = logsumexp(c, M)\ny = sum(a * b * h, K)",
+        lambda a, b, c: (a @ b)[:, :, None] * c.logsumexp(1),
+    ),
+    "products_of_a_softmax_of_what_is_taken": Case(
+        "x:N, M, R; at:int64[]",
+        "a = softmax(take(x, at, M), N)\nh = tanh(sum(a * x, R))\ny = sum(sum(h * a, N) * h, M)",
+        _products_of_a_softmax,
     ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
