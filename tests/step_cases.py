@@ -431,6 +431,15 @@ CASES = {
         "a = softmax(take(x, at, M), N)\nh = tanh(sum(a * x, R))\ny = sum(sum(h * a, N) * h, M)",
         _products_of_a_softmax,
     ),
+    "sum_along_an_axis_of_positions_alone": Case(
+        "x:K; z:K, M",
+        "h = logsumexp(where(index(K) <= index(M), x, 0.125), M)\ny = tanh(h)\nt = sum(z, K)",
+        lambda x, z: (
+            torch.where(torch.ones_like(z).triu() > 0, x[:, None], 0.125).logsumexp(1).tanh(),
+            z.sum(0),
+        ),
+        "y t",
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

@@ -1,8 +1,9 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 Of all choices of at most `MOST` values to store, the one whose steps families take and that costs least is where the
-search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them, or else
-with all that may be stored. Then values are stored, or no longer stored, one by one, as long as the steps cost less.
+search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them, or
+else with all that may be stored. Then values are stored, or no longer stored, one by one, as long as the steps cost
+less.
 """
 
 from __future__ import annotations
