@@ -440,6 +440,11 @@ CASES = {
         ),
         "y t",
     ),
+    "softmax_of_sums_of_what_has_maxima": Case(
+        "x:M, K; v:K",
+        "h = max(x, K)\ny = softmax(sum(tanh(v + h), M), K)",
+        lambda x, v: (v + x.amax(1, keepdim=True)).tanh().sum(0).softmax(0),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",
