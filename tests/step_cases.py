@@ -445,6 +445,12 @@ CASES = {
         "h = max(x, K)\ny = softmax(sum(tanh(v + h), M), K)",
         lambda x, v: (v + x.amax(1, keepdim=True)).tanh().sum(0).softmax(0),
     ),
+    "products_in_the_dtype_of_a_factor": Case(
+        "x:M, K; w:N, K",
+        "h = nan_to_num(cast(sum(x * w, K), x))\ny = h * sum(square(cast(x - 1, w)) * w, K)",
+        lambda x, w: (x @ w.T) * ((x - 1).square() @ w.T),
+        wrt="-",
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",
