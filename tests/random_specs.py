@@ -170,11 +170,10 @@ class Drawn:
         dims = [[*self.lengths].index(axis) for axis in over]
         if kind == "where":
             first, second = over[0], self.random.choice(sorted(term.axes))
-            places = {axis: self.positions(axis) for axis in (first, second)}
             return Term(
                 f"where(index({first}) <= index({second}), {term.text}, 0.125)",
                 term.axes,
-                lambda values: torch.where(places[first] <= places[second], term.value(values), 0.125),
+                lambda values: torch.where(self.positions(first) <= self.positions(second), term.value(values), 0.125),
             )
         if kind == "take":
             return self.taken(term, over[0])
@@ -188,9 +187,9 @@ class Drawn:
         others = self.some(self.lengths.keys() - term.axes | {axis}, least=0)
         place, whole = [*self.lengths].index(axis), {*term.axes, *others} - ({axis} - others)
         self.inputs.append(Tensor(name, self.dims(others), axis))
-        shape = [length if one in whole else 1 for one, length in self.lengths.items()]
 
         def value(values: Values) -> torch.Tensor:
+            shape = [length if one in whole else 1 for one, length in self.lengths.items()]
             rows = term.value(values)
             wide = [n if here != place else rows.shape[place] for here, n in enumerate(shape)]
             return rows.expand(wide).gather(place, values[name].expand(shape))
@@ -251,6 +250,24 @@ class Drawn:
                 made.append(torch.randn(shape, generator=random, dtype=torch.float64).to(dtype))
         return made
 
+    def apart(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same elements with dimensions in another order in memory, and others between them."""
+        order = self.random.sample(range(tensor.ndim), tensor.ndim)
+        step = self.random.choice((1, 1, 2))
+        memory = torch.zeros([step * tensor.shape[place] for place in order], dtype=tensor.dtype)
+        view = memory[tuple([slice(None, None, step)] * tensor.ndim)].permute(
+            [order.index(n) for n in range(tensor.ndim)]
+        )
+        return view.copy_(tensor)
+
+    def draw_lengths(self) -> None:
+        """Other lengths of the axes whose length is not part of the spec."""
+        for axis in self.lengths.keys() - self.fixed:
+            self.lengths[axis] = 1
+        for axis in sorted(self.lengths.keys() - self.fixed):
+            room = LARGEST // math.prod(self.lengths.values())
+            self.lengths[axis] = self.random.choice([one for one in (1, 4, 19, 70, 130) if one <= max(1, room)])
+
     def places(self) -> list[int]:
         return [place for place, one in enumerate(self.inputs) if not one.of]
 
@@ -287,16 +304,17 @@ def _names(text: str) -> set[str]:
     return set("".join(c if c.isalnum() else " " for c in text).split())
 
 
-def check(drawn: Drawn, folder: Path) -> None:
-    """Its values, and its gradients by all inputs at once, in float64."""
+def check(drawn: Drawn, folder: Path, again: bool = False) -> None:
+    """Its values, and its gradients by all inputs at once, in float64; and `again` of other lengths and any strides."""
     operator = built(drawn.spec(), folder).drawn
-    compare(
-        lambda *given: operator(*given),
-        lambda *given: _one(drawn.torch(*given)),
-        drawn.tensors(torch.float64),
-        drawn.places(),
-        1e-7,
-    )
+
+    def compared(given: list[torch.Tensor]) -> None:
+        compare(lambda *own: operator(*own), lambda *own: _one(drawn.torch(*own)), given, drawn.places(), 1e-7)
+
+    compared(drawn.tensors(torch.float64))
+    if again:
+        drawn.draw_lengths()
+        compared([drawn.apart(one) for one in drawn.tensors(torch.float64)])
 
 
 def _one(results: tuple[torch.Tensor, ...]) -> object:
@@ -313,7 +331,7 @@ def main(first: int, count: int) -> int:
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                check(drawn, Path(folder))
+                check(drawn, Path(folder), again=True)
             except (Exception, AssertionError) as error:
                 wrong += 1
                 print(f"--- {seed}: {type(error).__name__}: {error}"[:1500], drawn.text(), sep="\n", flush=True)

@@ -84,6 +84,12 @@ def _group_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
     return F.group_norm(x, 4, w, b)
 
 
+def _products_of_a_softmax(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    a = x[:, at].softmax(0)
+    h = torch.tanh((x * a[:, None]).sum(2))
+    return h @ (h.T @ a)
+
+
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     s = torch.einsum("bsd,btd->bst", q, k) * 0.125
     mask = torch.arange(k.shape[1])[None, :] <= torch.arange(q.shape[1])[:, None]
@@ -414,6 +420,36 @@ CASES = {
         "x:M, K; z:N, K; u:M, K; v:N, K; s:K",
         "y = sum(x * s * z, K) + sum(u * (v + s), K)",
         lambda x, z, u, v, s: (x * s) @ z.T + u @ (v + s).T,
+    ),
+    "factor_with_an_axis_that_the_product_lacks": Case(
+        "a:M, K; b:K, N; c:P, M",
+        "h = logsumexp(c, M)\ny = sum(a * b * h, K)",
+        lambda a, b, c: (a @ b)[:, :, None] * c.logsumexp(1),
+    ),
+    "products_of_a_softmax_of_what_is_taken": Case(
+        "x:N, M, R; at:int64[]",
+        "a = softmax(take(x, at, M), N)\nh = tanh(sum(a * x, R))\ny = sum(sum(h * a, N) * h, M)",
+        _products_of_a_softmax,
+    ),
+    "sum_along_an_axis_of_positions_alone": Case(
+        "x:K; z:K, M",
+        "h = logsumexp(where(index(K) <= index(M), x, 0.125), M)\ny = tanh(h)\nt = sum(z, K)",
+        lambda x, z: (
+            torch.where(torch.ones_like(z).triu() > 0, x[:, None], 0.125).logsumexp(1).tanh(),
+            z.sum(0),
+        ),
+        "y t",
+    ),
+    "softmax_of_sums_of_what_has_maxima": Case(
+        "x:M, K; v:K",
+        "h = max(x, K)\ny = softmax(sum(tanh(v + h), M), K)",
+        lambda x, v: (v + x.amax(1, keepdim=True)).tanh().sum(0).softmax(0),
+    ),
+    "products_in_the_dtype_of_a_factor": Case(
+        "x:M, K; w:N, K",
+        "h = nan_to_num(cast(sum(x * w, K), x))\ny = h * sum(square(cast(x - 1, w)) * w, K)",
+        lambda x, w: (x @ w.T) * ((x - 1).square() @ w.T),
+        wrt="-",
     ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",

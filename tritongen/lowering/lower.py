@@ -111,7 +111,7 @@ class Lowering:
     """Turns nodes into expressions for one kernel. Names maps what the kernel calls things.
 
     `index` spells the position along an axis, `size` the length of axes, `load` an element of an
-    input; each kernel brings its own. Lines that an expression needs before it, where a function
+    input, `dtype_of` its dtype; each kernel brings its own. Lines that an expression needs before it, where a function
     uses an argument twice, collect in `pending`, and stand where `path` is taken.
     """
 
@@ -122,6 +122,7 @@ class Lowering:
     load: Callable[[Load, Lowering], ast.expr]
     reduce: Callable[[Reduce, Lowering], ast.expr]
     choices: Choices
+    dtype_of: Callable[[str], str] = "{}_ptr.dtype.element_ty".format
     pending: list[Line] = field(default_factory=list)
     target: str = ""
     path: Path = ()
@@ -227,7 +228,7 @@ class Lowering:
             return inner
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
-        spelled = f"{leaf}_ptr.dtype.element_ty" if leaf in inputs else f"tl.{leaf}"
+        spelled = self.dtype_of(leaf) if leaf in inputs else f"tl.{leaf}"
         compute = self.compute.text
         if dtype.kind != "float" or not compute:
             return method(inner, "to", parse(spelled))
@@ -281,7 +282,7 @@ class Lowering:
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
         if len(kinds) != 1 or len(inputs) != len(dtype.of):
             return []
-        return [parse(f"{inputs[0].name}_ptr.dtype.element_ty")]
+        return [parse(self.dtype_of(inputs[0].name))]
 
     def operand(self, node: Node) -> ast.expr:
         """What is reduced or has a name: floats in the dtype of the computation."""

@@ -95,11 +95,12 @@ def recognise_sums(op: Op) -> SumsProgram | None:
         node = values[result.output.name]
         assert isinstance(node, Reduce)
         fits &= node.kind == "sum" and set(node.over) == every - set(cols)
-    fits &= all(set(node.over) == set(cols) for node in nodes if isinstance(node, Reduce))
+    rows = [node for node in nodes if isinstance(node, Reduce)]
+    fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
     fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
     fits &= not any(isinstance(node, Load) and node.at for node in nodes)
     # Sums of rows, and nothing of columns: those are of the row-wise family.
-    fits &= any(isinstance(node, Reduce) for node in nodes) or mapped[0].axes[: len(cols)] != cols
+    fits &= bool(rows) or mapped[0].axes[: len(cols)] != cols
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
 
 

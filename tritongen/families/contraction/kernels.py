@@ -318,6 +318,7 @@ class _Builder(Sums):
         constexprs = {param.name: param.name for param in self.op.params if param.kind in ("bool", "enum")}
         constexprs |= {"DOT": f"dtypes.triton_dtype({dot})", "SUM": f"dtypes.accumulator_dtype({dot})"}
         constexprs["COMPUTE"] = "compute"
+        constexprs |= {one.dtype: f"dtypes.triton_dtype({one.name}.dtype)" for one in self.operands.matrices}
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
     def kernel(self, suffix: str, doc: str, spelled: list[str], lines: Lines) -> Kernel:

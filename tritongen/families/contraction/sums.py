@@ -64,7 +64,8 @@ class Sums:
         def index(axis: str) -> ast.expr:
             return self.places.index(axis, side)
 
-        return Lowering(self.op, self.compute, index, self.places.size, load, self.row_reduction, self.choices)
+        reduce, dtype_of = self.row_reduction, self.operands.spelled_dtype
+        return Lowering(self.op, self.compute, index, self.places.size, load, reduce, self.choices, dtype_of)
 
     def path_of(self, node: Node, n: int) -> Path:
         """Where a side is multiplied that several products may have."""

@@ -136,14 +136,17 @@ class RowsModule(RowSizes):
         }[dtype]
 
     def contiguous_cols(self) -> str:
-        """Whether the columns of the largest input are next to each other in memory."""
+        """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
+        if not self.host.moving(self.space.cols):
+            return "True"
         largest = self.largest()
         stride = self.column_strides.get(largest)
         return f"{stride} == 1" if stride else f"1 in {largest}_cols"
 
     def largest(self) -> str:
-        """The largest input, by its axes."""
-        return max(self.host.moving(self.space.cols), key=lambda entry: len(entry[1]))[0]
+        """The largest tensor with columns, by its axes, or the first input where there is none."""
+        moving = self.host.moving(self.space.cols)
+        return max(moving, key=lambda entry: len(entry[1]))[0] if moving else self.op.inputs[0].name
 
 
 def _of_blocks(kernel: Kernel) -> str:

@@ -1,8 +1,9 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 Of all choices of at most `MOST` values to store, the one whose steps families take and that costs least is where the
-search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them. Then
-values are stored, or no longer stored, one by one, as long as the steps cost less.
+search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them, or
+else with all that may be stored. Then values are stored, or no longer stored, one by one, as long as the steps cost
+less.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
         return search.improved(best, others)
     made = {value.name for value in plain.values} - own
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
-    all_of_them = search.steps([name for name in names if name in made | reduced | set(always)])
-    return search.improved(all_of_them, others) if all_of_them else None
+    rows = [name for name in names if name in made | reduced | set(always)]
+    first = search.steps(rows) or search.steps(names)
+    return search.improved(first, others) if first else None
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:

@@ -37,7 +37,8 @@ def rows_named(op: Op) -> Op:
 def factors_named(op: Op) -> Op:
     """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored.
 
-    Factors without a summed axis, which multiply the sum, have one where they are gathered.
+    Factors without a summed axis, which multiply the sum, have one where they are gathered; the sum has one where they
+    have axes that it lacks.
     """
     taken = op.names
     values: list[Value] = []
@@ -52,8 +53,14 @@ def factors_named(op: Op) -> Op:
         if isinstance(node, Reduce) and sides is not None:
             factors = (*sides[:2], *sides[2])
             found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
-            if found != [*factors]:
-                value = replace(value, node=replace(node, arg=product_of(tuple(found))))
+            core, outside = product_of(tuple(found[:2])), found[2:]
+            axes = tuple(axis for axis in core.axes if axis not in node.over)
+            if {axis for one in outside for axis in one.axes} <= {*axes}:
+                node = replace(node, arg=product_of(tuple(found))) if found != [*factors] else node
+            else:
+                dot = _as_value(replace(node, arg=core, axes=axes), f"{value.name}_dot", taken, values)
+                node = product_of((dot, *outside))
+            value = replace(value, node=node)
         values.append(value)
     return replace(op, values=tuple(values))
 
