@@ -451,6 +451,11 @@ CASES = {
         lambda x, w: (x @ w.T) * ((x - 1).square() @ w.T),
         wrt="-",
     ),
+    "gelu_of_products_in_the_dtype_of_a_factor": Case(
+        "x:M, K; w:N, K",
+        "y = gelu(cast(sum(x * w, K), x))",
+        lambda x, w: F.gelu(x @ w.T),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

@@ -24,6 +24,7 @@ from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, walk
 from tritongen.operator.compile import backward_of, forward_of
+from tritongen.spec.read import read_spec
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -180,6 +181,16 @@ def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
         eager = torch.autograd.grad(CASES[name].torch(*leaves), leaves, seed)
         for one, other, right in zip(ours, eager, wanted, strict=True):
             assert (one - right).norm() <= 1.25 * (other - right).norm() + 1e-3 * right.norm()
+
+
+def test_what_is_cast_to_the_dtype_of_an_input_is_stored_so(tmp_path: Path) -> None:
+    """A step that goes on from the sum alone does not know it."""
+    case = replace(CASES["gelu_of_products_in_the_dtype_of_a_factor"], compute="y = softmax(cast(sum(x * w, K), x), M)")
+    text = case.text().replace('T = "float"', 'T = "float"\nS = "float"').replace('x = "T', 'x = "S')
+    x, w = case.tensors(torch.float64)
+    y = built(read_spec("steps.toml", text), tmp_path).steps(x.float(), w)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y.double(), (x @ w.T).softmax(0), rtol=1e-4, atol=1e-6)
 
 
 def test_docstrings_name_the_steps(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..emit.host import Host
 from ..emit.host_checks import targets_text
-from ..lang.ir import Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
+from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
 from ..lang.names import shown
 from ..lowering.tile import needed
 from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order, untold
@@ -122,6 +122,20 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
         return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
 
     return with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
+
+
+def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
+    """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
+    names = {tensor.name for tensor in op.inputs}
+    alike = {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names}
+
+    def told(node: Node) -> Node:
+        found = rebuild(node, tuple(map(told, children(node))))
+        if not isinstance(found, Cast) or alike.keys().isdisjoint(found.dtype.of):
+            return found
+        return replace(found, dtype=replace(found.dtype, of=tuple(alike.get(leaf, leaf) for leaf in found.dtype.of)))
+
+    return replace(op, values=tuple(replace(value, node=told(value.node)) for value in op.values))
 
 
 def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:

@@ -12,7 +12,7 @@ from ..families.registry import single_step_of, step_of
 from ..families.several.cost import leaves_idle, time_of
 from ..families.several.cut import as_input, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
-from ..families.steps import in_own_dtypes, perhaps_without, restricted, unknown
+from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -221,7 +221,7 @@ class Planner:
         op = restricted(self.op, tuple(results), "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
         inputs = tuple(self.ordered(t) if t.name in saved else t for t in op.inputs)
-        return replace(op, inputs=inputs)
+        return casts_in_own_dtypes(self.gradient, replace(op, inputs=inputs))
 
     def ordered(self, tensor: Input) -> Input:
         """A saved tensor with its axes in the order of the rows of the forward, in which it is stored."""

@@ -17,6 +17,7 @@ from ...diagnostics.report import Mistakes
 from ...lang.ir import (
     ALWAYS,
     Call,
+    Cast,
     Dtype,
     Op,
     Path,
@@ -332,9 +333,15 @@ class _Search:
         alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
         return with_dtypes(part, alike)
 
+    def casts_to_others(self, op: Op) -> bool:
+        """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
+        others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
+        nodes = (node for value in op.values for node in walk(value.node))
+        return any(isinstance(node, Cast) and not others.isdisjoint(node.dtype.of) for node in nodes)
+
     def taken(self, op: Op) -> Step | None:
         """The step, whose only result is made wherever it is called."""
-        if spreads(op):
+        if spreads(op) or self.casts_to_others(op):
             return None
         if len(op.results) == 1:
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
