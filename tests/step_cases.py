@@ -451,6 +451,9 @@ CASES = {
         lambda x, w: (x @ w.T) * ((x - 1).square() @ w.T),
         wrt="-",
     ),
+    "least_of_rows_at_positions_of_a_window": Case(
+        "x:K, N; at:int64[E=8]", "y = min(take(x, at, K), E)", lambda x, at: x[at].amin(0)
+    ),
     "gelu_of_products_in_the_dtype_of_a_factor": Case(
         "x:M, K; w:N, K",
         "y = gelu(cast(sum(x * w, K), x))",

@@ -193,7 +193,7 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
-                own = checks if at[moved].axes else alike
+                own = checks if any(self.moves(at[moved].axes)) else alike
                 own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         mask = self.mask_of_gather(node.axes)
         if mask and alike:  # Triton's interpreter takes no mask that is a tile's & a number's.
