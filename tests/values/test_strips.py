@@ -208,7 +208,7 @@ def test_a_loss_reads_no_logits_but_those_of_the_targets() -> None:
     )
     first, last = _steps(case)
     assert len(_of_strips(first)) == 2
-    assert gathered(last.op, "h")
+    assert gathered(last.op)["h"]
 
 
 def test_what_strips_gave_is_reduced_once(tmp_path: Path) -> None:

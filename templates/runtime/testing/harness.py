@@ -86,7 +86,8 @@ class Harness:
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
         # Numpy's, in the interpreter, of infinities and NaN, which tests of special values ask for.
         pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-        # Torch's, in references, of shapes that its losses broadcast, and of variances of one element, which are NaN.
+        # Torch's, in references, of shapes that its losses broadcast, and of variances of
+        # one element, which are NaN.
         pytest.mark.filterwarnings("ignore:Using a target size:UserWarning"),
         pytest.mark.filterwarnings("ignore:var.*degrees of freedom:UserWarning"),
     ]
