@@ -128,31 +128,27 @@ def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
     names = {tensor.name for tensor in op.inputs}
     alike = {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names}
-
-    def told(node: Node) -> Node:
-        found = rebuild(node, tuple(map(told, children(node))))
-        if not isinstance(found, Cast) or alike.keys().isdisjoint(found.dtype.of):
-            return found
-        return replace(found, dtype=replace(found.dtype, of=tuple(alike.get(leaf, leaf) for leaf in found.dtype.of)))
-
-    return replace(op, values=tuple(replace(value, node=told(value.node)) for value in op.values))
+    return replace(op, values=tuple(replace(value, node=_typed(value.node, alike, Cast)) for value in op.values))
 
 
 def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
     """The operator, whose dtypes are those of some inputs instead of others that are alike."""
-
-    def own(dtype: Dtype) -> Dtype:
-        if alike.keys().isdisjoint(dtype.of):
-            return dtype
-        return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
-
-    def typed(node: Node) -> Node:
-        found, dtype = rebuild(node, tuple(map(typed, children(node)))), own(node.dtype)
-        return found if dtype is node.dtype else replace(found, dtype=dtype)
-
-    values = tuple(replace(value, node=typed(value.node)) for value in op.values)
-    results = tuple(replace(result, node=typed(result.node), dtype=own(result.dtype)) for result in op.results)
+    values = tuple(replace(value, node=_typed(value.node, alike)) for value in op.values)
+    results = tuple(replace(r, node=_typed(r.node, alike), dtype=_own(r.dtype, alike)) for r in op.results)
     return replace(op, values=values, results=results)
+
+
+def _typed(node: Node, alike: Mapping[str, str], kind: type = object) -> Node:
+    """The node, of which those of a kind have the dtypes of inputs that are alike."""
+    found = rebuild(node, tuple(_typed(child, alike, kind) for child in children(node)))
+    dtype = _own(node.dtype, alike) if isinstance(node, kind) else node.dtype
+    return found if dtype is node.dtype else replace(found, dtype=dtype)
+
+
+def _own(dtype: Dtype, alike: Mapping[str, str]) -> Dtype:
+    if alike.keys().isdisjoint(dtype.of):
+        return dtype
+    return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
 
 
 @dataclass(frozen=True)

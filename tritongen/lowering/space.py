@@ -84,7 +84,7 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
         col_dims = _dims(op, cols, {*cols}, sizes, 0, "c")
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
-        if tuple(dict.fromkeys(axis for dim in col_dims for axis in dim.axes)) != cols:
+        if Space((), col_dims).col_axes != cols:
             # Sums over the rows lie in the order of the columns.
             col_dims = _dims(op, cols, {*cols} - {BATCH}, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
