@@ -128,6 +128,7 @@ class Lengths:
         row = self.names.get(self.long, "")
         several = len(self.axes) > 1
         return {
+            "sizes": (),
             "row": in_string(row) if self.by_row else "",
             "row_argument": f", {row}: int = {ROW}" if self.by_row else "",
             "in_rows": f" in rows of {row}" if several else "",
