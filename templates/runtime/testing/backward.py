@@ -111,7 +111,7 @@ class BackwardTests(Tiles):
         except RuntimeError:
             return [0.0 for _ in want]
         differences = [
-            (one.cpu().double() - other).nan_to_num(0.0, 0.0, 0.0)
+            (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
             for one, other in zip(own, want, strict=True)
         ]
         return [float(one.abs().max()) if one.numel() else 0.0 for one in differences]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import triton
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.runtime.autotuner import Autotuner
 
 from .. import heuristics, launch
@@ -334,11 +335,15 @@ class Harness:
 
     @classmethod
     def oracle(cls, *tensors: Any, **params: Any) -> Any:
-        """The reference in float64, on the CPU: on a GPU some of torch's own use float32 constants."""
+        """The reference in float64, on the CPU: on a GPU some of torch's own use float32 constants.
+
+        Attention is two matmuls and a softmax: of no heads, torch's kernel for CPUs divides by their number.
+        """
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # What torch makes of integers.
         try:
-            return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
+            with sdpa_kernel(SDPBackend.MATH):
+                return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
         finally:
             torch.set_default_dtype(default)
 
