@@ -1,10 +1,17 @@
-"""Compares what an operator computes, and its gradients, with a formula of torch's in float64."""
+"""Compares what an operator computes, and its gradients, with a formula of torch's in float64.
+
+Operators are interpreted on the CPU, and run on a GPU where TRITON_INTERPRET=0 says so: what these tests build for
+themselves is compiled there, which takes a second for each kernel.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import torch
+
+DEVICE = "cuda" if os.environ.get("TRITON_INTERPRET") == "0" and torch.cuda.is_available() else "cpu"
 
 
 def compare(
@@ -20,11 +27,12 @@ def compare(
     """
     dtype = next(one.dtype for one in tensors if one.is_floating_point())
     wide = [one.double() if one.is_floating_point() else one for one in tensors]
-    found, wanted = (differentiated(*given, by, dtype) for given in ((function, tensors), (formula, wide)))
+    placed = [_on_device(one) for one in tensors]
+    found, wanted = (differentiated(*given, by, dtype) for given in ((function, placed), (formula, wide)))
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == dtype
         scale = max(1.0, float(other.nan_to_num().abs().max()))
-        torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+        torch.testing.assert_close(one.cpu().double(), other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     return found
 
 
@@ -37,11 +45,16 @@ def differentiated(
     results: list[torch.Tensor] = list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]
     random = torch.Generator().manual_seed(1)
     drawn = [torch.randn(one.shape, generator=random, dtype=torch.float64) for one in results]
-    smooth = [
-        (one, seed.to(dtype).to(one.dtype)) for one, seed in zip(results, drawn, strict=True) if one.requires_grad
-    ]
+    smooth = [(one, seed.to(dtype).to(one)) for one, seed in zip(results, drawn, strict=True) if one.requires_grad]
     gradients = _gradients(smooth, [leaves[place] for place in by]) if by else ()
     return [*(one.detach() for one in results), *gradients]
+
+
+def _on_device(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the same strides."""
+    if tensor.device.type == DEVICE:
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE).copy_(tensor)
 
 
 def _gradients(
