@@ -459,6 +459,26 @@ CASES = {
         "y = gelu(cast(sum(x * w, K), x))",
         lambda x, w: F.gelu(x @ w.T),
     ),
+    "three_matrices_in_one_sum": Case(
+        "x:M, K; w:K, N; u:N, P", "y = sum(x * w * u, K, N)", lambda x, w, u: torch.einsum("mk,kn,np->mp", x, w, u)
+    ),
+    "three_factors_over_two_axes": Case(
+        "x:B, M, K; w:B, N, K; u:B, N, P",
+        "y = sum(x * w * u, N, K)",
+        lambda x, w, u: torch.einsum("bmk,bnk,bnp->bmp", x, w, u),
+    ),
+    "computed_factors": Case(
+        "x:P, M; z:P, N; at:int64[K]",
+        "y = sum(where(at > 3, x, 0.125) * tanh(z * x), P, M)",
+        lambda x, z, at: torch.einsum(
+            "kpm,pmn->nk", torch.where(at[:, None, None] > 3, x, 0.125), torch.tanh(x[:, :, None] * z[:, None])
+        ),
+    ),
+    "factor_of_one_side_alone": Case(
+        "x:M, N; z:M, P; s:K",
+        "y = sum(tanh(x * s) * x * z, M, N)",
+        lambda x, z, s: torch.einsum("kmn,mn,mp->pk", torch.tanh(x * s[:, None, None]), x, z),
+    ),
     "attention": Case(
         "q:B, S, D; k:B, T, D; v:B, T, D",
         "s = sum(q * k, D) * 0.125\np = softmax(where(index(T) <= index(S), s, -inf), T)\ny = sum(p * v, T)",

@@ -1,6 +1,7 @@
-"""Sums over axes that one factor alone has: that factor is summed first, beside fewer axes.
+"""Sums over axes that some factors alone have: those are summed first, beside fewer axes.
 
-`sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N.
+`sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, and `sum(x * w * u, K, N)`, where u has no K, is
+`sum(sum(x * w, K) * u, N)`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,19 @@ def one_sided_sums_first(op: Op) -> Op:
         if isinstance(node, Reduce) and node.kind == "sum" and node.dtype.kind == "float":
             factors = factors_of(op, node.arg, node.over, False)
             own = []
-            for place, factor in enumerate(factors):
-                if alone := _alone(node, factor, [*factors[:place], *factors[place + 1 :]]):
-                    name = fresh(f"{_called(factor, value.name)}_sum", taken)
-                    axes = tuple(axis for axis in factor.axes if axis not in alone)
-                    own.append(Value(name, Reduce("sum", factor, alone, axes, factor.dtype), ""))
-                    factors[place] = Ref(name, axes, factor.dtype)
+            # One factor comes before a product of several, whose sum may need no matmul then.
+            for is_product in (False, True):
+                for axis in node.over:
+                    inside = [factor for factor in factors if axis in factor.axes]
+                    others = [factor for factor in factors if axis not in factor.axes]
+                    product = reduce(times, inside) if (len(inside) > 1) == is_product and inside else None
+                    if product is not None and (alone := _alone(node, product, others)):
+                        name = fresh(f"{_called(product, value.name)}_sum", taken)
+                        axes = tuple(axis for axis in product.axes if axis not in alone)
+                        own.append(Value(name, Reduce("sum", product, alone, axes, product.dtype), ""))
+                        first = factors.index(inside[0])
+                        factors = [factor for factor in factors if factor in others]
+                        factors.insert(min(first, len(factors)), Ref(name, axes, product.dtype))
             if own:
                 values += own
                 summed = {axis for each in own if isinstance(each.node, Reduce) for axis in each.node.over}
