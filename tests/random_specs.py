@@ -6,13 +6,14 @@ The oracle knows nothing of axes but an order of them: its tensors have all, of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
-from oracles import compare
+from oracles import compare, differentiated
 
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -29,6 +30,7 @@ from tritongen.spec.types import Spec
 F = torch.nn.functional
 LENGTHS = (2, 3, 5, 8, 16, 17, 24, 33, 40)
 LARGEST = 20_000  # elements over all axes
+BY = 0.75  # the value of a param
 
 Values = Mapping[str, torch.Tensor]
 
@@ -44,11 +46,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or a result: its dimensions, each an axis or a group of them; positions along `of`, or a float."""
+    """An input or a result: its dimensions, each an axis or a group of them; positions along `of`, or of a `type`."""
 
     name: str
     dims: tuple[tuple[str, ...], ...]
     of: str = ""
+    type: str = "T"
 
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -62,6 +65,7 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "exp(-square({}))": lambda x: torch.exp(-(x * x)),
     "log(1 + square({}))": lambda x: torch.log(1 + x * x),
     "({} * 0.5 + 0.25)": lambda x: x * 0.5 + 0.25,
+    "({} * by + 0.25)": lambda x: x * BY + 0.25,
 }
 BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "({} + {})": torch.add,
@@ -126,7 +130,7 @@ class Drawn:
 
     # Drawing
 
-    def some(self, axes: Sequence[str] | Mapping[str, int] | frozenset[str], least: int = 1) -> set[str]:
+    def some(self, axes: Iterable[str], least: int = 1) -> set[str]:
         found = sorted(axes)
         return set(self.random.sample(found, self.random.randint(min(least, len(found)), len(found))))
 
@@ -143,7 +147,7 @@ class Drawn:
     def leaf(self, other: str = "") -> Term:
         """An input or a line beside another, one that is not used yet where there is any."""
         unused = [name for name in self.unused if name != other]
-        floats = [one.name for one in self.inputs if not one.of]
+        floats = [one.name for one in self.inputs if one.type == "T"]
         name = unused[0] if unused and self.random.random() < 0.7 else self.random.choice([*floats, *self.lines])
         if name in self.lines:
             return Term(name, self.lines[name].axes, lambda values: values[name])
@@ -162,7 +166,7 @@ class Drawn:
         self.unused = [one for one in self.unused if one not in _names(term.text)] + [name]
 
     def of_one(self, term: Term) -> Term:
-        kind = self.random.choice(("map", "map", "reduce", "mapped_back", "where", "take"))
+        kind = self.random.choice(("map", "map", "reduce", "mapped_back", "where", "chosen", "take"))
         if kind == "map" or not term.axes:
             text, function = self.random.choice([*UNARY.items()])
             return Term(text.format(term.text), term.axes, lambda values: function(term.value(values)))
@@ -175,18 +179,33 @@ class Drawn:
                 term.axes,
                 lambda values: torch.where(self.positions(first) <= self.positions(second), term.value(values), 0.125),
             )
+        if kind == "chosen":
+            return self.chosen(term)
         if kind == "take":
             return self.taken(term, over[0])
         texts, left = (REDUCE, term.axes - set(over)) if kind == "reduce" else (MAPPED_BACK, term.axes)
         text, reduce = self.random.choice([*texts.items()])
         return Term(text.format(term.text, ", ".join(over)), left, lambda values: reduce(term.value(values), dims))
 
+    def chosen(self, term: Term) -> Term:
+        """A term where a bool says so, which may vary along other axes, too."""
+        name = f"is{len(self.inputs)}"
+        room = LARGEST // math.prod(self.lengths[axis] for axis in term.axes)
+        others = {axis for axis in self.lengths if axis in term.axes or self.lengths[axis] <= room}
+        axes = self.some(others, least=0)
+        self.inputs.append(Tensor(name, self.dims(axes), type="bool"))
+        return Term(
+            f"where({name}, {term.text}, 0.125)",
+            term.axes | axes,
+            lambda values: torch.where(values[name], term.value(values), 0.125),
+        )
+
     def taken(self, term: Term, axis: str) -> Term:
         """Rows by positions along an axis of theirs, which the result varies along, or by one for each of others."""
         name = f"at{len(self.inputs)}"
         others = self.some(self.lengths.keys() - term.axes | {axis}, least=0)
         place, whole = [*self.lengths].index(axis), {*term.axes, *others} - ({axis} - others)
-        self.inputs.append(Tensor(name, self.dims(others), axis))
+        self.inputs.append(Tensor(name, self.dims(others), axis, "int64"))
 
         def value(values: Values) -> torch.Tensor:
             shape = [length if one in whole else 1 for one, length in self.lengths.items()]
@@ -221,13 +240,14 @@ class Drawn:
     # What it is
 
     def text(self) -> str:
-        inputs = "\n".join(f'{one.name} = "{"int64" if one.of else "T"}[{self.shape(one)}]"' for one in self.inputs)
+        inputs = "\n".join(f'{one.name} = "{one.type}[{self.shape(one)}]"' for one in self.inputs)
         lines = "\n".join(f'{name} = "{term.text}"' for name, term in self.lines.items())
         outputs = "\n".join(f'{one.name} = "auto[{self.shape(one, "")}]"' for one in self.outputs)
-        by = ", ".join(f'"{one.name}"' for one in self.inputs if not one.of)
+        by = ", ".join(f'"{one.name}"' for one in self.inputs if one.type == "T")
+        params = "[params]\nby = 0.5\n" if any("by" in _names(term.text) for term in self.lines.values()) else ""
         tests = "\n".join(f'{one.name} = {{ low = 0, high = "{one.of}" }}' for one in self.inputs if one.of)
         head = '[op]\nname = "drawn"\nsummary = "Computes something."\n[types]\nT = "float"\n'
-        body = f"[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\n{outputs}\n[grad]\nwrt = [{by}]\n"
+        body = f"[inputs]\n{inputs}\n{params}[compute]\n{lines}\n[outputs]\n{outputs}\n[grad]\nwrt = [{by}]\n"
         return f"{head}{body}[test]\n{tests}\n" if tests else head + body
 
     def shape(self, tensor: Tensor, equals: str = "=") -> str:
@@ -247,7 +267,8 @@ class Drawn:
             if one.of:
                 made.append(torch.randint(0, self.lengths[one.of], shape, generator=random))
             else:
-                made.append(torch.randn(shape, generator=random, dtype=torch.float64).to(dtype))
+                drawn = torch.randn(shape, generator=random, dtype=torch.float64)
+                made.append(drawn > 0 if one.type == "bool" else drawn.to(dtype))
         return made
 
     def apart(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -268,8 +289,17 @@ class Drawn:
             room = LARGEST // math.prod(self.lengths.values())
             self.lengths[axis] = self.random.choice([one for one in (1, 4, 19, 70, 130) if one <= max(1, room)])
 
+    def without_length(self) -> None:
+        """Have an axis of no length, but one along which positions are drawn."""
+        free = sorted(self.lengths.keys() - self.fixed - {one.of for one in self.inputs})
+        if free:
+            self.lengths[self.random.choice(free)] = 0
+
     def places(self) -> list[int]:
-        return [place for place, one in enumerate(self.inputs) if not one.of]
+        return [place for place, one in enumerate(self.inputs) if one.type == "T"]
+
+    def params(self) -> dict[str, float]:
+        return {"by": BY} if "[params]" in self.text() else {}
 
     def torch(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values: dict[str, torch.Tensor] = {}
@@ -305,16 +335,34 @@ def _names(text: str) -> set[str]:
 
 
 def check(drawn: Drawn, folder: Path, again: bool = False) -> None:
-    """Its values, and its gradients by all inputs at once, in float64; and `again` of other lengths and any strides."""
+    """Its values, and its gradients by all inputs at once, in float64.
+
+    And `again` of other lengths and any strides; and where an axis has no length, that it has results.
+    """
     operator = built(drawn.spec(), folder).drawn
 
     def compared(given: list[torch.Tensor]) -> None:
-        compare(lambda *own: operator(*own), lambda *own: _one(drawn.torch(*own)), given, drawn.places(), 1e-7)
+        compare(
+            lambda *own: operator(*own, **drawn.params()),
+            lambda *own: _one(drawn.torch(*own)),
+            given,
+            drawn.places(),
+            1e-7,
+        )
 
     compared(drawn.tensors(torch.float64))
     if again:
         drawn.draw_lengths()
         compared([drawn.apart(one) for one in drawn.tensors(torch.float64)])
+        drawn.without_length()
+        # What steps make of nothing may differ from torch's: 0, NaN, or a refusal of a maximum.
+        with contextlib.suppress(ValueError):
+            differentiated(
+                lambda *own: operator(*own, **drawn.params()),
+                drawn.tensors(torch.float64),
+                drawn.places(),
+                torch.float64,
+            )
 
 
 def _one(results: tuple[torch.Tensor, ...]) -> object:

@@ -239,11 +239,11 @@ def choose_stages(
     """How many pipeline stages blocks of the inner axes have.
 
     As many as shared memory has room for, where each program has an SM to itself; what is best for more than half of
-    them leaves some of it free, as measured.
+    them leaves some of it free, as measured. Blocks that are computed, and not copied, have none there.
     """
     stages: int = config.num_stages
     sms = heuristics.sm_count(device)
-    if programs > sms:
+    if programs > sms or not stage_bytes:
         return stages
     most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
     room: int = min(heuristics.shared_memory(device) - 16384, most) // stage_bytes
