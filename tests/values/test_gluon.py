@@ -115,8 +115,34 @@ def test_numbers_that_are_the_scale() -> None:
     assert "s = s_sum * -0.125" in kernel_of(spec_of(CAUSAL.replace("scale", "(-0.125)"), params=""))
 
 
-def test_gradients_have_a_plain_kernel_alone() -> None:
-    assert "_backward_" not in kernel_of(spec_of(more=GRADIENT))
+def test_the_gradient_is_that_of_the_plain_kernel() -> None:
+    """But for scores, which are in base 2 where only exponentials read them, and numbers of rows are vectors."""
+    spec = spec_of(more=GRADIENT.replace('"q"', '"q", "k", "v"'))
+    plain, gluon = generate(spec)["kernels.py"], kernel_of(spec).partition("_backward_dq_half(")[2]
+    lines = {
+        "s = s_sum * scale": "s = s_sum * factor",
+        "p = exp_below(s, lse)": "p = gl.exp2(s - in_base_2(lse)[:, None])",
+        "ds = p * (dp - delta)": "ds = p * (dp - delta[:, None])",
+        "ds_where = tl.where(col_mask & (cols <= rows), ds_where, 0.0)": (
+            "ds_where = gl.where(col_mask & (cols <= rows[:, None]), ds_where, 0.0)"
+        ),
+    }
+    assert all(one in plain and other in gluon for one, other in lines.items())
+    raised = kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"'), more=GRADIENT))
+    assert "p = exp_below(s, lse[:, None])" in raised
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        (CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
+        ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
+    ],
+    ids=["another matrix", "lengths", "one score"],
+)
+def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
+    assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
 
 
 def test_heads_of_a_group_read_the_same_blocks() -> None:
@@ -445,6 +471,52 @@ def test_numbers(
         o = operator.attend(q, k, v, *given, scale=0.125)
         torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
     assert {*names} == {"attend_gluon_kernel"}
+
+
+def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """By queries, whose heads may be several to one of keys and values; twice, as `check`."""
+    do = torch.flip(q, (-1,))[..., : v.shape[-1]].contiguous()
+    given, exact = q.clone().requires_grad_(), q.double().requires_grad_()
+    s, every_v = masked_scores(exact, k, v, scale)
+    mean = torch.softmax(s, -1) @ every_v
+    (wanted,) = torch.autograd.grad(mean, exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        (found,) = torch.autograd.grad(operator.attend(given, k, v, scale=scale), given, do)
+        error = (found.double() - wanted).norm() / wanted.norm()
+        assert error < (5e-3 if q.dtype == torch.bfloat16 else 1e-3)
+
+
+@pytest.mark.parametrize("scale", some([0.1, -0.1, 0.0], 1))
+@pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], 0))
+@pytest.mark.parametrize(
+    "sizes", some([(200, 333, 128, 128), (500, 129, 128, 96), (65, 65, 80, 24), (1000, 1, 80, 128)], 0, 2)
+)
+def test_gradients(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By queries, in heads that are wider than 64."""
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
+    check_gradient(operator, q, k, v, scale)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_gluon_kernel"]
+
+
+def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 64), (333, 64), (333, 64))
+    check_gradient(operator, q, k, v, 0.125)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_kernel"]
+
+
+GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
+
+
+def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(CAUSAL, *GROUPS, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 128), (333, 128), (333, 96))
+    check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
+    assert names == ["attend_gluon_kernel", "attend_backward_dq_gluon_kernel"]
 
 
 @pytest.mark.skipif(IS_HOPPER, reason="kernels are emulated on others")
