@@ -136,10 +136,10 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
     ("compute", "inputs"),
     [
         (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
-        (CAUSAL.replace("index(M)", "length"), f'{OF_HEADS}\nlength = "int32[H]"'),
+        (CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
         ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
     ],
-    ids=["another matrix", "lengths", "one score"],
+    ids=["another matrix", "documents", "one score"],
 )
 def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
     assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
@@ -517,6 +517,45 @@ def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     q, k, v = drawn((200, 128), (333, 128), (333, 96))
     check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
     assert names == ["attend_gluon_kernel", "attend_backward_dq_gluon_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "meets"),
+    [
+        ("", lambda rows, cols, length: cols >= 0),
+        ("index(N) < length", lambda rows, cols, length: cols < length),
+        (
+            "(index(M) - index(N) >= 0) & (index(M) - index(N) < 100)",
+            lambda rows, cols, length: (cols <= rows) & (rows - cols < 100),
+        ),
+        ("index(N) - index(M) >= 150", lambda rows, cols, length: cols - rows >= 150),
+    ],
+    ids=["none", "lengths", "window", "rows without keys"],
+)
+def test_gradients_under_other_masks(
+    condition: str, meets: Callable[..., torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None, lengths of heads, a window, and what some rows meet nothing of, which have no gradient."""
+    compute = CAUSAL.replace("index(N) <= index(M)", condition)
+    inputs = f'{OF_HEADS}\nlength = "int32[H]"' if "length" in condition else QKV
+    if not condition:
+        compute = CAUSAL.replace("where(index(N) <= index(M), ", "").replace(", -inf)", "")
+    operator, names = launching(spec_of(compute, inputs, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v, do = drawn((300, 128), (333, 128), (333, 80), (300, 80))
+    length = torch.tensor([333, 64, 1], device=DEVICE, dtype=torch.int32)
+    given, exact = q.clone().requires_grad_(), q.double().requires_grad_()
+    rows, cols = torch.arange(300, device=DEVICE)[:, None], torch.arange(333, device=DEVICE)
+    is_met = meets(rows, cols, length[:, None, None]).expand(2, 3, 300, 333)
+    s = (exact @ k.double().mT * 0.125).masked_fill(~is_met, -torch.inf)
+    p = torch.softmax(s.masked_fill(~is_met.any(-1, keepdim=True), 0.0), -1)
+    (wanted,) = torch.autograd.grad(p @ v.double(), exact, do.double())
+    wanted = wanted.masked_fill(~is_met.any(-1, keepdim=True), 0.0)
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(given, k, v, *([length] if "length" in condition else []), scale=0.125)
+        (found,) = torch.autograd.grad(o, given, do)
+        error = (found.double().nan_to_num() - wanted).norm() / wanted.norm()
+        assert error < (5e-3 if torch.bfloat16 == HALF else 1e-3)
+    assert names[-1] == "attend_backward_dq_gluon_kernel"
 
 
 @pytest.mark.skipif(IS_HOPPER, reason="kernels are emulated on others")

@@ -168,8 +168,8 @@ class _GradientBuilder(Builder):
     # The whole
 
     def view(self) -> dict[str, Any] | None:
-        """What the template prints; None where lines call what Gluon has not, where bounds are made of tensors, or
-        where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
+        """What the template prints; None where lines call what Gluon has not, where bounds are made of more than params
+        and numbers of heads, or where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
         """
         self.build()
         op, stream = self.op, self.stream
@@ -179,11 +179,14 @@ class _GradientBuilder(Builder):
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         lines = [*bounds, *setup, *loop, *end]
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines)
-        before = [name for line in setup for name in line.targets]
+        ends = {stream.rows, stream.streamed}
+        of_heads = [tensor.name for tensor in op.inputs if not ends & {*tensor.type.axes}]
+        tile_reads = [line for line in setup if line.assigned in told(bounds, of_heads)]
+        others = {*(name for line in setup for name in line.targets), *(one.name for one in op.inputs)} - {*of_heads}
         # Gradients are stored by way of the memory of a matrix of the tile that is as wide.
         memory = [one.left.name for one in stream.scores if one.over == self.wide.axes[-1]]
         is_spread = any("[:, None]" in line.text for line in end)
-        if not is_shared or told(bounds, [*before, *(one.name for one in op.inputs)]) or is_spread or not memory:
+        if not is_shared or told(bounds, others) or is_spread or not memory:
             return None
         dims, group = self.space.rows, self.places.dims(stream.heads)
         heads = [dim.index for dim in (*dims, *group)]
@@ -231,7 +234,8 @@ class _GradientBuilder(Builder):
             "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
-            "tile_params": listed(told(bounds, params)),
+            "tile_reads": in_gluon(tile_reads),
+            "tile_params": listed(told([*tile_reads, *bounds], [*own, *(one.name for one in strides), *params])),
             "use_cols": mentions(loop, "cols") or mentions(loop, "col_mask"),
             "use_col_mask": mentions(loop, "col_mask"),
             "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
