@@ -525,7 +525,7 @@ def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("", lambda rows, cols, length: cols >= 0),
         ("index(N) < length", lambda rows, cols, length: cols < length),
         (
-            "(index(M) - index(N) >= 0) & (index(M) - index(N) < 100)",
+            "(index(M) - index(N) >= 0) & (index(M) - index(N) < window)",
             lambda rows, cols, length: (cols <= rows) & (rows - cols < 100),
         ),
         ("index(N) - index(M) >= 150", lambda rows, cols, length: cols - rows >= 150),
@@ -540,7 +540,8 @@ def test_gradients_under_other_masks(
     inputs = f'{OF_HEADS}\nlength = "int32[H]"' if "length" in condition else QKV
     if not condition:
         compute = CAUSAL.replace("where(index(N) <= index(M), ", "").replace(", -inf)", "")
-    operator, names = launching(spec_of(compute, inputs, more=GRADIENT), tmp_path, monkeypatch)
+    params = 'scale = { type = "float" }' + "\nwindow = 100" * ("window" in condition)
+    operator, names = launching(spec_of(compute, inputs, params=params, more=GRADIENT), tmp_path, monkeypatch)
     q, k, v, do = drawn((300, 128), (333, 128), (333, 80), (300, 80))
     length = torch.tensor([333, 64, 1], device=DEVICE, dtype=torch.int32)
     given, exact = q.clone().requires_grad_(), q.double().requires_grad_()
