@@ -12,7 +12,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M = 128
-BLOCK_N = {1: 128, 2: 64}  # by how many scores a block has, which are in registers
+# By how many scores a block has and how many sums it adds to, which are in registers: its length, and how many blocks
+# of heads wider than 64 there are at a time.
+TILES = {(1, 1): (128, 2), (2, 1): (64, 3), (2, 2): (64, 2)}
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
 
@@ -35,7 +37,7 @@ def run(
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
     batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
-    block = BLOCK_N[gluon.n_scores]
+    block, stages = TILES[gluon.matmuls]
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
@@ -52,7 +54,7 @@ def run(
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
     # Programs of gradients have one tile each, those of others take one tile after another.
     sms = heuristics.sm_count(every[0].device)
-    programs = tiles if gluon.n_scores > 1 else min(tiles, sms)
+    programs = tiles if gluon.matmuls[0] > 1 else min(tiles, sms)
     launch.run(
         key,
         getattr(kernels, gluon.kernel),
@@ -63,7 +65,7 @@ def run(
         params,
         BLOCK_M=BLOCK_M,
         BLOCK_N=block,
-        STAGES=2 if gluon.n_scores == 1 and width > 64 else 3,
+        STAGES=stages if width > 64 else 3,
         num_warps=WARPS,
         maxnreg=REGISTERS,
     )

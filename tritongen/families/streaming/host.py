@@ -96,7 +96,7 @@ class StreamingModule(Common):
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        counts = f"{len(self.stream.scores)}, {len(self.space.rows)}"
+        counts = f"({len(self.stream.scores)}, {len(self.stream.summed)}), {len(self.space.rows)}"
         fields = f'__name__, "{self.op.name}_gluon_kernel", {counts}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
