@@ -12,8 +12,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M = 128
-# By how many scores a block has and how many sums it adds to, which are in registers: its length, and how many blocks
-# of heads wider than 64 there are at a time.
+# By how many scores a block has and how many sums it adds to, which are in registers: its length, and
+# how many blocks there are at a time of heads wider than 64.
 TILES = {(1, 1): (128, 2), (2, 1): (64, 3), (2, 2): (64, 2)}
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
