@@ -264,7 +264,7 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
 
 def call_by_tma(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
     """Launch the kernels of attention that TMA copies blocks for: those in Gluon, with and without what a gradient
-    needs, and those of gradients.
+    needs, and plain ones of gradients.
     """
     heuristics = operator.runtime("heuristics")
     plain = heuristics.use_gluon, heuristics.use_descriptors
@@ -272,7 +272,8 @@ def call_by_tma(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
     put([(heuristics, "choose_stream_splits", lambda *_: 1)])
     tensors = [draw(one, spec, ("bfloat16",), "even") for one in spec.inputs]
     operator.function(*tensors, **params)
-    if spec.grad is not None:
+    for takes in (True, False) if spec.grad is not None else ():
+        put([(heuristics, "use_gluon", lambda *_, takes=takes: takes)])
         results = operator.function(*map(leaf, spec.inputs, itertools.repeat(spec), tensors), **params)
         results = results if isinstance(results, tuple) else (results,)
         smooth = [result for result in results if result.requires_grad]

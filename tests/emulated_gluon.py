@@ -330,13 +330,19 @@ def emulated(function: Any, known: dict[Any, Any] | None = None) -> Callable[...
     return found
 
 
+def argument(given: Any) -> Any:
+    """What a kernel has of an argument of its launch."""
+    if isinstance(given, torch.Tensor):
+        return Pointer(given)
+    if hasattr(given, "base"):
+        return Descriptor(given)
+    return tensor(given) if isinstance(given, int) else given
+
+
 def launch(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
     """Run all programs of a launch, one after another."""
     function = emulated(kernel)
-    given = [
-        Pointer(one) if isinstance(one, torch.Tensor) else Descriptor(one) if hasattr(one, "base") else one
-        for one in args
-    ]
+    given = [argument(one) for one in args]
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     for place in range(grid[0]):
         LANGUAGE.program = place, grid[0]

@@ -370,9 +370,11 @@ def use_gluon(
     dtype: torch.dtype,
     lengths: tuple[int, int, int],
     widths: tuple[int, ...],
+    is_gradient: bool,
 ) -> bool:
     """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: of half precision, in heads
-    of up to 128, on NVIDIA's Hopper, by a Triton that it was tried with, where rows fill more than half a tile.
+    of up to 128, on NVIDIA's Hopper, by a Triton that it was tried with, where rows fill more than half a tile. Of
+    gradients, in heads of more than 64: others were not timed.
     """
     _, n_rows, n_cols = lengths
     return (
@@ -381,7 +383,7 @@ def use_gluon(
         and dtype in (torch.float16, torch.bfloat16)
         and n_rows > 64
         and n_cols > 0
-        and max(widths) <= 128
+        and (64 if is_gradient else 0) < max(widths) <= 128
         and GLUON <= tuple(map(int, triton.__version__.split(".")[:2])) < GLUON_END
     )
 

@@ -120,6 +120,35 @@ def as_left(x, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def begin_sum(ROWS: gl.constexpr, ring):
+    """Where the sum of products with blocks of a ring begins."""
+    COLS: gl.constexpr = ring[0].shape[-1]
+    return gl.zeros([ROWS, COLS], gl.float32, product_layout(COLS))
+
+
+@gluon.jit
+def add_product(so_far, x, right):
+    """Begin to add a product to a sum, with what is multiplied from the left, which has to be kept until then."""
+    dtype: gl.constexpr = right.dtype
+    layout: gl.constexpr = so_far.type.layout
+    left = as_left(x, dtype, layout)
+    return warpgroup_mma(left, right, so_far, is_async=True), left
+
+
+@gluon.jit
+def in_float32(block):
+    """A matrix in shared memory, in registers."""
+    COLS: gl.constexpr = block.shape[1]
+    return block.load(product_layout(COLS)).to(gl.float32)
+
+
+@gluon.jit
+def sum_of_rows(x, layout: gl.constexpr):
+    """The sum of each row, as some layout has numbers of rows."""
+    return gl.convert_layout(gl.sum(x, 1), layout)
+
+
+@gluon.jit
 def in_pairs(x, dtype: gl.constexpr):
     """Numbers of half precision, two neighbours to one of 32 bits. Blocks hand them on like this to the next: of single
     ones ptxas swaps the halves of each register, and swaps them back, which are 64 of 530 instructions.

@@ -31,13 +31,15 @@ class Split(NamedTuple):
 class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
-    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many dimensions the batch is
-    folded into, of each tensor whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row
-    or head (""), and how many axes it has besides the batch.
+    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many scores a block has and
+    how many matmuls it adds to sums, how many dimensions the batch is folded into, of each tensor whether it is read in
+    tiles of "rows", in blocks of "cols", or has a number for each row, column or head (""), and how many axes it has
+    besides the batch.
     """
 
     module: str
     kernel: str
+    matmuls: tuple[int, int]
     n_dims: int
     kinds: tuple[str, ...]
     n_own: tuple[int, ...]
@@ -117,7 +119,10 @@ def run(
     tiling = _tiling(table, lengths, read, in_group, splits)
     if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
-        if heuristics.use_gluon(matrix.device, matrix.dtype, lengths, widths):
+        is_gradient = gluon.matmuls[0] > 1
+        if heuristics.use_gluon(
+            matrix.device, matrix.dtype, lengths, widths, is_gradient
+        ):
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):
                 return

@@ -11,7 +11,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
 
-BLOCK_M, BLOCK_N = 128, 128
+BLOCK_M = 128
+# By how many scores a block has and how many sums it adds to, which are in registers: its length, and
+# how many blocks there are at a time of heads wider than 64.
+TILES = {(1, 1): (128, 2), (2, 1): (64, 3), (2, 2): (64, 3)}
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
 
@@ -34,7 +37,8 @@ def run(
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
     batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
-    given = descriptors(every, steps, gluon, batch)
+    block, stages = TILES[gluon.matmuls]
+    given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
     package = gluon.module.rpartition(".")[0]
@@ -48,18 +52,20 @@ def run(
     ]
     width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
-    programs = heuristics.sm_count(every[0].device)
+    # Programs of gradients have one tile each, those of others take one tile after another.
+    sms = heuristics.sm_count(every[0].device)
+    programs = tiles if gluon.matmuls[0] > 1 else min(tiles, sms)
     launch.run(
         key,
         getattr(kernels, gluon.kernel),
-        (min(tiles, programs),),
+        (programs,),
         None,
         given,
         (*lengths, *batch[1:], *groups, *others),
         params,
         BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        STAGES=2 if width > 64 else 3,
+        BLOCK_N=block,
+        STAGES=stages if width > 64 else 3,
         num_warps=WARPS,
         maxnreg=REGISTERS,
     )
@@ -71,8 +77,9 @@ def descriptors(
     steps: Sequence[tuple[int, ...]],
     gluon: streaming.Gluon,
     batch: tuple[int, ...],
+    block: int,
 ) -> tuple[Any, ...] | None:
-    """The tensors, matrices among them as descriptors; None where there can be no such.
+    """The tensors, matrices among them as descriptors; None where there can be no such, or a matrix is not wanted.
 
     `steps` are the strides of each, along the dimensions of the batch and then along its own axes.
     """
@@ -81,11 +88,13 @@ def descriptors(
         if not kind:
             given.append(tensor)
             continue
+        if tensor is None or tensor.dtype != every[0].dtype:
+            return None
         found = streaming_tma.dims_of(tensor, strides, batch)
-        if found is None or tensor.dtype != every[0].dtype:
+        if found is None:
             return None
         given.append(
-            described(tensor, found, BLOCK_M // 2 if kind == "rows" else BLOCK_N)
+            described(tensor, found, BLOCK_M // 2 if kind == "rows" else block)
         )
     others = (one for one in given if not isinstance(one, TensorDescriptor))
     fits = tensors.index_dtype(*others) == tl.int32

@@ -163,7 +163,7 @@ def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: 
 
 
 def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: Path) -> None:
-    """By tensor cores, with and without the log-sum-exp that its gradient needs."""
+    """By tensor cores, with and without the log-sum-exp that its gradient needs; and this gradient."""
     paths = [ROOT / "specs" / "attention.toml"]
     if all_targets:
         paths += [ROOT / "examples" / "specs" / f"attention_{name}.toml" for name in ("bshd", "lengths")]
@@ -175,6 +175,8 @@ def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: P
     pairs = [(path, written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)) for path in paths]
     told = compile_all(pairs, "--target", "sm_90", "--tma")
     assert {f"{path.stem}_gluon_kernel multiplies bf16.bf16" for path in paths} <= set(told)
+    gradients = {f"attention_backward_{name}_gluon_kernel multiplies bf16.bf16" for name in ("dq", "dk_dv")}
+    assert gradients <= set(told)
 
 
 def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +38,7 @@ DOCUMENTS = f'{QKV}\nof_q = "int32[..., M]"\nof_k = "int32[..., N]"'
 LENGTHS = f'limit = "length + 1"\n{CAUSAL.replace("index(N) <=", "(index(N) < limit) & (index(N) <=")}'
 LENGTHS = LENGTHS.replace("index(M),", "index(M)),")
 COLUMNS = CAUSAL.replace("* scale", "* scale * temper + bias")
-GRADIENT = '[grad]\nwrt = ["q"]'
+GRADIENT = '[grad]\nwrt = ["q", "k", "v"]'
 LOG = '\nlse = "logsumexp(s, N)"'
 
 
@@ -115,8 +115,41 @@ def test_numbers_that_are_the_scale() -> None:
     assert "s = s_sum * -0.125" in kernel_of(spec_of(CAUSAL.replace("scale", "(-0.125)"), params=""))
 
 
-def test_gradients_have_a_plain_kernel_alone() -> None:
-    assert "_backward_" not in kernel_of(spec_of(more=GRADIENT))
+def test_the_gradient_is_that_of_the_plain_kernel() -> None:
+    """But for scores, which are in base 2 where only exponentials read them, and numbers of rows are vectors."""
+    spec = spec_of(more=GRADIENT)
+    plain, gluon = generate(spec)["kernels.py"], kernel_of(spec).partition("_backward_dq_half(")[2]
+    lines = {
+        "s = s_sum * scale": "s = s_sum * factor",
+        "p = exp_below(s, lse)": "p = gl.exp2(s - in_base_2(lse)[:, None])",
+        "ds = p * (dp - delta)": "ds = p * (dp - delta[:, None])",
+        "ds_where = tl.where(col_mask & (cols <= rows), ds_where, 0.0)": (
+            "ds_where = gl.where(col_mask & (cols <= rows[:, None]), ds_where, 0.0)"
+        ),
+    }
+    assert all(one in plain and other in gluon for one, other in lines.items())
+    raised = kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"'), more=GRADIENT))
+    assert "p = exp_below(s, lse[:, None])" in raised
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        (CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
+        ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
+    ],
+    ids=["another matrix", "documents", "one score"],
+)
+def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
+    assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
+
+
+def test_a_soft_cap_leaves_no_registers_for_two_sums() -> None:
+    capped = CAUSAL.replace("sum(q * k, D) * scale", "30 * tanh(sum(q * k, D) * scale / 30)")
+    text = kernel_of(spec_of(capped, more=GRADIENT))
+    assert "def attend_backward_dq_gluon_kernel(" in text
+    assert "_backward_dk_dv_" not in text
 
 
 def test_heads_of_a_group_read_the_same_blocks() -> None:
@@ -445,6 +478,100 @@ def test_numbers(
         o = operator.attend(q, k, v, *given, scale=0.125)
         torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
     assert {*names} == {"attend_gluon_kernel"}
+
+
+def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """By queries, whose heads may be several to one of keys and values, and by these; twice, as `check`."""
+    do = torch.flip(q, (-1,))[..., : v.shape[-1]].contiguous()
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (q.dtype, torch.float64))
+    s, every_v = masked_scores(*exact, scale)
+    wanted = torch.autograd.grad(torch.softmax(s, -1) @ every_v, exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        found = torch.autograd.grad(operator.attend(*given, scale=scale), given, do)
+        check_errors(found, wanted)
+
+
+def check_errors(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    for one, exact in zip(found, wanted, strict=True):
+        error = (one.double() - exact).norm() / exact.norm()
+        assert error < (5e-3 if one.dtype == torch.bfloat16 else 1e-3)
+
+
+FORWARD, DQ, DK_DV = "attend_gluon_kernel", "attend_backward_dq_gluon_kernel", "attend_backward_dk_dv_gluon_kernel"
+
+
+@pytest.mark.parametrize("scale", some([0.1, -0.1, 0.0], 1))
+@pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], 0))
+@pytest.mark.parametrize(
+    "sizes", some([(200, 333, 128, 128), (500, 129, 128, 96), (65, 65, 80, 24), (1000, 1, 80, 128)], 0, 2)
+)
+def test_gradients(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In heads that are wider than 64; dk and dv of few keys by the plain kernel."""
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
+    check_gradient(operator, q, k, v, scale)
+    assert names[:3] == [FORWARD, DQ, *([DK_DV] if n > 64 else [])]
+
+
+def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 64), (333, 64), (333, 64))
+    check_gradient(operator, q, k, v, 0.125)
+    assert names[:2] == [FORWARD, "attend_backward_dq_kernel"]
+
+
+GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
+
+
+def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(CAUSAL, *GROUPS, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 128), (333, 128), (333, 96))
+    check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
+    assert names[:2] == [FORWARD, DQ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "meets"),
+    [
+        ("", lambda rows, cols, length: cols >= 0),
+        ("index(N) < length", lambda rows, cols, length: cols < length),
+        (
+            "(index(M) - index(N) >= 0) & (index(M) - index(N) < window)",
+            lambda rows, cols, length: (cols <= rows) & (rows - cols < 100),
+        ),
+        ("index(N) - index(M) >= 150", lambda rows, cols, length: cols - rows >= 150),
+    ],
+    ids=["none", "lengths", "window", "rows without keys"],
+)
+def test_gradients_under_other_masks(
+    condition: str, meets: Callable[..., torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None, lengths of heads, a window, and what some rows meet nothing of, which have no gradient."""
+    compute = CAUSAL.replace("index(N) <= index(M)", condition)
+    inputs = f'{OF_HEADS}\nlength = "int32[H]"' if "length" in condition else QKV
+    if not condition:
+        compute = CAUSAL.replace("where(index(N) <= index(M), ", "").replace(", -inf)", "")
+    params = 'scale = { type = "float" }' + "\nwindow = 100" * ("window" in condition)
+    operator, names = launching(spec_of(compute, inputs, params=params, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v, do = drawn((300, 128), (333, 128), (333, 80), (300, 80))
+    length = torch.tensor([333, 64, 1], device=DEVICE, dtype=torch.int32)
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    rows, cols = torch.arange(300, device=DEVICE)[:, None], torch.arange(333, device=DEVICE)
+    is_met = meets(rows, cols, length[:, None, None]).expand(2, 3, 300, 333)
+    s = (exact[0] @ exact[1].mT * 0.125).masked_fill(~is_met, -torch.inf)
+    is_alone = ~is_met.any(-1, keepdim=True)
+    p = torch.softmax(s.masked_fill(is_alone, 0.0), -1).masked_fill(is_alone, 0.0)
+    wanted = torch.autograd.grad(p @ exact[2], exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(*given, *([length] if "length" in condition else []), scale=0.125)
+        found = torch.autograd.grad(o, given, do)
+        # The weights of a row without keys are NaN, as its mean.
+        is_number = 2 if is_alone.any() else 3
+        check_errors(found[:is_number], wanted[:is_number])
+    assert names[1:3] == [DQ, DK_DV]
 
 
 @pytest.mark.skipif(IS_HOPPER, reason="kernels are emulated on others")

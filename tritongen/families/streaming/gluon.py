@@ -244,6 +244,7 @@ class _GluonBuilder(Builder):
         streamed = {score.right.name, matrix.name}
         return {
             "family": "streaming",
+            "template": "gluon.jinja",
             "name": self.op.name,
             "rows": stream.rows,
             "streamed": stream.streamed,

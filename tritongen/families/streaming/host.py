@@ -16,6 +16,7 @@ from ...spec.types import BATCH, Input
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
+from .gluon_gradient import gradient_view
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .orders import in_kernels, moved
 from .places import space_of
@@ -42,7 +43,7 @@ class StreamingModule(Common):
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
-        self.gluon = gluon_view(program) if by_tma and not self.shared else None
+        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and not self.shared else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
@@ -95,7 +96,8 @@ class StreamingModule(Common):
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, ({kinds}), {own}'
+        counts = f"({len(self.stream.scores)}, {len(self.stream.summed)}), {len(self.space.rows)}"
+        fields = f'__name__, "{self.op.name}_gluon_kernel", {counts}, ({kinds}), {own}'
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:

@@ -224,7 +224,11 @@ class Builder(Assembly):
         self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
         self.lines.setup += self.lowering.pending
-        self.lines.setup.append(Line(f"{value.name} = tl.sum({text}, 1, keep_dims=True)", source))
+        self.lines.setup.append(Line(f"{value.name} = {self.total_of_rows(text)}", source))
+
+    def total_of_rows(self, text: str) -> str:
+        """The sums of the rows of a tile."""
+        return f"tl.sum({text}, 1, keep_dims=True)"
 
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""

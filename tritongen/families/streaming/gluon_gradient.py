@@ -1,0 +1,326 @@
+"""The Gluon kernel of a gradient, as dq or dk and dv, beside a plain one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...emit.host_checks import tuple_text
+from ...lang.ir import Call, Load, Node, Op, Ref, Result, Scalar, Value, replaced, walk
+from ...lang.names import in_string
+from ...lang.trees import parse
+from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.lines import Line, mentions, nested
+from ...lowering.lower import Compute, Lowering
+from ...passes.masks.expressions import Number
+from ..stream import Scores, Stream, StreamSum
+from .below import Below
+from .blocks import operand
+from .gluon import HALF, SHARED, in_gluon, listed, told, unscaled
+from .kernels import Builder
+from .places import Places
+from .program import StreamingProgram
+
+
+def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
+    """What the template prints of one sum or two, each the matmul of what two scores give with a matrix that one of
+    these is of; None for other math.
+    """
+    op, stream = program.op, program.stream
+    matrices = {load.name for load in stream.matrices}
+    streamed = [score.right.name for score in stream.scores]
+    wide = [result for result in op.results if set(result.axes) & set(stream.widths)]
+    pair = {stream.rows, stream.streamed}
+    takes = (
+        not (stream.largest or stream.turns or program.pages)
+        and len(stream.scores) == len(set(streamed)) == 2
+        and len(stream.sums) == len({load.name for load in stream.summed} & {*streamed}) == len(wide)
+        and all(set(op.input(name).type.dtypes) & HALF for name in matrices)
+        and all(op.input(name).type.axes[-1] in stream.widths for name in matrices)
+        and all(tensor.default is None and not pair <= set(tensor.type.axes) for tensor in op.inputs)
+        and all(not part.at for value in op.values for part in walk(value.node) if isinstance(part, Load))
+        and not any(result.when for result in op.results if result not in wide)
+        and not any(param.kind in ("bool", "enum") for param in op.params)
+        and (len(stream.sums) == 1 or not _spills(op))
+    )
+    return _GradientBuilder(program, wide).view() if takes else None
+
+
+def _spills(op: Op) -> bool:
+    """Whether two sums leave too few registers for the math of scores: the plain kernel is faster by 8 % then."""
+    return any(isinstance(part, Call) and part.function == "tanh" for value in op.values for part in walk(value.node))
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors(Places):
+    """Reads numbers of columns as vectors, of which each thread has one."""
+
+    def mask(self, axes: tuple[str, ...]) -> str:
+        # The slots of a dataclass leave `super` without its arguments another class.
+        mask = Places.mask(self, axes)
+        return "block_mask" if mask == "col_mask" else mask
+
+
+@dataclass
+class _OfRows(Below):
+    """Has vectors of what is a number for each row, and spreads these where they meet more. Exponentials of `score`,
+    which is in base 2, are to that base.
+    """
+
+    rows: str = ""
+    others: frozenset[str] = frozenset()
+    score: str = ""
+    spreads: bool = False
+
+    def expression(self, node: Node) -> ast.expr:
+        if not self.spreads or self.rows not in node.axes or self.others & set(node.axes):
+            return super().expression(node)
+        return parse(f"{self.of_rows(node)}[:, None]")
+
+    def of_rows(self, node: Node) -> str:
+        self.spreads = False
+        text = operand(ast.unparse(self.expression(node)))
+        self.spreads = True
+        return text
+
+    def call(self, node: Call) -> ast.expr:
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), y)),)) if x == self.score:
+                if self.rows in y.axes:
+                    return parse(f"tl.exp2({x} - in_base_2({self.of_rows(y)})[:, None])")
+                return parse(f"tl.exp2({x} - in_base_2({ast.unparse(self.in_compute(y))}))")
+        return super().call(node)
+
+    def tanh(self, x: str) -> ast.expr:
+        return parse(f"tanh_half({x})")
+
+
+class _GradientBuilder(Builder):
+    """Makes the lines of the loop and those around it.
+
+    Matrices are in rings of blocks in shared memory, and matmuls are in flight until a line needs what they give.
+    """
+
+    def __init__(self, program: StreamingProgram, wide: list[Result]) -> None:
+        super().__init__(program)
+        stream = self.stream
+        self.wide = wide
+        self.compute = Compute("tl.float32")
+        self.places = replace(self.places, compute=self.compute)
+        cols = [replace(dim, index="block_cols") if stream.streamed in dim.axes else dim for dim in self.space.cols]
+        self.vectors = _Vectors(self.op, replace(self.space, cols=tuple(cols)), self.compute, stream=stream)
+        self.rows_lowering = self.lowering = self.lowered_by(_OfRows)
+        self.rows_lowering.rows = stream.rows
+        self.rows_lowering.others = frozenset({stream.streamed, *stream.widths})
+        self.scale, self.in_base_2 = in_base_2(self.op, stream)
+        self.rows_lowering.score = self.in_base_2.name if self.in_base_2 else ""
+        self.tile: list[str] = []  # the matrices that are read for each tile
+        self.in_flight: list[str] = []
+
+    index = "tl.int32"
+
+    # The loop
+
+    def row_tile(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.tile.append(load.name)
+            self.lines.setup.append(Line(f"{load.name} = take({load.name}_ring, half)"))
+
+    def product(self, score: Scores) -> None:
+        """The scores of a block; the first begins all."""
+        if not self.in_flight:
+            for one in self.stream.scores:
+                self.row_tile(one.left)
+                self.read.add(one.right.name)
+                self.lines.loop.append(Line(f"{one.right.name} = take({one.right.name}_ring, step)"))
+                self.lines.loop.append(Line(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
+                self.in_flight.append(one.name)
+        self.wait(score.name)
+        if score.right not in self.stream.summed:
+            self.lines.loop.append(Line(f"give_back({score.right.name}_ring, step)"))
+
+    def wait(self, name: str, *others: str) -> None:
+        """Until a matmul has ended, which do so in the order in which they began."""
+        del self.in_flight[: self.in_flight.index(name) + 1]
+        names = [name, *others]
+        wait = f"warpgroup_mma_wait({len(self.in_flight)}, deps={tuple_text(names)})"
+        self.lines.loop.append(Line(f"{', '.join(names)} = {wait}"))
+
+    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
+        self.lines.loop.append(Line(f"{name}, {name}_left = add_product({name}, {factor}, {matrix.name})"))
+        self.in_flight.append(name)
+
+    def inner(self, value: Value) -> None:
+        if self.in_base_2 and value.name == self.in_base_2.name:
+            value = self.in_base_2
+        self.rows_lowering.spreads = self.streams(value.node.axes)
+        super().inner(value)
+        self.rows_lowering.spreads = False
+
+    def limits(self, test: Node) -> str:
+        """Limits of rows are vectors, too."""
+        spreads, self.rows_lowering.spreads = self.rows_lowering.spreads, False
+        text = super().limits(test)
+        self.rows_lowering.spreads = spreads
+        return re.sub(r"\brow_(begin|end)\b", r"row_\1[:, None]", text)
+
+    def sum(self, total: StreamSum) -> None:
+        self.rows_lowering.spreads = True
+        super().sum(total)
+        self.rows_lowering.spreads = False
+
+    def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
+        if self.in_row_sum:
+            return parse(f"in_float32({node.name})")
+        return parse(f"across_columns({node.name})") if self.streams(node.axes) else super().loaded(node, lowering)
+
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
+        """Numbers are read as vectors."""
+        whole, self.places = self.places, self.vectors
+        super().elements(values, lines)
+        self.places = whole
+
+    def total_of_rows(self, text: str) -> str:
+        return f"sum_of_rows({text}, by_row)"
+
+    def begin(self) -> None:
+        """Sums begin in the template; a block ends with their matmuls."""
+        for name in [*self.in_flight]:
+            self.wait(name, f"{name}_left")
+            matrix = self.sums[name].matrix
+            assert matrix is not None
+            self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
+
+    def store(self, result: Result) -> list[Line]:
+        return [] if result in self.wide else super().store(result)
+
+    def memory(self) -> dict[str, str]:
+        """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
+        found: dict[str, str] = {}
+        for result in self.wide:
+            free = (one.left.name for one in self.stream.scores if one.over == result.axes[-1])
+            if name := next((name for name in free if name not in found.values()), ""):
+                found[result.output.name] = name
+        return found
+
+    def read_early(self, loop: Iterable[Line], of_cols: list[str]) -> list[Line]:
+        """The lines of a block, with what reads numbers of columns in front of what waits for matmuls."""
+        lines = [line for line in loop if line.assigned not in of_cols]
+        first = next(place for place, line in enumerate(lines) if "warpgroup_mma_wait(" in line.text)
+        return [*lines[:first], *(line for line in loop if line.assigned in of_cols), *lines[first:]]
+
+    # The whole
+
+    def view(self) -> dict[str, Any] | None:
+        """What the template prints; None where lines call what Gluon has not, where bounds are made of more than params
+        and numbers of heads, or where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
+        """
+        self.build()
+        op, stream = self.op, self.stream
+        matrices = {load.name for load in stream.matrices}
+        numbers = [one for one in op.inputs if one.name not in matrices]
+        of_cols = [one.name for one in numbers if stream.streamed in one.type.axes]
+        of_heads = [one.name for one in numbers if not {stream.rows, stream.streamed} & {*one.type.axes}]
+        self.lines.loop = self.read_early(self.lines.loop, of_cols)
+        setup, loop, end = (nested(part) for part in (self.lines.setup, self.lines.loop, self.lines.end))
+        bounds = self.lines.bounds
+        if not self.blocks.tiles:
+            bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+        lines = [*bounds, *setup, *loop, *end]
+        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines)
+        tile_reads = [line for line in setup if line.assigned in told(bounds, of_heads)]
+        others = {*(name for line in setup for name in line.targets), *(one.name for one in op.inputs)} - {*of_heads}
+        memory = self.memory()
+        is_spread = any("[:, None]" in line.text for line in end)
+        if not is_shared or told(bounds, others) or is_spread or len(memory) < len(self.wide):
+            return None
+        dims, group = self.space.rows, self.places.dims(stream.heads)
+        heads = [dim.index for dim in (*dims, *group)]
+        head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
+        used = {*head_of_rows, *told([*setup, *loop, *end], heads)}
+        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
+        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
+        streamed = [score.right.name for score in stream.scores]
+        tensors = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
+        described = {*self.tile, *streamed, *memory}
+        given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
+        strides = self.strides([*setup, *loop, *end])
+        param_args = param_arguments(op, self.compute, [*lines, Line(self.scale)])
+        params = [one.name for one in param_args]
+        casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
+        own = [text for name, text in given.items() if name not in described]
+        integers = [param.name for param in op.params if param.kind == "int" and param.name in params]
+        last_first = self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0)
+
+        def of(name: str) -> str:
+            """How many blocks a ring has, and how many groups read each."""
+            return "2, 1" if name in self.tile else "STAGES, 2"
+
+        return {
+            "family": "streaming",
+            "template": "gluon_gradient.jinja",
+            "name": op.name,
+            "rows": stream.rows,
+            "streamed": stream.streamed,
+            "tile": self.tile,
+            "blocks": streamed,
+            "rings": ", ".join(f"{name}_ring" for name in (*self.tile, *streamed)),
+            "descs": ", ".join(f"{name}_desc" for name in (*self.tile, *streamed)),
+            "made_rings": ", ".join(f"ring({name}_desc, {of(name)})" for name in (*self.tile, *streamed)),
+            "sums": [(one.name, one.matrix.name) for one in stream.sums if one.matrix],
+            "memory": [*memory.items()],
+            "last_first": last_first,
+            "heads": ", ".join(heads),
+            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in heads),
+            "head": tuple_text([dim.index for dim in dims]),
+            "head_of_rows": tuple_text(head_of_rows),
+            "lengths": ", ".join(lengths),
+            "decode": [*map(Line, of_group), *self.places.decode()],
+            "bounds": in_gluon(bounds),
+            "n_parts": len(self.blocks.parts),
+            "whole": self.blocks.parts.index("whole"),
+            "tile_reads": in_gluon(tile_reads),
+            "tile_params": listed(told([*tile_reads, *bounds], [*own, *(one.name for one in strides), *params])),
+            "use_cols": mentions(loop, "cols") or mentions(loop, "col_mask"),
+            "use_col_mask": mentions(loop, "col_mask"),
+            "of_cols": of_cols,
+            "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
+            "use_row_mask": mentions([*setup, *end], "row_mask"),
+            "factor": self.scale,
+            "setup": in_gluon(setup),
+            "loop": in_gluon(loop),
+            "end": in_gluon(end),
+            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *(one.name for one in strides), *params]),
+            "signature": ", ".join([*given.values(), *lengths, *(one.spelling for one in (*strides, *param_args))]),
+            "casts": in_gluon(casts),
+            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
+            "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+        }
+
+
+def in_base_2(op: Op, stream: Stream) -> tuple[str, Value | None]:
+    """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
+    scores with a factor in its place that takes them to base 2; "" where a line reads them otherwise.
+    """
+    parts = [part for value in op.values for part in walk(value.node)]
+    names = [name for part in parts if (name := _score_of(part, stream))]
+    uses = [part for part in parts if isinstance(part, Ref) and part.name in names]
+    if len({*names}) != 1 or len(uses) > len(names):
+        return "", None
+    value = op.value(names[0])
+    scale, _ = unscaled(op, value.node, stream.scores[0].name)
+    factor = Ref("factor", (), value.node.dtype)
+    node = replaced(value.node, lambda part: factor if isinstance(part, Scalar) and part.name == scale else part)
+    return (scale, replace(value, node=node)) if node != value.node else ("", None)
+
+
+def _score_of(node: Node, stream: Stream) -> str:
+    """The score that a node is the exponential of, below a number for each row or column; "" for other nodes."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
+            return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""
+    return ""
