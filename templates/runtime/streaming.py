@@ -32,15 +32,15 @@ class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
     Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many dimensions the batch is
-    folded into, of each tensor whether it is read in tiles of "rows", in blocks of "cols", or has a number for each row
-    or head (""), and how many axes it has besides the batch.
+    folded into, of each tensor whether it is read in tiles of "rows", in blocks of "cols" or of "scores", or has a
+    number for each row, column or head (""), and how many axes it has besides the batch, None for one without that.
     """
 
     module: str
     kernel: str
     n_dims: int
     kinds: tuple[str, ...]
-    n_own: tuple[int, ...]
+    n_own: tuple[int | None, ...]
 
 
 def sizes(

@@ -34,6 +34,9 @@ def run(
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
     batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
+    for place, own in enumerate(gluon.n_own):
+        if own is None:  # It is the same for all of the batch.
+            steps[place] = (*(0 for _ in batch), *every[place].stride())
     given = descriptors(every, steps, gluon, batch)
     if given is None:
         return False
@@ -46,7 +49,11 @@ def run(
         for step in strides
         if not kind
     ]
-    width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
+    width = max(
+        one.shape[-1]
+        for one, kind in zip(given, gluon.kinds, strict=True)
+        if kind in ("rows", "cols")
+    )
     tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
     programs = heuristics.sm_count(every[0].device)
     launch.run(
@@ -84,19 +91,20 @@ def descriptors(
         found = streaming_tma.dims_of(tensor, strides, batch)
         if found is None or tensor.dtype != every[0].dtype:
             return None
-        given.append(
-            described(tensor, found, BLOCK_M // 2 if kind == "rows" else BLOCK_N)
-        )
+        given.append(described(tensor, found, kind))
     others = (one for one in given if not isinstance(one, TensorDescriptor))
     fits = tensors.index_dtype(*others) == tl.int32
     return tuple(given) if fits else None
 
 
 def described(
-    tensor: torch.Tensor, dims: streaming_tma.Dims, rows: int
+    tensor: torch.Tensor, dims: streaming_tma.Dims, kind: str
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, one block of which is so many whole rows of one head."""
+    """A descriptor of a tensor, one block of which is whole rows of one head, or has the scores of a warp group."""
+    rows = BLOCK_N if kind == "cols" else BLOCK_M // 2
     block = streaming_tma.block_of(dims[0], rows)
+    if kind == "scores":
+        block[-1] = BLOCK_N
     dtype = dtypes.triton_dtype(tensor.dtype)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
     return TensorDescriptor(tensor, *map(list, dims), block, layout)

@@ -65,7 +65,9 @@ def kernel_of(spec: Spec) -> str:
     [
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
-        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[..., N, M]"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "float32[..., M, N]"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + one + two"), f'{QKV}\none = "T[M, N]"\ntwo = "T[M, N]"'),
         spec_of(CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
@@ -75,7 +77,9 @@ def kernel_of(spec: Spec) -> str:
     ids=[
         "float32",
         "no largest",
-        "another matrix",
+        "a bias across",
+        "a wide bias",
+        "two biases",
         "documents",
         "of all heads",
         "keys across",
@@ -389,6 +393,44 @@ def test_lengths_that_no_int32_holds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {*names} == {"attend_gluon_kernel"}
 
 
+def bias_of(s: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(s + bias.double(), -1) @ v
+
+
+BIAS = CAUSAL.replace("* scale", "* scale + bias")
+
+
+def test_a_bias_is_read_while_matmuls_run() -> None:
+    """Where heads of several sequences have the same one after another."""
+    kernel = kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[H, M, N]"'))
+    begin, read, wait = (kernel.rindex(one) for one in ("begin_scores(", "bias = read_scores(", "mma_wait(1"))
+    assert begin < read < wait
+    assert kernel.index("first_length = n_heads") < kernel.index("i0, i1, i2 = unravel(head")
+    assert "first_length" not in kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[..., H, M, N]"'))
+
+
+@pytest.mark.parametrize(
+    ("laid_out", "name"),
+    [
+        pytest.param(lambda x: x, "attend_gluon_kernel", id="even"),
+        pytest.param(lambda x: x[..., :1, :].expand_as(x), "attend_gluon_kernel", id="one for all rows"),
+        pytest.param(lambda x: x[..., 1:], "attend_kernel", id="unaligned"),
+        pytest.param(lambda x: x[..., :333].contiguous(), "attend_kernel", id="rows 666 bytes apart"),
+    ],
+)
+def test_layouts_of_a_bias(
+    laid_out: Callable[[torch.Tensor], torch.Tensor], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, names = launching(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[H, M, N]"'), tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    bias = laid_out(torch.randn((3, 200, 336), generator=random).to(DEVICE, HALF))
+    q, k, v = drawn((200, 64), (bias.shape[-1], 64), (bias.shape[-1], 64))
+    o = operator.attend(q, k, v, bias, scale=0.125)
+    s, every_v = masked_scores(q, k, v, 0.125)
+    torch.testing.assert_close(o.double(), bias_of(s, every_v, bias), rtol=2e-2, atol=2e-2)
+    assert {*names} == {name}
+
+
 def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.softmax(s * temper[..., None].double() + bias[:, None, None].double(), -1) @ v
 
@@ -407,11 +449,18 @@ def lengths_of(s: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.
             (SLOPES, ["slope: float32[(G R)]"], slopes_of),
             (COLUMNS, ["temper: float32[H, M]", "bias: float32[..., N]"], columns_of),
             (LENGTHS, ["length: int32[H]"], lengths_of),
+            (BIAS, ["bias: T[H, M, N]"], bias_of),
+            (BIAS, ["bias: T[..., H, M, N]"], bias_of),
+            (BIAS, ["bias: T[M, N]"], bias_of),
+            (BIAS, ["bias: T[(G R), M, N]"], bias_of),
         ],
         1,
         2,
         3,
         4,
+        5,
+        7,
+        8,
     ),
 )
 def test_numbers(
@@ -428,18 +477,19 @@ def test_numbers(
     declared = [one.split(": ") for one in numbers]
     more = "".join(f'\n{name} = "{kind}"' for name, kind in declared)
     operator, names = launching(spec_of(compute, inputs + more, outputs), tmp_path, monkeypatch)
+    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 336 if "M, N" in numbers[0] else 333}
     random = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn((2, *size), generator=random).to(DEVICE, HALF)
-        for size in ((6, 350, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+        for size in ((6, 350, 64), (6 // in_group, sizes["N"], 64), (6 // in_group, sizes["N"], 96))
     )
-    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 333}
     given = []
     for _, kind in declared:
         dtype, _, axes = kind.rstrip("]").partition("[")
         shape = [sizes[axis] for axis in axes.split(", ")]
         drawn = torch.rand(shape, generator=random) / 4
-        given.append((drawn * 1200).int().to(DEVICE) + 1 if dtype == "int32" else drawn.to(DEVICE))
+        number = (drawn * 1200).int() + 1 if dtype == "int32" else drawn.to(HALF if dtype == "T" else torch.float32)
+        given.append(number.to(DEVICE))
     s, every_v = masked_scores(q, k, v, 0.125)
     for _ in range(2 if IS_HOPPER else 1):
         o = operator.attend(q, k, v, *given, scale=0.125)

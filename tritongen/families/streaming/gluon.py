@@ -35,20 +35,22 @@ SHARED = frozenset(
 
 
 def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
-    """What the template prints of a mean with weights below a largest, of queries, keys and values and of numbers of
-    heads, rows or columns; None for other math.
+    """What the template prints of a mean with weights below a largest, of queries, keys and values, of numbers of
+    heads, rows or columns and of one for each score; None for other math.
     """
     op, stream = program.op, program.stream
     names = {load.name for load in stream.matrices}
     matrices = [tensor for tensor in op.inputs if tensor.name in names]
     wide = [result for result in op.results if _is_wide(result, stream)]
+    tiled = [tensor for tensor in op.inputs if is_of_scores(tensor, stream)]
     takes = (
         stream.largest
         and not stream.turns
         and len(stream.scores) == len(stream.summed) == len(wide) == 1
         and len(matrices) == 3
         and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
-        and all(tensor in matrices or is_of_numbers(tensor, stream) for tensor in op.inputs)
+        and all(tensor in matrices or is_of_numbers(tensor, stream) or tensor in tiled for tensor in op.inputs)
+        and len(tiled) <= 1
         and not program.blocks.compared
         and not _begins_late(program)
         and not wide[0].when
@@ -72,6 +74,14 @@ def is_of_numbers(tensor: Input, stream: Stream) -> bool:
     """Whether a tensor has one number for each head, row or column, or for several."""
     others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
     return others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
+
+
+def is_of_scores(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has a number for each score, as a bias may have, in half precision and along what streams."""
+    axes = tensor.type.axes
+    others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
+    is_last = others == axes[-2:] == (stream.rows, stream.streamed)
+    return is_last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +201,28 @@ class _GluonBuilder(Builder):
     def store(self, result: Result) -> list[Line]:
         return [] if result is self.wide else super().store(result)
 
+    # Where tiles are
+
+    def head_of_tiled(self, tiled: list[str]) -> list[str]:
+        """Where blocks of what has a number for each score are, along all but rows and columns."""
+        axes = [axis for name in tiled for axis in self.op.input(name).type.axes if axis in self.stream.heads]
+        return [dim.index for dim in self.places.described_dims(tuple(axes))]
+
+    def decode(self, tiled: list[str]) -> list[Line]:
+        """The index of the batch in each of its dimensions. Where what has a number for each score is the same for all
+        along the first, neighbours differ in that: they read the same while it is in the cache.
+        """
+        lines, dims = self.places.decode(), self.space.rows
+        given = [self.op.input(name).type.axes for name in tiled]
+        first, last = self.stream.batch[0], self.stream.batch[-1]
+        if not lines or not any(last in axes and first not in axes for axes in given):
+            return lines
+        of_batch, of_group = ([dim.size for dim in some] for some in (dims[1:], self.places.dims(self.stream.heads)))
+        inner, every = (operand(" * ".join(sizes)) for sizes in (of_batch, of_batch + of_group))
+        comment = "What is the same along the first dimension is read for all of that at once."
+        reordered = f"head = head % first_length * {inner} + head // first_length"
+        return [Line(f"first_length = n_heads // {every}", comment), Line(reordered), *lines]
+
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -201,12 +233,14 @@ class _GluonBuilder(Builder):
         stream, matrices = self.stream, {load.name for load in self.stream.matrices}
         single = {tensor.name: tensor.type.axes for tensor in self.op.inputs if tensor.name not in matrices}
         of_heads = [name for name, axes in single.items() if not {stream.rows, stream.streamed} & {*axes}]
-        of_cols = [name for name, axes in single.items() if stream.streamed in axes]
+        tiled = [tensor.name for tensor in self.op.inputs if is_of_scores(tensor, stream)]
+        of_cols = [name for name, axes in single.items() if stream.streamed in axes and name not in tiled]
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in single]
-        col_reads = [line for line in loop if line.assigned in single]
+        block_reads = [line for line in loop if line.assigned in single]
+        col_reads = [line for line in block_reads if line.assigned in of_cols]
         setup = tuple(line for line in setup if line not in reads)
-        loop = (*setup, *(line for line in loop if line not in col_reads))
+        loop = (*setup, *(line for line in loop if line not in block_reads))
         bounds = self.lines.bounds
         if not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
@@ -228,7 +262,7 @@ class _GluonBuilder(Builder):
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
         tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        described = [*(name for name in tensors if name in matrices), self.wide.output.name]
+        described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
         pointers = [f"{name}_ptr" for name in tensors if name not in described]
         strides = self.strides([*reads, *tile_reads, *col_reads, *end])
         names = [*pointers, *(one.name for one in strides)]
@@ -241,7 +275,7 @@ class _GluonBuilder(Builder):
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
         signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
-        streamed = {score.right.name, matrix.name}
+        kinds = dict.fromkeys((score.right.name, matrix.name), "cols") | dict.fromkeys(tiled, "scores")
         return {
             "family": "streaming",
             "name": self.op.name,
@@ -261,7 +295,7 @@ class _GluonBuilder(Builder):
             "head": tuple_text([dim.index for dim in dims]),
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.places.decode()],
+            "decode": [*map(Line, of_group), *self.decode(tiled)],
             "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
@@ -280,6 +314,8 @@ class _GluonBuilder(Builder):
             "of_cols": ", ".join(of_cols),
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
             "col_params": listed(told(col_reads, [*heads, *names])),
+            "tiled": tiled[0] if tiled else "",
+            "head_of_tiled": tuple_text(self.head_of_tiled(tiled)),
             "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,
@@ -292,7 +328,7 @@ class _GluonBuilder(Builder):
             "signature": ", ".join(signature),
             "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
-            "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+            "kinds": [kinds.get(name, "rows" if name in described else "") for name in tensors],
         }
 
 
