@@ -42,6 +42,15 @@ def mirrored(turn, n_tiles, in_group):
 
 
 @gluon.jit
+def read_bounds(pointer, tile):
+    """The bounds of three runs of blocks, as a kernel before has found them for a tile of a head."""
+    first = pointer + tile * 4
+    start, whole = gl.load(first).to(gl.int64), gl.load(first + 1).to(gl.int64)
+    rest, end = gl.load(first + 2).to(gl.int64), gl.load(first + 3).to(gl.int64)
+    return start, whole, rest, end
+
+
+@gluon.jit
 def memory(desc, COUNT: gl.constexpr):
     """Shared memory for so many blocks of a tensor."""
     shape: gl.constexpr = several(COUNT, desc.block_shape)

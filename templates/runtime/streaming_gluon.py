@@ -1,6 +1,7 @@
 """Launches of Gluon kernels that hold a tile of rows past which an axis streams."""
 
 import importlib
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -29,11 +30,11 @@ def run(
     Of neighbouring heads, `in_group` share what streams, if there are groups.
     """
     every, told, params = args
-    sizes = cast(Sequence[int], told)  # Each is known.
+    known = cast(Sequence[int], told)
     n_heads, n_rows, _ = lengths
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
-    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
+    batch, steps = streaming_tma.steps_of(known, gluon.n_dims, gluon.n_own, n_matrices)
     for place, own in enumerate(gluon.n_own):
         if own is None:  # It is the same for all of the batch.
             steps[place] = (*(0 for _ in batch), *every[place].stride())
@@ -42,6 +43,7 @@ def run(
         return False
     package = gluon.module.rpartition(".")[0]
     kernels = importlib.import_module(".gluon_kernels", package)
+    kernel = getattr(kernels, f"{gluon.name}_gluon_kernel")
     # Strides of what has no descriptor.
     others = [
         step
@@ -54,22 +56,38 @@ def run(
         for one, kind in zip(given, gluon.kinds, strict=True)
         if kind in ("rows", "cols")
     )
-    tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
-    programs = heuristics.sm_count(every[0].device)
-    launch.run(
-        key,
-        getattr(kernels, gluon.kernel),
-        (min(tiles, programs),),
-        None,
-        given,
-        (*lengths, *batch[1:], *groups, *others),
-        params,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        STAGES=2 if width > 64 else 3,
-        num_warps=WARPS,
-        maxnreg=REGISTERS,
-    )
+    tiles = tensors.cdiv(n_rows, BLOCK_M)
+    grid = (min(n_heads * tiles, heuristics.sm_count(every[0].device)),)
+    sizes = (*lengths, *batch[1:], *groups, *others)
+    blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
+    options = {"STAGES": 2 if width > 64 else 3, **blocks}
+    options |= {"num_warps": WARPS, "maxnreg": REGISTERS}
+    if not gluon.found_of:
+        launch.run(key, kernel, grid, None, given, sizes, params, **options)
+        return True
+    read = [steps[place] for place in gluon.found_of]
+    # Bounds are the same along what none of the tensors steps along by which they are found.
+    differ = [
+        size if any(one[dim] for one in read) else 1 for dim, size in enumerate(batch)
+    ]
+    device = every[0].device
+    bounds = torch.empty((*differ, tiles, 4), dtype=torch.int32, device=device)
+    apart = [
+        0 if size == 1 else step
+        for size, step in zip(differ, bounds.stride(), strict=False)
+    ]
+    found_of = (every[place] for place in gluon.found_of)
+    steps_found = (step for one in read for step in one)
+    finds = (*found_of, bounds, *lengths[1:], *differ[1:], *steps_found)
+    finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
+    every_arg = (*given, bounds, *sizes, *apart, *params)
+    stages = [
+        launch.Stage(finder, (math.prod(differ) * tiles,), finds, blocks),
+        launch.Stage(kernel, grid, every_arg, options),
+    ]
+    # Calls alike have bounds of their own, without a name.
+    named = launch.named(kernel, (every, (None, *sizes, *apart), params))
+    launch.run_stages(key, named, stages, tuple(named))
     return True
 
 

@@ -68,7 +68,6 @@ def kernel_of(spec: Spec) -> str:
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[..., N, M]"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "float32[..., M, N]"'),
         spec_of(CAUSAL.replace("* scale", "* scale + one + two"), f'{QKV}\none = "T[M, N]"\ntwo = "T[M, N]"'),
-        spec_of(CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
@@ -80,7 +79,6 @@ def kernel_of(spec: Spec) -> str:
         "a bias across",
         "a wide bias",
         "two biases",
-        "documents",
         "of all heads",
         "keys across",
         "a flag",
@@ -183,7 +181,14 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
         else:
             run(key, kernel, grid, config, *args, **options)
 
+    def spy_named(kernel: Any, grid: Any, by_name: Any, args: Any, **options: Any) -> None:
+        """Of several launches of a call, one."""
+        options.pop("names", None)
+        spy(None, kernel, grid, None, args, **options)
+
     monkeypatch.setattr(launch, "run", spy)
+    if not IS_HOPPER:
+        monkeypatch.setattr(launch, "run_named", spy_named)
     if not IS_HOPPER:
         monkeypatch.setattr(runtime_of(operator, "heuristics"), "capability", lambda _: (9, 0))
     return operator, names
@@ -429,6 +434,45 @@ def test_layouts_of_a_bias(
     s, every_v = masked_scores(q, k, v, 0.125)
     torch.testing.assert_close(o.double(), bias_of(s, every_v, bias), rtol=2e-2, atol=2e-2)
     assert {*names} == {name}
+
+
+@pytest.mark.parametrize(
+    ("condition", "lengths", "in_order"),
+    some(
+        [
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [700], True, id="one"),
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [100, 450, 3, 147], True, id="several"),
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [200, 300, 200], False, id="one in two parts"),
+            pytest.param("of_q == of_k", [100, 450, 3, 147], True, id="in both directions"),
+            pytest.param("of_q == of_k", [10] * 70, True, id="short"),
+            pytest.param("of_q == of_k", [300, 400], False, id="of others"),
+        ],
+        1,
+        2,
+        3,
+        5,
+    ),
+)
+def test_documents(
+    condition: str, lengths: list[int], in_order: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of some rows are of nothing, which makes them NaN, as sums of nothing are; those of heads differ."""
+    operator, names = launching(
+        spec_of(CAUSAL.replace("index(N) <= index(M)", condition), DOCUMENTS), tmp_path, monkeypatch
+    )
+    numbers = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    numbers = numbers if in_order else numbers % 2
+    of_k = torch.stack([numbers, numbers.flip(0)]).int().to(DEVICE)[:, None].expand(2, 3, -1)
+    of_q = of_k if in_order else of_k + (of_k == 1) * 5 * torch.arange(3, device=DEVICE)[:, None]
+    q, k, v = drawn((700, 64), (700, 64), (700, 64))
+    s = q.double() @ k.double().mT * 0.125
+    sees = of_q.unsqueeze(-1) == of_k.unsqueeze(-2)
+    sees = sees.tril() if "index" in condition else sees
+    wanted = torch.softmax(s.masked_fill(~sees, -torch.inf), -1) @ v.double()
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(q, k, v, of_q.int(), of_k, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted, rtol=2e-2, atol=2e-2, equal_nan=True)
+    assert IS_HOPPER or names == ["attend_bounds_kernel", "attend_gluon_kernel"]
 
 
 def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Constant, Load, Node, Op, Ref, Result, Scalar, Value, walk
+from ...lang.ir import Call, Load, Node, Ref, Result, Value
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
@@ -18,12 +17,13 @@ from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
-from ..stream import Scores, Stream, is_exponent
+from ..stream import Scores, Stream
 from .below import Below
 from .blocks import operand
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
+from .scales import scale_of
 from .streams import is_row_sum
 
 HALF = {"float16", "bfloat16"}
@@ -51,7 +51,6 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
         and all(tensor in matrices or is_of_numbers(tensor, stream) or tensor in tiled for tensor in op.inputs)
         and len(tiled) <= 1
-        and not program.blocks.compared
         and not _begins_late(program)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
@@ -241,8 +240,14 @@ class _GluonBuilder(Builder):
         col_reads = [line for line in block_reads if line.assigned in of_cols]
         setup = tuple(line for line in setup if line not in reads)
         loop = (*setup, *(line for line in loop if line not in block_reads))
-        bounds = self.lines.bounds
-        if not self.blocks.tiles:
+        bounds, found, found_of = self.lines.bounds, [], []
+        if self.blocks.compared:
+            # A kernel of its own finds them once for all heads that have the same, not each warp group for each tile.
+            found = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
+            found_of = [tensor.name for tensor in self.op.inputs if mentions(found, f"{tensor.name}_ptr")]
+            head = " + ".join(["bounds_ptr", *(f"{dim.index} * stride_bounds_{dim.suffix}" for dim in self.space.rows)])
+            bounds = [Line(f"bounds = read_bounds({head}, first_row // BLOCK_M)")]
+        elif not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         before = {name for line in setup for name in line.targets}
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
@@ -255,6 +260,8 @@ class _GluonBuilder(Builder):
             return None
         (score,), (matrix,) = stream.scores, stream.summed
         group = self.places.dims(stream.heads)
+        if told(found, [*(dim.index for dim in group), *(param.name for param in self.op.params)]):
+            return None
         heads = [dim.index for dim in (*dims, *group)]
         head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
         used = {*head_of_rows, *told([*reads, *col_reads, *loop, *end], heads)}
@@ -263,9 +270,10 @@ class _GluonBuilder(Builder):
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
         tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
         described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
-        pointers = [f"{name}_ptr" for name in tensors if name not in described]
+        pointers = [f"{name}_ptr" for name in tensors if name not in described] + ["bounds_ptr"] * bool(found)
         strides = self.strides([*reads, *tile_reads, *col_reads, *end])
-        names = [*pointers, *(one.name for one in strides)]
+        steps = [*(one.name for one in strides), *(f"stride_bounds_{dim.suffix}" for dim in dims if found)]
+        names = [*pointers, *steps]
         mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
         params = [one.name for one in numbers]
@@ -273,7 +281,7 @@ class _GluonBuilder(Builder):
         has_col_mask = mentions(loop, "col_mask")
         block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
-        signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
+        signature = [*given, *(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in numbers)]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
         kinds = dict.fromkeys((score.right.name, matrix.name), "cols") | dict.fromkeys(tiled, "scores")
         return {
@@ -297,6 +305,16 @@ class _GluonBuilder(Builder):
             "lengths": ", ".join(lengths),
             "decode": [*map(Line, of_group), *self.decode(tiled)],
             "bounds": in_gluon(bounds),
+            "found": [replace(line, text=line.text.replace("INDEX", self.index)) for line in found],
+            "found_of": [tensors.index(name) for name in found_of],
+            "found_args": ", ".join(
+                [
+                    *(f"{name}_ptr" for name in found_of),
+                    *("bounds_ptr", "n_rows", "n_cols", *(dim.size for dim in dims[1:])),
+                    *(one.name for one in self.strides(found)),
+                ]
+            ),
+            "found_head": self.places.decode(),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "is_uneven": self.blocks.tiles is not None,
@@ -330,46 +348,6 @@ class _GluonBuilder(Builder):
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": [kinds.get(name, "rows" if name in described else "") for name in tensors],
         }
-
-
-def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
-    """The number that all scores are multiplied by, a param or above 0, and what they are without it; "" where a line
-    reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
-    """
-    whole = op.value(score).node
-    parts = [part for value in op.values for part in walk(value.node)]
-    uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
-    if len(uses) > len(exponents) + 1:  # The largest is of them, too.
-        return "", whole
-    return unscaled(op, whole, stream.scores[0].name)
-
-
-def unscaled(op: Op, whole: Node, product_name: str) -> tuple[str, Node]:
-    """The number that a product with a name is multiplied by, as in `scale_of`, and what scores are without it."""
-    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
-    match mask.args[1] if mask else whole:
-        case (
-            Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
-        ):
-            text = _spelled(op, scale)
-        case _:
-            return "", whole
-    if mask is None:
-        return text if product.name == product_name else "", product
-    test, _, other = mask.args
-    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == product_name
-    return text if is_mask else "", replace(mask, args=(test, product, other))
-
-
-def _spelled(op: Op, scale: Node) -> str:
-    """A float param, or a number above 0, as a line spells it; "" for others."""
-    match scale:
-        case Scalar(name=name):
-            return name if any(param.name == name and param.kind == "float" for param in op.params) else ""
-        case Constant(value=float() | int() as number) if number > 0:
-            return repr(float(number))
-    return ""
 
 
 def _is_wide(result: Result, stream: Stream) -> bool:

@@ -98,7 +98,9 @@ class StreamingModule(Common):
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
         counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
         own = tuple_text([counts.get(name, "None") for name in self.arguments(self.own(self.plan.kernel))[0]])
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {len(self.space.rows)}, ({kinds}), {own}'
+        found_of = tuple_text([*map(str, self.gluon["found_of"])]) if self.gluon["found_of"] else ""
+        fields = f'__name__, "{self.op.name}", {len(self.space.rows)}, ({kinds}), {own}'
+        fields = f"{fields}, {found_of}" if found_of else fields
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
