@@ -308,6 +308,7 @@ INSTEAD: dict[str, Any] = {
     "tma": types.SimpleNamespace(store_wait=store_wait),
     "async_load": async_load,
     "async_store": async_store,
+    "barrier": lambda: None,
     "fence_async_shared": lambda: None,
     "warpgroup_mma": warpgroup_mma,
     "warpgroup_mma_wait": warpgroup_mma_wait,

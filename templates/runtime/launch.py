@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 import triton
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 Key = tuple[object, ...]
 # The arguments of a kernel, but for its constants: tensors, sizes and params.
@@ -172,7 +171,7 @@ def device_of(tensors: tuple[Any, ...]) -> torch.device:
     raise TypeError("a launch takes a tensor")
 
 
-def is_descriptor(arg: object) -> bool:
+def is_descriptor(arg: Any) -> bool:
     """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
     return hasattr(arg, "block_shape")
 
@@ -194,14 +193,14 @@ class Replay:
         self.run, self.values = run, list(args)
         self.device = device_of(args)
         self.named: list[tuple[int, str]] = []
-        self.described: list[tuple[int, str, TensorDescriptor]] = []
+        self.described: list[tuple[int, str, Any]] = []
         self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
         self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
         for place, (name, arg) in enumerate(zip(names, args, strict=False)):
             if copied := copied_from(arg):
                 source, name = name, f"{name}, copied"
                 self.copies.append((name, source, copied.again))
-            if isinstance(arg, TensorDescriptor):
+            if is_descriptor(arg):
                 self.described.append((place, name, moved(arg, None)))
             elif copied:
                 self.named.append((place, name))
@@ -254,14 +253,14 @@ class Copied(NamedTuple):
 
 def copied_from(arg: Any) -> Copied | None:
     """What an argument, or what a descriptor describes, is a copy of."""
-    tensor = arg.base if isinstance(arg, TensorDescriptor) else arg
+    tensor = arg.base if is_descriptor(arg) else arg
     found: Copied | None = getattr(tensor, "copied_from", None)
     return found
 
 
-def is_named(name: str, arg: object, by_name: dict[str, Any]) -> bool:
+def is_named(name: str, arg: Any, by_name: dict[str, Any]) -> bool:
     """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
-    tensor = arg.base if isinstance(arg, TensorDescriptor) else arg
+    tensor = arg.base if is_descriptor(arg) else arg
     if not isinstance(tensor, torch.Tensor):
         return True
     copied = copied_from(arg)
@@ -383,7 +382,9 @@ def run_stages(
 def named(kernel: Any, args: Args) -> dict[str, Any]:
     """The tensors and params of a launch, in order, by what the kernel calls them."""
     tensors, sizes, params = args
-    names = [name.removesuffix("_ptr") for name in kernel.arg_names]
+    names = [
+        name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
+    ]
     behind = len(tensors) + len(sizes)
     names = names[: len(tensors)] + names[behind : behind + len(params)]
     return dict(zip(names, (*tensors, *params), strict=True))

@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 # Triton 3.6 has other names for them.
 async_load = getattr(tma, "async_load", tma.async_copy_global_to_shared)
 async_store = getattr(tma, "async_store", tma.async_copy_shared_to_global)
+barrier = getattr(gl, "thread_barrier", None) or gl.barrier
 
 
 @gluon.constexpr_function
@@ -41,6 +42,15 @@ def mirrored(turn, n_tiles, in_group):
 
 
 @gluon.jit
+def read_bounds(pointer, tile):
+    """The bounds of three runs of blocks, as a kernel before has found them for a tile of a head."""
+    first = pointer + tile * 4
+    start, whole = gl.load(first).to(gl.int64), gl.load(first + 1).to(gl.int64)
+    rest, end = gl.load(first + 2).to(gl.int64), gl.load(first + 3).to(gl.int64)
+    return start, whole, rest, end
+
+
+@gluon.jit
 def memory(desc, COUNT: gl.constexpr):
     """Shared memory for so many blocks of a tensor."""
     shape: gl.constexpr = several(COUNT, desc.block_shape)
@@ -59,15 +69,17 @@ def ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
 
 
 @gluon.jit
-def fill(ring, step, desc, head, row):
-    """Begin to load the block of a step, from some row of a head on, as soon as what was there before has been read."""
+def fill(ring, step, desc, head, row, col=0):
+    """Begin to load the block of a step, from some row and column of a head on, as soon as what was there before has
+    been read.
+    """
     blocks, full, free = ring
     STAGES: gl.constexpr = blocks.shape[0]
     stage, turn = step % STAGES, step // STAGES
     mbarrier.wait(free.index(stage), turn & 1 ^ 1)
     mbarrier.expect(full.index(stage), desc.block_type.nbytes)
-    at = head + (row.to(gl.int32), 0)  # noqa: RUF005 (Triton 3.6 unpacks no tuples.)
-    async_load(desc, at, full.index(stage), blocks.index(stage))
+    place = row.to(gl.int32), gl.to_tensor(col).to(gl.int32)
+    async_load(desc, head + place, full.index(stage), blocks.index(stage))
 
 
 @gluon.jit
@@ -86,6 +98,16 @@ def give_back(ring, step):
     blocks, _, free = ring
     STAGES: gl.constexpr = blocks.shape[0]
     mbarrier.arrive(free.index(step % STAGES))
+
+
+@gluon.jit
+def read_scores(ring, step):
+    """The block of a step as scores are held, which is given back as soon as all warps of the group have read it."""
+    block = take(ring, step)
+    x = block.load(product_layout(block.shape[1]))
+    barrier()
+    give_back(ring, step)
+    return x
 
 
 @gluon.jit

@@ -31,18 +31,20 @@ class Split(NamedTuple):
 class Gluon(NamedTuple):
     """The Gluon kernel beside a plain one.
 
-    Fields: the name of the module beside which `gluon_kernels` is, the kernel's name, how many scores a block has and
+    Fields: the name of the module beside which `gluon_kernels` is, the operator's name, how many scores a block has and
     how many matmuls it adds to sums, how many dimensions the batch is folded into, of each tensor whether it is read in
-    tiles of "rows", in blocks of "cols", or has a number for each row, column or head (""), and how many axes it has
-    besides the batch.
+    tiles of "rows", in blocks of "cols" or of "scores", or has a number for each row, column or head (""), how many
+    axes it has besides the batch, None for one without that, and the places of the tensors by which a kernel before it
+    finds the bounds of tiles, if one does.
     """
 
     module: str
-    kernel: str
+    name: str
     matmuls: tuple[int, int]
     n_dims: int
     kinds: tuple[str, ...]
-    n_own: tuple[int, ...]
+    n_own: tuple[int | None, ...]
+    found_of: tuple[int, ...] = ()
 
 
 def sizes(

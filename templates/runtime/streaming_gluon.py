@@ -1,6 +1,7 @@
 """Launches of Gluon kernels that hold a tile of rows past which an axis streams."""
 
 import importlib
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -32,17 +33,21 @@ def run(
     Of neighbouring heads, `in_group` share what streams, if there are groups.
     """
     every, told, params = args
-    sizes = cast(Sequence[int], told)  # Each is known.
+    known = cast(Sequence[int], told)
     n_heads, n_rows, _ = lengths
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
-    batch, steps = streaming_tma.steps_of(sizes, gluon.n_dims, gluon.n_own, n_matrices)
+    batch, steps = streaming_tma.steps_of(known, gluon.n_dims, gluon.n_own, n_matrices)
+    for place, own in enumerate(gluon.n_own):
+        if own is None:  # It is the same for all of the batch.
+            steps[place] = (*(0 for _ in batch), *every[place].stride())
     block, stages = TILES[gluon.matmuls]
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
     package = gluon.module.rpartition(".")[0]
     kernels = importlib.import_module(".gluon_kernels", package)
+    kernel = getattr(kernels, f"{gluon.name}_gluon_kernel")
     # Strides of what has no descriptor.
     others = [
         step
@@ -50,25 +55,45 @@ def run(
         for step in strides
         if not kind
     ]
-    width = max(one.shape[-1] for one in given if isinstance(one, TensorDescriptor))
-    tiles = n_heads * tensors.cdiv(n_rows, BLOCK_M)
-    # Programs of gradients have one tile each, those of others take one tile after another.
-    sms = heuristics.sm_count(every[0].device)
-    programs = tiles if gluon.matmuls[0] > 1 else min(tiles, sms)
-    launch.run(
-        key,
-        getattr(kernels, gluon.kernel),
-        (programs,),
-        None,
-        given,
-        (*lengths, *batch[1:], *groups, *others),
-        params,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=block,
-        STAGES=stages if width > 64 else 3,
-        num_warps=WARPS,
-        maxnreg=REGISTERS,
+    width = max(
+        one.shape[-1]
+        for one, kind in zip(given, gluon.kinds, strict=True)
+        if kind in ("rows", "cols")
     )
+    tiles = tensors.cdiv(n_rows, BLOCK_M)
+    sms = heuristics.sm_count(every[0].device)
+    # Programs of gradients have one tile each, those of others take one tile after another.
+    programs = n_heads * tiles if gluon.matmuls[0] > 1 else min(n_heads * tiles, sms)
+    sizes = (*lengths, *batch[1:], *groups, *others)
+    blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": block}
+    options = {"STAGES": stages if width > 64 else 3, **blocks}
+    options |= {"num_warps": WARPS, "maxnreg": REGISTERS}
+    if not gluon.found_of:
+        launch.run(key, kernel, (programs,), None, given, sizes, params, **options)
+        return True
+    read = [steps[place] for place in gluon.found_of]
+    # Bounds are the same along what none of the tensors steps along by which they are found.
+    differ = [
+        size if any(one[dim] for one in read) else 1 for dim, size in enumerate(batch)
+    ]
+    device = every[0].device
+    bounds = torch.empty((*differ, tiles, 4), dtype=torch.int32, device=device)
+    apart = [
+        0 if size == 1 else step
+        for size, step in zip(differ, bounds.stride(), strict=False)
+    ]
+    found_of = (every[place] for place in gluon.found_of)
+    steps_found = (step for one in read for step in one)
+    finds = (*found_of, bounds, *lengths[1:], *differ[1:], *steps_found)
+    finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
+    every_arg = (*given, bounds, *sizes, *apart, *params)
+    launches = [
+        launch.Stage(finder, (math.prod(differ) * tiles,), finds, blocks),
+        launch.Stage(kernel, (programs,), every_arg, options),
+    ]
+    # Calls alike have bounds of their own, without a name.
+    named = launch.named(kernel, (every, (None, *sizes, *apart), params))
+    launch.run_stages(key, named, launches, tuple(named))
     return True
 
 
@@ -93,19 +118,20 @@ def descriptors(
         found = streaming_tma.dims_of(tensor, strides, batch)
         if found is None:
             return None
-        given.append(
-            described(tensor, found, BLOCK_M // 2 if kind == "rows" else block)
-        )
+        given.append(described(tensor, found, kind, block))
     others = (one for one in given if not isinstance(one, TensorDescriptor))
     fits = tensors.index_dtype(*others) == tl.int32
     return tuple(given) if fits else None
 
 
 def described(
-    tensor: torch.Tensor, dims: streaming_tma.Dims, rows: int
+    tensor: torch.Tensor, dims: streaming_tma.Dims, kind: str, n_cols: int
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, one block of which is so many whole rows of one head."""
+    """A descriptor of a tensor, one block of which is whole rows of one head, or has the scores of a warp group."""
+    rows = n_cols if kind == "cols" else BLOCK_M // 2
     block = streaming_tma.block_of(dims[0], rows)
+    if kind == "scores":
+        block[-1] = n_cols
     dtype = dtypes.triton_dtype(tensor.dtype)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
     return TensorDescriptor(tensor, *map(list, dims), block, layout)

@@ -166,7 +166,8 @@ def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: P
     """By tensor cores, with and without the log-sum-exp that its gradient needs; and this gradient."""
     paths = [ROOT / "specs" / "attention.toml"]
     if all_targets:
-        paths += [ROOT / "examples" / "specs" / f"attention_{name}.toml" for name in ("bshd", "lengths")]
+        forms = ("bias", "bshd", "documents", "lengths")
+        paths += [ROOT / "examples" / "specs" / f"attention_{name}.toml" for name in forms]
         paths.append(tmp_path / "attention_numbers.toml")
         text = paths[-2].read_text(encoding="utf-8").replace("attention_lengths", "attention_numbers")
         text = text.replace('length = "int32[B]"', 'temper = "float32[H, M]"\nbias = "T[B, N]"')

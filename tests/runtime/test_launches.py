@@ -18,7 +18,11 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton
+import triton.language as tl
 from replaying import replay_interpreted, replay_on_the_cpu
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen.spec.read import read_spec
 
@@ -146,7 +150,7 @@ def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.
     if launch is not None:
         launch(by_name)
         return True
-    described = host.TensorDescriptor.from_tensor(x.clone() if copied else x, [4, 8])
+    described = TensorDescriptor.from_tensor(x.clone() if copied else x, [4, 8])
     args = (described, None, torch.empty(3, 8, 16), y, 8, alpha)
     launches = [host.run_named(kernel, (5,), by_name, args, BLOCK=64, num_warps=4) for _ in range(2)]
     host.remember(key, *launches)
@@ -196,6 +200,42 @@ def test_stages_of_tensors_in_order_are_launched_again(host: ModuleType) -> None
     assert first[2] is not third[2]  # and no other call.
 
 
+class Bounds(Kernel):
+    """A kernel that finds what the next one reads."""
+
+    arg_names = ("x_ptr", "bounds_ptr", "n_rows")
+
+
+class Described(Kernel):
+    """A kernel in Gluon: a descriptor, a result, what the one before has found, a number and a param."""
+
+    arg_names = ("x_desc", "y_ptr", "bounds_ptr", "n_rows", "alpha")
+
+
+def test_a_gluon_kernel_reads_what_a_kernel_before_has_found(host: ModuleType) -> None:
+    """By descriptors of Gluon, which are of another class."""
+    finder, kernel, x, y = Bounds(), Described(), torch.zeros(8, 16), torch.empty(8, 16)
+    key, _ = host.lookup("attend", (x,), float)
+    bounds = torch.empty(3, 4, dtype=torch.int32)
+    layout = NVMMASharedLayout.get_default_for([4, 16], tl.float32)
+    described = GluonDescriptor(x, [8, 16], [16, 1], [4, 16], layout)
+    named = host.named(kernel, ((x, y), (None, 8), (2.0,)))
+    assert [*named] == ["x", "y", "alpha"]
+    stages = [
+        host.Stage(finder, (3,), (x, bounds, 8), {}),
+        host.Stage(kernel, (5,), (described, y, bounds, 8, 2.0), {}),
+    ]
+    host.run_stages(key, named, stages, tuple(named))
+    _, launch = host.lookup("attend", (x,), float)
+    other, result = torch.ones(8, 16), torch.empty(8, 16)
+    launch((other, result), (3.0,))
+    (_, found_of, found, _), (_, again, stored, read, *rest) = finder.launches[0], kernel.launches[0]
+    assert (found_of is other, again.base is other, stored is result, rest) == (True, True, True, [8, 3.0])
+    assert found is read
+    assert found is not bounds
+    assert (found.shape, found.dtype) == (bounds.shape, bounds.dtype)
+
+
 def test_each_call_has_memory_of_its_own_between_kernels(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     for _ in range(3):
@@ -212,7 +252,7 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     assert not host.Launches.known
     by_name = {"x": x, "y": torch.empty(8, 16), "alpha": 2.0}
     copy = by_name["y"].clone()
-    described = host.TensorDescriptor.from_tensor(x, [4, 8])
+    described = TensorDescriptor.from_tensor(x, [4, 8])
     assert host.run_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
 
 

@@ -65,8 +65,9 @@ def kernel_of(spec: Spec) -> str:
     [
         spec_of(kind="float32"),
         spec_of('s = "sum(q * k, D) * scale"\no = "sum(sigmoid(s) * v, N)"'),
-        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
-        spec_of(CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[..., N, M]"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "float32[..., M, N]"'),
+        spec_of(CAUSAL.replace("* scale", "* scale + one + two"), f'{QKV}\none = "T[M, N]"\ntwo = "T[M, N]"'),
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
@@ -75,8 +76,9 @@ def kernel_of(spec: Spec) -> str:
     ids=[
         "float32",
         "no largest",
-        "another matrix",
-        "documents",
+        "a bias across",
+        "a wide bias",
+        "two biases",
         "of all heads",
         "keys across",
         "a flag",
@@ -212,7 +214,14 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
         else:
             run(key, kernel, grid, config, *args, **options)
 
+    def spy_named(kernel: Any, grid: Any, by_name: Any, args: Any, **options: Any) -> None:
+        """Of several launches of a call, one."""
+        options.pop("names", None)
+        spy(None, kernel, grid, None, args, **options)
+
     monkeypatch.setattr(launch, "run", spy)
+    if not IS_HOPPER:
+        monkeypatch.setattr(launch, "run_named", spy_named)
     if not IS_HOPPER:
         monkeypatch.setattr(runtime_of(operator, "heuristics"), "capability", lambda _: (9, 0))
     return operator, names
@@ -422,6 +431,83 @@ def test_lengths_that_no_int32_holds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {*names} == {"attend_gluon_kernel"}
 
 
+def bias_of(s: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(s + bias.double(), -1) @ v
+
+
+BIAS = CAUSAL.replace("* scale", "* scale + bias")
+
+
+def test_a_bias_is_read_while_matmuls_run() -> None:
+    """Where heads of several sequences have the same one after another."""
+    kernel = kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[H, M, N]"'))
+    begin, read, wait = (kernel.rindex(one) for one in ("begin_scores(", "bias = read_scores(", "mma_wait(1"))
+    assert begin < read < wait
+    assert kernel.index("first_length = n_heads") < kernel.index("i0, i1, i2 = unravel(head")
+    assert "first_length" not in kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[..., H, M, N]"'))
+
+
+@pytest.mark.parametrize(
+    ("laid_out", "name"),
+    [
+        pytest.param(lambda x: x, "attend_gluon_kernel", id="even"),
+        pytest.param(lambda x: x[..., :1, :].expand_as(x), "attend_gluon_kernel", id="one for all rows"),
+        pytest.param(lambda x: x[..., 1:], "attend_kernel", id="unaligned"),
+        pytest.param(lambda x: x[..., :333].contiguous(), "attend_kernel", id="rows 666 bytes apart"),
+    ],
+)
+def test_layouts_of_a_bias(
+    laid_out: Callable[[torch.Tensor], torch.Tensor], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, names = launching(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[H, M, N]"'), tmp_path, monkeypatch)
+    random = torch.Generator().manual_seed(0)
+    bias = laid_out(torch.randn((3, 200, 336), generator=random).to(DEVICE, HALF))
+    q, k, v = drawn((200, 64), (bias.shape[-1], 64), (bias.shape[-1], 64))
+    o = operator.attend(q, k, v, bias, scale=0.125)
+    s, every_v = masked_scores(q, k, v, 0.125)
+    torch.testing.assert_close(o.double(), bias_of(s, every_v, bias), rtol=2e-2, atol=2e-2)
+    assert {*names} == {name}
+
+
+@pytest.mark.parametrize(
+    ("condition", "lengths", "in_order"),
+    some(
+        [
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [700], True, id="one"),
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [100, 450, 3, 147], True, id="several"),
+            pytest.param("(index(N) <= index(M)) & (of_q == of_k)", [200, 300, 200], False, id="one in two parts"),
+            pytest.param("of_q == of_k", [100, 450, 3, 147], True, id="in both directions"),
+            pytest.param("of_q == of_k", [10] * 70, True, id="short"),
+            pytest.param("of_q == of_k", [300, 400], False, id="of others"),
+        ],
+        1,
+        2,
+        3,
+        5,
+    ),
+)
+def test_documents(
+    condition: str, lengths: list[int], in_order: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of some rows are of nothing, which makes them NaN, as sums of nothing are; those of heads differ."""
+    operator, names = launching(
+        spec_of(CAUSAL.replace("index(N) <= index(M)", condition), DOCUMENTS), tmp_path, monkeypatch
+    )
+    numbers = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    numbers = numbers if in_order else numbers % 2
+    of_k = torch.stack([numbers, numbers.flip(0)]).int().to(DEVICE)[:, None].expand(2, 3, -1)
+    of_q = of_k if in_order else of_k + (of_k == 1) * 5 * torch.arange(3, device=DEVICE)[:, None]
+    q, k, v = drawn((700, 64), (700, 64), (700, 64))
+    s = q.double() @ k.double().mT * 0.125
+    sees = of_q.unsqueeze(-1) == of_k.unsqueeze(-2)
+    sees = sees.tril() if "index" in condition else sees
+    wanted = torch.softmax(s.masked_fill(~sees, -torch.inf), -1) @ v.double()
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(q, k, v, of_q.int(), of_k, scale=0.125)
+        torch.testing.assert_close(o.double(), wanted, rtol=2e-2, atol=2e-2, equal_nan=True)
+    assert IS_HOPPER or names == ["attend_bounds_kernel", "attend_gluon_kernel"]
+
+
 def columns_of(s: torch.Tensor, v: torch.Tensor, temper: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.softmax(s * temper[..., None].double() + bias[:, None, None].double(), -1) @ v
 
@@ -440,11 +526,18 @@ def lengths_of(s: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.
             (SLOPES, ["slope: float32[(G R)]"], slopes_of),
             (COLUMNS, ["temper: float32[H, M]", "bias: float32[..., N]"], columns_of),
             (LENGTHS, ["length: int32[H]"], lengths_of),
+            (BIAS, ["bias: T[H, M, N]"], bias_of),
+            (BIAS, ["bias: T[..., H, M, N]"], bias_of),
+            (BIAS, ["bias: T[M, N]"], bias_of),
+            (BIAS, ["bias: T[(G R), M, N]"], bias_of),
         ],
         1,
         2,
         3,
         4,
+        5,
+        7,
+        8,
     ),
 )
 def test_numbers(
@@ -461,18 +554,19 @@ def test_numbers(
     declared = [one.split(": ") for one in numbers]
     more = "".join(f'\n{name} = "{kind}"' for name, kind in declared)
     operator, names = launching(spec_of(compute, inputs + more, outputs), tmp_path, monkeypatch)
+    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 336 if "M, N" in numbers[0] else 333}
     random = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn((2, *size), generator=random).to(DEVICE, HALF)
-        for size in ((6, 350, 64), (6 // in_group, 333, 64), (6 // in_group, 333, 96))
+        for size in ((6, 350, 64), (6 // in_group, sizes["N"], 64), (6 // in_group, sizes["N"], 96))
     )
-    sizes = {"...": 2, "H": 6, "(G R)": 6, "M": 350, "N": 333}
     given = []
     for _, kind in declared:
         dtype, _, axes = kind.rstrip("]").partition("[")
         shape = [sizes[axis] for axis in axes.split(", ")]
         drawn = torch.rand(shape, generator=random) / 4
-        given.append((drawn * 1200).int().to(DEVICE) + 1 if dtype == "int32" else drawn.to(DEVICE))
+        number = (drawn * 1200).int() + 1 if dtype == "int32" else drawn.to(HALF if dtype == "T" else torch.float32)
+        given.append(number.to(DEVICE))
     s, every_v = masked_scores(q, k, v, 0.125)
     for _ in range(2 if IS_HOPPER else 1):
         o = operator.attend(q, k, v, *given, scale=0.125)

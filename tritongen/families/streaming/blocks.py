@@ -35,14 +35,16 @@ from ..stream import Stream
 class Blocks:
     """What masks tell of the blocks that a tile of rows meets.
 
-    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks. Where
-    integers along the rows and along what streams are compared, as numbers of documents are, the first and the last
-    block that the tile may meet are found by those; which of the blocks between are empty is not. Where what streams
-    `is_paged`, kernels know between which positions rows of the tile need any, and rows past the last need none.
+    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks, those in
+    `ranged` for their ranges alone. Where integers along the rows and along what streams are compared, as numbers of
+    documents are, these tell the first and the last block that the tile may meet, and a run of blocks in which they
+    leave nothing to mask; which of the blocks between are empty is not told. Where what streams `is_paged`, kernels
+    know between which positions rows of the tile need any, and rows past the last need none.
     """
 
     rows: str
     tiles: Tiles | None = None
+    ranged: frozenset[Node] = frozenset()
     decided: frozenset[Node] = frozenset()
     streamed: str = ""
     is_paged: bool = False
@@ -70,13 +72,18 @@ class Blocks:
         if self.tiles is None:
             return []
         ends = (self.tiles.some.first, self.tiles.some.last, self.tiles.every.first, self.tiles.every.last)
-        every = (*ends, self.tiles.empty)
+        every = (*ends, self.tiles.empty, self.tiles.full)
         return [part.node for end in every for part in parts_of(end) if isinstance(part, Value)]
 
     @property
     def compared(self) -> tuple[tuple[Load, str], ...]:
         """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
-        return _extremes(self.tiles.empty) if self.tiles is not None else ()
+        return _extremes(self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
+
+    @property
+    def finds_full(self) -> bool:
+        """Whether integers tell that nothing has to be masked."""
+        return self.tiles is not None and self.tiles.full != FALSE
 
     @property
     def limits(self) -> Range | None:
@@ -93,7 +100,7 @@ class Blocks:
 
     def limits_rows(self, op: Op, test: Node) -> bool:
         """Whether a condition is that which the limits stand for."""
-        return self.limits is not None and {resolve(op, part) for part in conjuncts(op, test)} == self.decided
+        return self.limits is not None and {resolve(op, part) for part in conjuncts(op, test)} == self.ranged
 
     def alone(self, part: Expression) -> Expression:
         """A part of an expression for a tile of one row, whose first position is its last."""
@@ -147,7 +154,11 @@ class Blocks:
         if self.is_paged:
             texts = [self.ends[0], *texts[1:3], self.ends[1]]
         if self.compared:
-            texts = ["tl.min(first_met, 0)", *texts[1:3], "tl.minimum(tl.max(last_met, 0), end)"]
+            first, last = texts[1:3]
+            if self.finds_full:
+                first = "first_full" if first == "0" else f"tl.maximum({first}, first_full)"
+                last = f"tl.minimum({last}, last_full)"
+            texts = ["tl.min(first_met, 0)", first, last, "tl.minimum(tl.max(last_met, 0), end)"]
         texts = texts if len(self.parts) > 2 else texts[2:]
         function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
@@ -175,8 +186,9 @@ class Blocks:
         lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
         if not self.is_paged:
             lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
-        lines.append(Line("first_met = tl.full([32], end, tl.int64)"))
-        lines.append(Line("last_met = tl.zeros([32], tl.int64)"))
+        lines += [Line("first_met = tl.full([32], end, tl.int64)"), Line("last_met = tl.zeros([32], tl.int64)")]
+        if self.finds_full:
+            lines += [Line("first_full, last_full = first_met, last_met"), Line("in_full = tl.zeros([32], tl.int64)")]
         lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
             Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
@@ -186,7 +198,20 @@ class Blocks:
             Line("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
             Line("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
         ]
-        return [*lines, *(Line(f"    {line.text}") for line in inner)]
+        if self.finds_full:
+            inner += [
+                Line(f"full = {self.spelled(self.tiles.full, spelled)}"),
+                Line("first_full = tl.minimum(first_full, tl.where(full, starts, end))"),
+                Line("last_full = tl.maximum(last_full, tl.where(full, starts + BLOCK_N, 0))"),
+                Line("in_full += tl.where(full, BLOCK_N, 0)"),
+            ]
+        lines += [Line(f"    {line.text}") for line in inner]
+        if self.finds_full:
+            says = "Blocks within one are whole where there are no others between them."
+            lines.append(Line("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
+            without = "tl.where(tl.sum(in_full, 0) == last_full - first_full, last_full, 0)"
+            lines.append(Line(f"last_full = {without}", says))
+        return lines
 
     def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
         """The least and the greatest of the integers along an axis: of the tile, or of each block."""
@@ -264,11 +289,13 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
         return Blocks(stream.rows)
     (condition,) = conditions
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
-    empty = tiles_of(op, condition, stream.rows, stream.streamed).empty
-    tiles = replace(tiles, empty=empty if _tells(op, empty, stream) else FALSE)
+    tests = tiles_of(op, condition, stream.rows, stream.streamed)
+    empty, full = (test if _tells(op, test, stream) else FALSE for test in (tests.empty, tests.full))
+    tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
-    decided = frozenset({resolve(op, part) for part in conjuncts(op, condition)} - rest)
-    found = Blocks(stream.rows, tiles, decided, stream.streamed)
+    every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
+    decided = every if tiles.full != FALSE else every - rest
+    found = Blocks(stream.rows, tiles, every - rest, decided, stream.streamed)
     bounds = [*found.values, *(load for load, _ in found.compared)]
     # Bounds are told once for all turns.
     is_known = not any({*stream.turns} & {*node.axes} for node in bounds)
@@ -293,8 +320,8 @@ def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
     return plain and set(tensor.type.dtypes) <= set(INTS)
 
 
-def _extremes(empty: Expression) -> tuple[tuple[Load, str], ...]:
-    found = [part for part in parts_of(empty) if isinstance(part, Extreme)]
+def _extremes(*tests: Expression) -> tuple[tuple[Load, str], ...]:
+    found = [part for test in tests for part in parts_of(test) if isinstance(part, Extreme)]
     return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Constant, Load, Node, Op, Ref, Result, Scalar, Value, walk
+from ...lang.ir import Call, Load, Node, Ref, Result, Value
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
@@ -18,12 +17,13 @@ from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
-from ..stream import Scores, Stream, is_exponent
+from ..stream import Scores, Stream
 from .below import Below
 from .blocks import operand
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
+from .scales import scale_of
 from .streams import is_row_sum
 
 HALF = {"float16", "bfloat16"}
@@ -35,21 +35,22 @@ SHARED = frozenset(
 
 
 def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
-    """What the template prints of a mean with weights below a largest, of queries, keys and values and of numbers of
-    heads, rows or columns; None for other math.
+    """What the template prints of a mean with weights below a largest, of queries, keys and values, of numbers of
+    heads, rows or columns and of one for each score; None for other math.
     """
     op, stream = program.op, program.stream
     names = {load.name for load in stream.matrices}
     matrices = [tensor for tensor in op.inputs if tensor.name in names]
     wide = [result for result in op.results if _is_wide(result, stream)]
+    tiled = [tensor for tensor in op.inputs if is_of_scores(tensor, stream)]
     takes = (
         stream.largest
         and not stream.turns
         and len(stream.scores) == len(stream.summed) == len(wide) == 1
         and len(matrices) == 3
         and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
-        and all(tensor in matrices or is_of_numbers(tensor, stream) for tensor in op.inputs)
-        and not program.blocks.compared
+        and all(tensor in matrices or is_of_numbers(tensor, stream) or tensor in tiled for tensor in op.inputs)
+        and len(tiled) <= 1
         and not _begins_late(program)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
@@ -72,6 +73,14 @@ def is_of_numbers(tensor: Input, stream: Stream) -> bool:
     """Whether a tensor has one number for each head, row or column, or for several."""
     others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
     return others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
+
+
+def is_of_scores(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has a number for each score, as a bias may have, in half precision and along what streams."""
+    axes = tensor.type.axes
+    others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
+    is_last = others == axes[-2:] == (stream.rows, stream.streamed)
+    return is_last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +200,28 @@ class _GluonBuilder(Builder):
     def store(self, result: Result) -> list[Line]:
         return [] if result is self.wide else super().store(result)
 
+    # Where tiles are
+
+    def head_of_tiled(self, tiled: list[str]) -> list[str]:
+        """Where blocks of what has a number for each score are, along all but rows and columns."""
+        axes = [axis for name in tiled for axis in self.op.input(name).type.axes if axis in self.stream.heads]
+        return [dim.index for dim in self.places.described_dims(tuple(axes))]
+
+    def decode(self, tiled: list[str]) -> list[Line]:
+        """The index of the batch in each of its dimensions. Where what has a number for each score is the same for all
+        along the first, neighbours differ in that: they read the same while it is in the cache.
+        """
+        lines, dims = self.places.decode(), self.space.rows
+        given = [self.op.input(name).type.axes for name in tiled]
+        first, last = self.stream.batch[0], self.stream.batch[-1]
+        if not lines or not any(last in axes and first not in axes for axes in given):
+            return lines
+        of_batch, of_group = ([dim.size for dim in some] for some in (dims[1:], self.places.dims(self.stream.heads)))
+        inner, every = (operand(" * ".join(sizes)) for sizes in (of_batch, of_batch + of_group))
+        comment = "What is the same along the first dimension is read for all of that at once."
+        reordered = f"head = head % first_length * {inner} + head // first_length"
+        return [Line(f"first_length = n_heads // {every}", comment), Line(reordered), *lines]
+
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -201,14 +232,22 @@ class _GluonBuilder(Builder):
         stream, matrices = self.stream, {load.name for load in self.stream.matrices}
         single = {tensor.name: tensor.type.axes for tensor in self.op.inputs if tensor.name not in matrices}
         of_heads = [name for name, axes in single.items() if not {stream.rows, stream.streamed} & {*axes}]
-        of_cols = [name for name, axes in single.items() if stream.streamed in axes]
+        tiled = [tensor.name for tensor in self.op.inputs if is_of_scores(tensor, stream)]
+        of_cols = [name for name, axes in single.items() if stream.streamed in axes and name not in tiled]
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in single]
-        col_reads = [line for line in loop if line.assigned in single]
+        block_reads = [line for line in loop if line.assigned in single]
+        col_reads = [line for line in block_reads if line.assigned in of_cols]
         setup = tuple(line for line in setup if line not in reads)
-        loop = (*setup, *(line for line in loop if line not in col_reads))
-        bounds = self.lines.bounds
-        if not self.blocks.tiles:
+        loop = (*setup, *(line for line in loop if line not in block_reads))
+        bounds, found, found_of = self.lines.bounds, [], []
+        if self.blocks.compared:
+            # A kernel of its own finds them once for all heads that have the same, not each warp group for each tile.
+            found = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
+            found_of = [tensor.name for tensor in self.op.inputs if mentions(found, f"{tensor.name}_ptr")]
+            head = " + ".join(["bounds_ptr", *(f"{dim.index} * stride_bounds_{dim.suffix}" for dim in self.space.rows)])
+            bounds = [Line(f"bounds = read_bounds({head}, first_row // BLOCK_M)")]
+        elif not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         before = {name for line in setup for name in line.targets}
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
@@ -221,6 +260,8 @@ class _GluonBuilder(Builder):
             return None
         (score,), (matrix,) = stream.scores, stream.summed
         group = self.places.dims(stream.heads)
+        if told(found, [*(dim.index for dim in group), *(param.name for param in self.op.params)]):
+            return None
         heads = [dim.index for dim in (*dims, *group)]
         head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
         used = {*head_of_rows, *told([*reads, *col_reads, *loop, *end], heads)}
@@ -228,10 +269,11 @@ class _GluonBuilder(Builder):
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
         tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        described = [*(name for name in tensors if name in matrices), self.wide.output.name]
-        pointers = [f"{name}_ptr" for name in tensors if name not in described]
+        described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
+        pointers = [f"{name}_ptr" for name in tensors if name not in described] + ["bounds_ptr"] * bool(found)
         strides = self.strides([*reads, *tile_reads, *col_reads, *end])
-        names = [*pointers, *(one.name for one in strides)]
+        steps = [*(one.name for one in strides), *(f"stride_bounds_{dim.suffix}" for dim in dims if found)]
+        names = [*pointers, *steps]
         mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
         params = [one.name for one in numbers]
@@ -239,9 +281,9 @@ class _GluonBuilder(Builder):
         has_col_mask = mentions(loop, "col_mask")
         block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
-        signature = [*given, *lengths, *(one.spelling for one in (*strides, *numbers))]
+        signature = [*given, *(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in numbers)]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
-        streamed = {score.right.name, matrix.name}
+        kinds = dict.fromkeys((score.right.name, matrix.name), "cols") | dict.fromkeys(tiled, "scores")
         return {
             "family": "streaming",
             "template": "gluon.jinja",
@@ -262,8 +304,18 @@ class _GluonBuilder(Builder):
             "head": tuple_text([dim.index for dim in dims]),
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.places.decode()],
+            "decode": [*map(Line, of_group), *self.decode(tiled)],
             "bounds": in_gluon(bounds),
+            "found": [replace(line, text=line.text.replace("INDEX", self.index)) for line in found],
+            "found_of": [tensors.index(name) for name in found_of],
+            "found_args": ", ".join(
+                [
+                    *(f"{name}_ptr" for name in found_of),
+                    *("bounds_ptr", "n_rows", "n_cols", *(dim.size for dim in dims[1:])),
+                    *(one.name for one in self.strides(found)),
+                ]
+            ),
+            "found_head": self.places.decode(),
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "is_uneven": self.blocks.tiles is not None,
@@ -281,6 +333,8 @@ class _GluonBuilder(Builder):
             "of_cols": ", ".join(of_cols),
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
             "col_params": listed(told(col_reads, [*heads, *names])),
+            "tiled": tiled[0] if tiled else "",
+            "head_of_tiled": tuple_text(self.head_of_tiled(tiled)),
             "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,
@@ -293,48 +347,8 @@ class _GluonBuilder(Builder):
             "signature": ", ".join(signature),
             "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
-            "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+            "kinds": [kinds.get(name, "rows" if name in described else "") for name in tensors],
         }
-
-
-def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
-    """The number that all scores are multiplied by, a param or above 0, and what they are without it; "" where a line
-    reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
-    """
-    whole = op.value(score).node
-    parts = [part for value in op.values for part in walk(value.node)]
-    uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
-    if len(uses) > len(exponents) + 1:  # The largest is of them, too.
-        return "", whole
-    return unscaled(op, whole, stream.scores[0].name)
-
-
-def unscaled(op: Op, whole: Node, product_name: str) -> tuple[str, Node]:
-    """The number that a product with a name is multiplied by, as in `scale_of`, and what scores are without it."""
-    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
-    match mask.args[1] if mask else whole:
-        case (
-            Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
-        ):
-            text = _spelled(op, scale)
-        case _:
-            return "", whole
-    if mask is None:
-        return text if product.name == product_name else "", product
-    test, _, other = mask.args
-    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == product_name
-    return text if is_mask else "", replace(mask, args=(test, product, other))
-
-
-def _spelled(op: Op, scale: Node) -> str:
-    """A float param, or a number above 0, as a line spells it; "" for others."""
-    match scale:
-        case Scalar(name=name):
-            return name if any(param.name == name and param.kind == "float" for param in op.params) else ""
-        case Constant(value=float() | int() as number) if number > 0:
-            return repr(float(number))
-    return ""
 
 
 def _is_wide(result: Result, stream: Stream) -> bool:

@@ -19,10 +19,11 @@ from ...passes.masks.expressions import Number
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import HALF, SHARED, in_gluon, listed, told, unscaled
+from .gluon import HALF, SHARED, in_gluon, listed, told
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
+from .scales import unscaled
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
@@ -299,6 +300,7 @@ class _GradientBuilder(Builder):
             "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+            "found_of": (),
         }
 
 

@@ -15,7 +15,7 @@ from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from . import partial_sums
 from .blocks import operand
-from .gluon import gluon_view
+from .gluon import gluon_view, is_of_scores
 from .gluon_gradient import gradient_view
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .orders import in_kernels, moved
@@ -43,7 +43,9 @@ class StreamingModule(Common):
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
-        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and not self.shared else None
+        # One for each score may be the same for all of the batch: a descriptor has no steps along that.
+        is_known = all(is_of_scores(self.op.input(name), self.stream) for name in self.shared)
+        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
@@ -95,9 +97,12 @@ class StreamingModule(Common):
         if self.gluon is None:
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
-        own = tuple_text([str(count) for _, _, count in self.folded_tensors(self.plan.kernel)])
-        counts = f"({len(self.stream.scores)}, {len(self.stream.summed)}), {len(self.space.rows)}"
-        fields = f'__name__, "{self.op.name}_gluon_kernel", {counts}, ({kinds}), {own}'
+        counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
+        own = tuple_text([counts.get(name, "None") for name in self.arguments(self.own(self.plan.kernel))[0]])
+        matmuls = f"({len(self.stream.scores)}, {len(self.stream.summed)})"
+        fields = f'__name__, "{self.op.name}", {matmuls}, {len(self.space.rows)}, ({kinds}), {own}'
+        if self.gluon["found_of"]:
+            fields += f", {tuple_text([*map(str, self.gluon['found_of'])])}"
         return f", gluon=streaming.Gluon({fields})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
