@@ -266,19 +266,19 @@ def call_by_tma(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
     """Launch the kernels of attention that TMA copies blocks for: those in Gluon, with and without what a gradient
     needs, and plain ones of gradients.
     """
-    heuristics = operator.runtime("heuristics")
-    plain = heuristics.use_gluon, heuristics.use_descriptors
-    put([(heuristics, name, lambda *_: True) for name in ("use_gluon", "use_descriptors")])
-    put([(heuristics, "choose_stream_splits", lambda *_: 1)])
+    streaming_heuristics = operator.runtime("streaming_heuristics")
+    plain = streaming_heuristics.use_gluon, streaming_heuristics.use_descriptors
+    put([(streaming_heuristics, name, lambda *_: True) for name in ("use_gluon", "use_descriptors")])
+    put([(streaming_heuristics, "choose_stream_splits", lambda *_: 1)])
     tensors = [draw(one, spec, ("bfloat16",), "even") for one in spec.inputs]
     operator.function(*tensors, **params)
     for takes in (True, False) if spec.grad is not None else ():
-        put([(heuristics, "use_gluon", lambda *_, takes=takes: takes)])
+        put([(streaming_heuristics, "use_gluon", lambda *_, takes=takes: takes)])
         results = operator.function(*map(leaf, spec.inputs, itertools.repeat(spec), tensors), **params)
         results = results if isinstance(results, tuple) else (results,)
         smooth = [result for result in results if result.requires_grad]
         torch.autograd.backward(smooth, [torch.empty_like(result) for result in smooth])
-    put([(heuristics, "use_gluon", plain[0]), (heuristics, "use_descriptors", plain[1])])
+    put([(streaming_heuristics, "use_gluon", plain[0]), (streaming_heuristics, "use_descriptors", plain[1])])
 
 
 def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -348,6 +348,7 @@ def ways(
     """What to put in place of choices of tables and heuristics, so that each kernel runs in one of its tiles."""
     target = launches.driver.target
     heuristics, matmul_heuristics = operator.runtime("heuristics"), operator.runtime("matmul_heuristics")
+    streaming_heuristics = operator.runtime("streaming_heuristics")
 
     def always(result: Any) -> Any:
         return lambda *_: result
@@ -370,7 +371,10 @@ def ways(
     products: list[list[tuple[Any, str, Any]]] = [[]]
     if "STREAMED" in tables:
         products = [
-            [(heuristics, "choose_stream_splits", always(count)), (heuristics, "use_packed_heads", always(packs))]
+            [
+                (streaming_heuristics, "choose_stream_splits", always(count)),
+                (streaming_heuristics, "use_packed_heads", always(packs)),
+            ]
             for count, packs in ((1, False), (3, True))
         ]
     if of("STRIDED"):

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from . import heuristics, launch, streaming_tma, tensors
+from . import launch, streaming_heuristics, streaming_tma, tensors
 from .dtypes import torch_dtype
 from .search import fastest
 
@@ -77,7 +77,7 @@ def sizes(
 
 def run(
     key: launch.Key | None,
-    table: heuristics.Streamed,
+    table: streaming_heuristics.Streamed,
     kernel: Any,
     lengths: tuple[int, int, int],
     reads: tuple[tuple[int, ...], tuple[int, ...]],
@@ -113,7 +113,9 @@ def run(
     matrix = args[0][0]
     given, sizes, params = args
     dims = None
-    if blocks is not None and heuristics.use_descriptors(matrix.device, n_rows, n_cols):
+    if blocks is not None and streaming_heuristics.use_descriptors(
+        matrix.device, n_rows, n_cols
+    ):
         n_matrices = n_heads // (in_group or 1)
         dims = streaming_tma.dims_of_blocks(given, sizes, blocks, n_matrices)
     read = tile_widths, block_widths, matrix.itemsize, matrix.device, dims is not None
@@ -122,7 +124,7 @@ def run(
     if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
         is_gradient = gluon.matmuls[0] > 1
-        if heuristics.use_gluon(
+        if streaming_heuristics.use_gluon(
             matrix.device, matrix.dtype, lengths, widths, is_gradient
         ):
             launches = importlib.import_module(".streaming_gluon", __package__)
@@ -165,7 +167,7 @@ class _Tiling(NamedTuple):
 
 
 def _tiling(
-    table: heuristics.Streamed,
+    table: streaming_heuristics.Streamed,
     lengths: tuple[int, int, int],
     read: tuple[Any, ...],
     in_group: int | None,
@@ -177,14 +179,16 @@ def _tiling(
     chosen, packs = config or table.choose(n_rows, *read), None
     if in_group is not None:
         packed = config or table.choose(in_group * n_rows, *read)
-        packs = heuristics.use_packed_heads(n_rows, in_group, packed)
+        packs = streaming_heuristics.use_packed_heads(n_rows, in_group, packed)
         if packs:
             chosen, n_heads, n_rows = packed, n_heads // in_group, in_group * n_rows
     tiles = n_heads * tensors.cdiv(n_rows, chosen.kwargs["BLOCK_M"])
     n_splits = 1
     if splits:
         device = read[3]
-        n_splits = heuristics.choose_stream_splits(tiles, n_cols, chosen, device)
+        n_splits = streaming_heuristics.choose_stream_splits(
+            tiles, n_cols, chosen, device
+        )
     return _Tiling(chosen, packs, tiles, n_splits)
 
 

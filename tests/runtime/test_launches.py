@@ -443,9 +443,10 @@ def test_split_streams_launched_again_are_right(monkeypatch: pytest.MonkeyPatch)
     """Of programs that split the keys, with partial sums and a scale of each call's own."""
     module = module_at(GENERATED / "attention")
     replay_interpreted(runtime_of(module, "launch"), monkeypatch)
-    heuristics = runtime_of(module, "heuristics")
-    monkeypatch.setattr(heuristics, "choose_stream_splits", lambda *_: 3)
-    monkeypatch.setattr(heuristics.Streamed, "choose", lambda *_: heuristics.streamed_tile(16, 16, 4, 1))
+    streaming_heuristics = runtime_of(module, "streaming_heuristics")
+    monkeypatch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: 3)
+    tile = streaming_heuristics.streamed_tile(16, 16, 4, 1)
+    monkeypatch.setattr(streaming_heuristics.Streamed, "choose", lambda *_: tile)
     for seed, scale in enumerate((0.1, 0.3)):
         random = torch.Generator().manual_seed(seed)
         q, k, v = (torch.randn(2, 70, 16, generator=random) for _ in range(3))

@@ -176,10 +176,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, int], None]:
     """Has kernels take small tiles, and so many programs split what streams past one."""
 
     def force(operator: ModuleType, n_splits: int = 1) -> None:
-        heuristics = runtime_of(operator, "heuristics")
-        tile = heuristics.streamed_tile(16, 16, 4, 1)
-        monkeypatch.setattr(heuristics.Streamed, "choose", lambda *_: tile)
-        monkeypatch.setattr(heuristics, "choose_stream_splits", lambda *_: n_splits)
+        streaming_heuristics = runtime_of(operator, "streaming_heuristics")
+        tile = streaming_heuristics.streamed_tile(16, 16, 4, 1)
+        monkeypatch.setattr(streaming_heuristics.Streamed, "choose", lambda *_: tile)
+        monkeypatch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
 
     return force
 

@@ -49,9 +49,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], None]:
     """Has kernels take small tiles, of which there are several."""
 
     def force(operator: ModuleType) -> None:
-        heuristics = runtime_of(operator, "heuristics")
-        tile = heuristics.streamed_tile(16, 16, 4, 1)
-        monkeypatch.setattr(heuristics.Streamed, "choose", lambda *_: tile)
+        streaming_heuristics = runtime_of(operator, "streaming_heuristics")
+        tile = streaming_heuristics.streamed_tile(16, 16, 4, 1)
+        monkeypatch.setattr(streaming_heuristics.Streamed, "choose", lambda *_: tile)
 
     return force
 
@@ -74,7 +74,7 @@ def test_values_of_splits(
     case = replace(CASES[name], by="")
     operator = built(case.spec(), tmp_path)
     small(operator)
-    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
         given = case.tensors(dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
@@ -99,7 +99,7 @@ def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]
             return found
 
         monkeypatch.setattr(tma, "dims_of_blocks", spy)
-        monkeypatch.setattr(runtime_of(operator, "heuristics"), "use_descriptors", lambda *_: True)
+        monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "use_descriptors", lambda *_: True)
         return counts
 
     return force
@@ -286,9 +286,9 @@ def test_a_sink_of_rows_that_are_masked_as_a_whole(tmp_path: Path) -> None:
 )
 def test_splits_are_about_as_many_as_fill_the_sms(tiles: int, n_cols: int, n_splits: int) -> None:
     """Of 132, as an H100 has, with eight blocks or more each."""
-    heuristics = runtime_module("heuristics")
-    config = heuristics.streamed_tile(16, 64, 4, 3)
-    assert heuristics.choose_stream_splits(tiles, n_cols, config, torch.device("cpu")) == n_splits
+    streaming_heuristics = runtime_module("streaming_heuristics")
+    config = streaming_heuristics.streamed_tile(16, 64, 4, 3)
+    assert streaming_heuristics.choose_stream_splits(tiles, n_cols, config, torch.device("cpu")) == n_splits
 
 
 @pytest.mark.parametrize("n_splits", [1, 3])
@@ -298,7 +298,7 @@ def test_rows_that_are_masked_as_a_whole(n_splits: int, tmp_path: Path, monkeypa
     q, k, v = case.tensors(torch.float32)
     k, v = k[:, :, :20], v[:, :, :20]
     operator = built(case.spec(), tmp_path)
-    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
     o, lse = operator.attend(q, k, v)
     masked = torch.arange(SIZES["M"]) < SIZES["M"] - 20
     assert torch.equal(o.isnan().all(-1), masked.expand(2, 2, -1))
@@ -344,6 +344,34 @@ def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Cal
     spoiled = v.masked_fill(torch.arange(48)[:, None] >= 16, torch.nan)
     found = operator.attend(q, k, spoiled, document, document)[:, :, :16]
     torch.testing.assert_close(found, causal(q, k, v)[:, :, :16])
+
+
+@pytest.mark.parametrize("rest", ["", " & (index(N) <= index(M))"])
+def test_blocks_of_one_document_are_whole_unless_others_lie_between(
+    rest: str, tmp_path: Path, small: Callable[[ModuleType], None]
+) -> None:
+    """Whole blocks compare nothing: documents that come back, or end within a block, have none."""
+    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
+    scores = f"s = where((of_q == of_k){rest}, sum(q * k, D) * 0.25, -inf){MEAN}"
+    case = Case(inputs, scores, by_documents)
+    lines = generate(case.spec())["kernels.py"].splitlines()
+    comparing = [line for line in lines if "of_q == of_k" in line and not line.lstrip().startswith("#")]
+    assert comparing
+    assert all(line.startswith(" " * 16) for line in comparing)  # under an `if`
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v, seed = (torch.randn(2, 2, 90, 24, dtype=torch.float64) for _ in range(4))
+    order = torch.tensor([[3, 3, 1, 3, 3, 2], [5, 5, 5, 4, 4, 4]], dtype=torch.int32)
+    documents = torch.cat([order.repeat_interleave(16, 1)[:, :80], order[:, -1:].expand(2, 10)], 1)
+    documents[1, 70:75] = 6
+    mask = documents[:, None, :, None] == documents[:, None, None]
+    mask = mask & (behind(q, k) >= 0) if rest else mask
+    leaves = [one.requires_grad_() for one in (q, k, v)]
+    o = operator.attend(*leaves, documents, documents)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
+    found, exact = ((one, *torch.autograd.grad(one, leaves, seed)) for one in (o, wanted))
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_layers_of_a_perceptron_are_no_attention() -> None:
@@ -397,12 +425,11 @@ def test_blocks_are_told_by_what_is_the_same_in_a_tile() -> None:
 
 
 def test_whole_blocks_compute_what_is_not_implied() -> None:
-    """Of a condition, that is the part by documents; the other is computed in masked blocks alone."""
-    condition = "(index(N) <= index(M)) & (of_q == of_k)"
-    inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
-    case = Case(inputs, f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", by_documents)
+    """Of a condition, that is the part by a mask; the other is computed in masked blocks alone."""
+    condition = "(index(N) <= index(M)) & keep"
+    case = Case(f"{QKV}; keep:bool[B, M, N]", f"s = where({condition}, sum(q * k, D) * 0.25, -inf){MEAN}", by_documents)
     text = generate(case.spec())["kernels.py"]
-    assert "s = tl.where(of_q == of_k, s_sum * 0.25, float('-inf'))" in text
+    assert "s = tl.where(keep, s_sum * 0.25, float('-inf'))" in text
     for line in text.splitlines():
         if "tl.where(" in line and "<=" in line:
             assert line.startswith(" " * 16)  # under an `if`

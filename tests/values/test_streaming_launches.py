@@ -119,7 +119,7 @@ def test_searched_splits(
     """Tiles with the rows of a group's heads, and both kernels of a split."""
     operator = built(gallery("attention_decode", SEARCH), tmp_path)
     told = timed(operator)
-    monkeypatch.setattr(runtime_of(operator, "heuristics"), "choose_stream_splits", lambda *_: n_splits)
+    monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
     q, k, v = (torch.randn(2, heads, length, 16) for heads, length in ((4, rows), (2, 50), (2, 50)))
     found = operator.attention_decode(q, k, v, torch.tensor([50, 50], dtype=torch.int32), scale=0.25)
     mask = torch.ones(rows, 50, dtype=torch.bool).tril(50 - rows)
@@ -139,10 +139,10 @@ def tables() -> str:
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_candidates_have_room(width: int, n_rows: int, itemsize: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For heads of any width: the rule's choice first, none twice, and none of more rows than there are."""
-    heuristics = runtime_module("heuristics")
+    streaming_heuristics = runtime_module("streaming_heuristics")
     room = 227 * 1024
-    monkeypatch.setattr(heuristics, "shared_memory", lambda _: room)
-    names = {"heuristics": heuristics}
+    monkeypatch.setattr(streaming_heuristics.heuristics, "shared_memory", lambda _: room)
+    names = {"streaming_heuristics": streaming_heuristics}
     exec(tables()[tables().index("STREAMED =") :], names)
     read = (width,), (width, width), itemsize, torch.device("cpu")
     for name in ("STREAMED", "STREAMED_DQ", "STREAMED_DK_DV"):

@@ -194,6 +194,9 @@ def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
     return (*described, Table(f"STRIDED{suffix}", "strided", *pointers))
 
 
+_MODULES = {"tma": "matmul_heuristics", "strided": "matmul_heuristics", "streamed": "streaming_heuristics"}
+
+
 def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
     """What the template of configs.py sees."""
     first: dict[Table, str] = {}
@@ -204,7 +207,7 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
         told.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
     names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)
-    modules = sorted({"matmul_heuristics" if table.kind in ("tma", "strided") else "heuristics" for table in told})
+    modules = sorted({_MODULES.get(table.kind, "heuristics") for table in told})
     return {
         "name": name,
         "tables": told,

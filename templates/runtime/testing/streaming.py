@@ -8,13 +8,13 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics, launch
+from .. import launch, streaming_heuristics
 from .harness import Dtypes, Shape, each, gpu
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
 
-SMALL = heuristics.streamed_tile(16, 16, 4, 1)
+SMALL = streaming_heuristics.streamed_tile(16, 16, 4, 1)
 hopper = pytest.mark.skipif(
     DEVICE != "cuda"
     or torch.version.hip is not None
@@ -33,7 +33,9 @@ def streamed(
         (dtype, name, config)
         for dtype in (torch.float16, torch.float32)
         if tests.all_of(dtype)
-        for table, name in tests.tables_of(heuristics.Streamed, backward).items()
+        for table, name in tests.tables_of(
+            streaming_heuristics.Streamed, backward
+        ).items()
         for config in (*table.of(dtype.itemsize).values(), SMALL)
     ]
 
@@ -71,8 +73,8 @@ class StreamingTests(Products, OperatorTests):
     @classmethod
     def force_splits(cls, patch: pytest.MonkeyPatch, n_splits: int) -> None:
         """Have small tiles, past which so many programs split what streams."""
-        cls.force_all(patch, heuristics.Streamed, SMALL)
-        patch.setattr(heuristics, "choose_stream_splits", lambda *_: n_splits)
+        cls.force_all(patch, streaming_heuristics.Streamed, SMALL)
+        patch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
 
     @each("n_splits", lambda _: (2, 3, 20))
     @each("shape", lambda cls: cls.tiled)
@@ -124,7 +126,7 @@ class StreamingTests(Products, OperatorTests):
         tensors = self.make(shape, self.all_of(dtype))
         for is_gluon in (True, False):
             if not is_gluon:
-                monkeypatch.setattr(heuristics, "use_gluon", lambda *_: False)
+                monkeypatch.setattr(streaming_heuristics, "use_gluon", lambda *_: False)
             launch.Launches.known.clear()
             launched.clear()
             self.check(*tensors)
