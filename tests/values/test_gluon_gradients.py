@@ -1,0 +1,119 @@
+"""What Gluon kernels of the gradients of attention compute, as those of the forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from gluon_cases import (
+    CAUSAL,
+    DEVICE,
+    GRADIENT,
+    GROUPED,
+    HALF,
+    IS_HOPPER,
+    OF_HEADS,
+    QKV,
+    drawn,
+    launching,
+    masked_scores,
+    some,
+    spec_of,
+)
+
+
+def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """By queries, whose heads may be several to one of keys and values, and by these; twice, as `check`."""
+    do = torch.flip(q, (-1,))[..., : v.shape[-1]].contiguous()
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (q.dtype, torch.float64))
+    s, every_v = masked_scores(*exact, scale)
+    wanted = torch.autograd.grad(torch.softmax(s, -1) @ every_v, exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        found = torch.autograd.grad(operator.attend(*given, scale=scale), given, do)
+        check_errors(found, wanted)
+
+
+def check_errors(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    for one, exact in zip(found, wanted, strict=True):
+        error = (one.double() - exact).norm() / exact.norm()
+        assert error < (5e-3 if one.dtype == torch.bfloat16 else 1e-3)
+
+
+FORWARD, DQ, DK_DV = "attend_gluon_kernel", "attend_backward_dq_gluon_kernel", "attend_backward_dk_dv_gluon_kernel"
+
+
+@pytest.mark.parametrize("scale", some([0.1, -0.1, 0.0], 1))
+@pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], 0))
+@pytest.mark.parametrize(
+    "sizes", some([(200, 333, 128, 128), (500, 129, 128, 96), (65, 65, 80, 24), (1000, 1, 80, 128)], 0, 2)
+)
+def test_gradients(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In heads that are wider than 64; dk and dv of few keys by the plain kernel."""
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
+    check_gradient(operator, q, k, v, scale)
+    assert names[:3] == [FORWARD, DQ, *([DK_DV] if n > 64 else [])]
+
+
+def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 64), (333, 64), (333, 64))
+    check_gradient(operator, q, k, v, 0.125)
+    assert names[:2] == [FORWARD, "attend_backward_dq_kernel"]
+
+
+GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
+
+
+def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, names = launching(spec_of(CAUSAL, *GROUPS, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v = drawn((200, 128), (333, 128), (333, 96))
+    check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
+    assert names[:2] == [FORWARD, DQ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "meets"),
+    [
+        ("", lambda rows, cols, length: cols >= 0),
+        ("index(N) < length", lambda rows, cols, length: cols < length),
+        (
+            "(index(M) - index(N) >= 0) & (index(M) - index(N) < window)",
+            lambda rows, cols, length: (cols <= rows) & (rows - cols < 100),
+        ),
+        ("index(N) - index(M) >= 150", lambda rows, cols, length: cols - rows >= 150),
+    ],
+    ids=["none", "lengths", "window", "rows without keys"],
+)
+def test_gradients_under_other_masks(
+    condition: str, meets: Callable[..., torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None, lengths of heads, a window, and what some rows meet nothing of, which have no gradient."""
+    compute = CAUSAL.replace("index(N) <= index(M)", condition)
+    inputs = f'{OF_HEADS}\nlength = "int32[H]"' if "length" in condition else QKV
+    if not condition:
+        compute = CAUSAL.replace("where(index(N) <= index(M), ", "").replace(", -inf)", "")
+    params = 'scale = { type = "float" }' + "\nwindow = 100" * ("window" in condition)
+    operator, names = launching(spec_of(compute, inputs, params=params, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v, do = drawn((300, 128), (333, 128), (333, 80), (300, 80))
+    length = torch.tensor([333, 64, 1], device=DEVICE, dtype=torch.int32)
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    rows, cols = torch.arange(300, device=DEVICE)[:, None], torch.arange(333, device=DEVICE)
+    is_met = meets(rows, cols, length[:, None, None]).expand(2, 3, 300, 333)
+    s = (exact[0] @ exact[1].mT * 0.125).masked_fill(~is_met, -torch.inf)
+    is_alone = ~is_met.any(-1, keepdim=True)
+    p = torch.softmax(s.masked_fill(is_alone, 0.0), -1).masked_fill(is_alone, 0.0)
+    wanted = torch.autograd.grad(p @ exact[2], exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        o = operator.attend(*given, *([length] if "length" in condition else []), scale=0.125)
+        found = torch.autograd.grad(o, given, do)
+        # The weights of a row without keys are NaN, as its mean.
+        is_number = 2 if is_alone.any() else 3
+        check_errors(found[:is_number], wanted[:is_number])
+    assert names[1:3] == [DQ, DK_DV]
