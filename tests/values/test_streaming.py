@@ -360,7 +360,7 @@ def test_blocks_of_one_document_are_whole_unless_others_lie_between(
     assert all(line.startswith(" " * 16) for line in comparing)  # under an `if`
     operator = built(case.spec(), tmp_path)
     small(operator)
-    q, k, v, seed = (torch.randn(2, 2, 90, 24, dtype=torch.float64) for _ in range(4))
+    q, k, v, seed = (torch.randn(2, 1, 90, 16, dtype=torch.float64) for _ in range(4))
     order = torch.tensor([[3, 3, 1, 3, 3, 2], [5, 5, 5, 4, 4, 4]], dtype=torch.int32)
     documents = torch.cat([order.repeat_interleave(16, 1)[:, :80], order[:, -1:].expand(2, 10)], 1)
     documents[1, 70:75] = 6
