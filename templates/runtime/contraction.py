@@ -59,6 +59,7 @@ def run(
     reduced_rows: int = REDUCE_M,
     n_strides: tuple[int, ...] = (),
     search: bool = False,
+    pads: bool = False,
     **layout: Any,
 ) -> None:
     """Launch the kernels of a contraction.
@@ -86,6 +87,7 @@ def run(
         reduced_rows: how many rows of a tile a program of the reduction takes.
         n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
         search: whether tiles are timed at the first call of a size, and not chosen by rule.
+        pads: whether the kernel that reads by pointers is told how far copies of matrices are padded.
         layout: how TMA reads and writes, as `_by_tma` takes it.
     """
     matrices, beside = (*left, *right), (loop, both, epilogue)
@@ -125,7 +127,8 @@ def run(
         table = strided[0]
         way = partial(
             _by_pointers,
-            *(strided, reducing, *given, device, dtype, n_strides, is_readable),
+            *(strided, reducing, *given, device, dtype, precision, n_strides),
+            *(is_readable, pads),
         )
 
     def stages(config: triton.Config | None) -> list[launch.Stage]:
@@ -240,8 +243,10 @@ def _by_pointers(
     counts: Lengths,
     device: torch.device,
     dtype: torch.dtype,
+    precision: str,
     n_strides: tuple[int, ...],
     is_readable: bool,
+    pads: bool,
     *,
     config: triton.Config | None,
 ) -> list[launch.Stage]:
@@ -264,7 +269,12 @@ def _by_pointers(
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    n_parts = matmul_heuristics.choose_split_k(tiles, n_summed * n_inner, device)
+    n_parts = matmul_heuristics.choose_split_k(
+        tiles,
+        n_summed * n_inner,
+        device,
+        matmul_heuristics.programs_per_sm(config, dtype, precision),
+    )
     itemsize = max(
         one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
     )
@@ -273,6 +283,8 @@ def _by_pointers(
         config, tiles * n_parts, stage_bytes, device
     )
     options = options_of(config, block_k, stages)
+    if pads:
+        options["PADDED"] = copies.padded_to(lefts + rights)
     own = [() if one is None else one.stride() for one in matrices]
     dims = n_strides or [len(steps) for steps in own]
     strides = [

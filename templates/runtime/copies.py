@@ -40,6 +40,21 @@ def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
     return with_cols_last(tensor.mT).mT
 
 
+def padded_to(matrices: Sequence[torch.Tensor]) -> int:
+    """What loads of matrices may round their rows up to: what copies with contiguous rows have room for, which `marked`
+    has seen; 1 where there are others, and for a trace.
+    """
+    if torch.compiler.is_compiling():
+        return 1
+    whole = ROWS // matrices[0].itemsize
+    room = (
+        one.shape[-2] % whole == 0
+        or (one.stride(-2) == 1 and "copied_from" in vars(one))
+        for one in matrices
+    )
+    return whole if all(room) else 1
+
+
 def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
     """Float32 [rows, cols] as [n_parts, rows, cols], or [batch, rows, cols] as [batch * n_parts, rows, cols]: the
     bfloat16s that add up to each element, the largest first; columns are contiguous and rows aligned.

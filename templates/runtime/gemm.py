@@ -126,6 +126,7 @@ def gemm(
         loop=(n_summed, dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
         both=(bool(batch),),
         n_strides=(3, 3),
+        pads=True,
     )
     return result
 

@@ -126,6 +126,7 @@ def gemm_kernel(
     LEFT_BATCHED: tl.constexpr,
     RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
+    PADDED: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -133,15 +134,19 @@ def gemm_kernel(
     GROUP: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis."""
+    """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis.
+
+    Loads round the numbers of rows and columns up to PADDED, as far as copies of matrices reach: with a mask that ends
+    within 16 bytes, they would be of 4 bytes each.
+    """
     tile = tl.program_id(0)
     matrix, first_row, first_col = locate_tile(
         tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
     )
     rows = (first_row.to(INDEX) + tl.arange(0, BLOCK_M))[:, None]
     cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]
-    row_mask = rows < n_rows
-    col_mask = cols < n_cols
+    row_mask = rows < tl.cdiv(n_rows, PADDED) * PADDED
+    col_mask = cols < tl.cdiv(n_cols, PADDED) * PADDED
     if LEFT_BATCHED and n_summed is None:
         left_ptr += matrix.to(INDEX) * stride_left_batch
     if RIGHT_BATCHED and n_summed is None:

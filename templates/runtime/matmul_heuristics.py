@@ -250,13 +250,26 @@ def choose_stages(
     return max(stages, min(8, room))
 
 
-def choose_split_k(tiles: int, n_inner: int, device: torch.device) -> int:
+def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -> int:
+    """How many programs an SM needs: one, but of float32 without tensor cores as many as registers and shared memory
+    have room for, since warps of one alone do not hide how long they wait.
+    """
+    if dtype != torch.float32 or precision != "ieee":
+        return 1
+    elements: int = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
+    return min(4, 2 * 128 * 128 // elements)
+
+
+def choose_split_k(
+    tiles: int, n_inner: int, device: torch.device, per_sm: int = 1
+) -> int:
     """How many programs share a sum: enough for all SMs, with 256 terms or more each.
 
-    Two would not make up for the kernel that adds their parts up.
+    Two would not make up for the kernel that adds their parts up, but where an SM needs several programs.
     """
-    n_parts = min(heuristics.sm_count(device) // max(1, tiles), n_inner // 256)
-    return n_parts if n_parts > 2 else 1
+    programs = per_sm * heuristics.sm_count(device)
+    n_parts = min(programs // max(1, tiles), n_inner // 256)
+    return n_parts if n_parts > (2 if per_sm == 1 else 1) else 1
 
 
 @memoized

@@ -235,6 +235,29 @@ def test_copies_with_a_contiguous_axis(
     assert not copied
 
 
+def test_copies_are_loaded_as_far_as_they_are_padded(
+    choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of odd lengths too, where both matrices are copies: what pads them goes into no sum that is stored."""
+    choose(SMALL, contiguous_axis="rows", use_copies=True, choose_split_k=1)
+    copies = GEMM.contraction.copies
+    empty, padded_to = copies.aligned_empty, copies.padded_to
+    monkeypatch.setattr(copies, "aligned_empty", lambda like, *shape: with_nan(empty(like, *shape)))
+    found: list[int] = []
+    monkeypatch.setattr(copies, "padded_to", lambda matrices: found.append(padded_to(matrices)) or found[-1])
+    left, right = make((), (17, 33, 21), torch.float32)
+    check(left, right)
+    check(left, transposed(make((), (17, 32, 21), torch.float32)[1]))
+    check(left, transposed(make((), (17, 40, 21), torch.float32)[1]))
+    assert found == [32, 32, 1]
+
+
+def with_nan(matrix: torch.Tensor) -> torch.Tensor:
+    """A matrix whose rows lie apart, with NaN there too."""
+    torch.as_strided(matrix, (matrix.untyped_storage().nbytes() // matrix.itemsize,), (1,)).fill_(torch.nan)
+    return matrix
+
+
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("config", [*GEMM.STRIDED.half, SMALL], ids=label)
 def test_strided_configs(config: triton.Config, batch: tuple[int, ...], choose: Callable[..., None]) -> None:

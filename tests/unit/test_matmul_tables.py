@@ -194,6 +194,16 @@ def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleTy
     assert matmul_heuristics.choose_split_k(1, 512, CPU) == 1
 
 
+def test_sums_of_float32_without_tensor_cores_are_split_until_sms_are_full(matmul_heuristics: ModuleType) -> None:
+    large, small = (matmul_heuristics.tile(size, size, 16, 4, 3) for size in (128, 64))
+    single = [matmul_heuristics.programs_per_sm(one, torch.float32, "ieee") for one in (large, small)]
+    assert single == [2, 4]
+    others = [(torch.float32, "tf32x3"), (torch.bfloat16, "ieee"), (torch.float64, "ieee")]
+    assert [matmul_heuristics.programs_per_sm(small, *one) for one in others] == [1, 1, 1]
+    counts = {64: 8, 256: 2, 264: 2, 265: 1}
+    assert {tiles: matmul_heuristics.choose_split_k(tiles, 4096, CPU, 4) for tiles in counts} == counts
+
+
 @pytest.mark.parametrize(
     ("shape", "by_tma"),
     [
