@@ -7,7 +7,6 @@ from gluon_cases import (
     BIAS,
     CAUSAL,
     COLUMNS,
-    DOCUMENTS,
     GRADIENT,
     GROUPED,
     LENGTHS,
