@@ -99,6 +99,16 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
     assert "p = exp_below(s, lse[:, None])" in raised
 
 
+def test_what_is_past_the_end_is_masked_with_the_scores() -> None:
+    """In one condition for each weight of dk and dv, unless masked scores are no infinities, or none are."""
+    scores, weights = "s = gl.where(col_mask & (rows[:, None] <= cols), s", "p = gl.where(col_mask, p, 0.0)"
+    raised = CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"')
+    whole = f's = "sum(q * k, D) * scale"\n{MEAN}'
+    for compute, is_joined in ((CAUSAL, True), (raised, False), (whole, False)):
+        text = kernel_of(spec_of(compute, more=GRADIENT)).partition("_backward_dk_dv_half(")[2]
+        assert (scores in text, weights in text) == (is_joined, not is_joined)
+
+
 @pytest.mark.parametrize(
     ("compute", "inputs"),
     [

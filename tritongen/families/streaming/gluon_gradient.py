@@ -21,6 +21,7 @@ from .below import Below
 from .blocks import operand
 from .gluon import HALF, SHARED, FoundBounds, in_gluon, listed, told
 from .kernels import Builder
+from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
 from .scales import unscaled
@@ -163,6 +164,24 @@ class _GradientBuilder(Builder):
         self.rows_lowering.spreads = self.streams(value.node.axes)
         super().inner(value)
         self.rows_lowering.spreads = False
+
+    def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
+        """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
+        columns that these are below are 0 there.
+        """
+        least = ast.unparse(parse(LEAST))
+        if ast.unparse(self.lowering.expression(other)) == least:
+            for factor in [one for one in self.past_the_end if self.is_weight(self.op.value(one).node, name)]:
+                del self.past_the_end[factor]
+                self.past_the_end[name] = least
+        return super().chosen(name, test, other)
+
+    def is_weight(self, node: Node, score: str) -> bool:
+        """Whether a node is the exponential of a score below a number for each column that is read."""
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), Load() as y)),)):
+                return name == score and self.streams(y.axes)
+        return False
 
     def limits(self, test: Node) -> str:
         """Limits of rows are vectors, too."""
