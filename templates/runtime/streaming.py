@@ -46,6 +46,11 @@ class Gluon(NamedTuple):
     n_own: tuple[int | None, ...]
     found_of: tuple[int, ...] = ()
 
+    @property
+    def is_gradient(self) -> bool:
+        """Whether a block has the scores of a gradient as well."""
+        return self.matmuls[0] > 1
+
 
 def sizes(
     n_dims: int,
@@ -123,9 +128,8 @@ def run(
     tiling = _tiling(table, lengths, read, in_group, splits)
     if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
-        is_gradient = gluon.matmuls[0] > 1
         if streaming_heuristics.use_gluon(
-            matrix.device, matrix.dtype, lengths, widths, is_gradient
+            matrix.device, matrix.dtype, lengths, widths, gluon.is_gradient
         ):
             launches = importlib.import_module(".streaming_gluon", __package__)
             if launches.run(key, gluon, lengths, in_group, args):

@@ -63,7 +63,7 @@ def run(
     tiles = tensors.cdiv(n_rows, BLOCK_M)
     sms = heuristics.sm_count(every[0].device)
     # Programs of gradients have one tile each, those of others take one tile after another.
-    programs = n_heads * tiles if gluon.matmuls[0] > 1 else min(n_heads * tiles, sms)
+    programs = n_heads * tiles if gluon.is_gradient else min(n_heads * tiles, sms)
     sizes = (*lengths, *batch[1:], *groups, *others)
     blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": block}
     options = {"STAGES": stages if width > 64 else 3, **blocks}

@@ -7,7 +7,6 @@ from gluon_cases import (
     BIAS,
     CAUSAL,
     COLUMNS,
-    DOCUMENTS,
     GRADIENT,
     GROUPED,
     LENGTHS,
@@ -100,14 +99,23 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
     assert "p = exp_below(s, lse[:, None])" in raised
 
 
+def test_what_is_past_the_end_is_masked_with_the_scores() -> None:
+    """In one condition for each weight of dk and dv, unless masked scores are no infinities, or none are."""
+    scores, weights = "s = gl.where(col_mask & (rows[:, None] <= cols), s", "p = gl.where(col_mask, p, 0.0)"
+    raised = CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"')
+    whole = f's = "sum(q * k, D) * scale"\n{MEAN}'
+    for compute, is_joined in ((CAUSAL, True), (raised, False), (whole, False)):
+        text = kernel_of(spec_of(compute, more=GRADIENT)).partition("_backward_dk_dv_half(")[2]
+        assert (scores in text, weights in text) == (is_joined, not is_joined)
+
+
 @pytest.mark.parametrize(
     ("compute", "inputs"),
     [
         (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
-        (CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
         ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
     ],
-    ids=["another matrix", "documents", "one score"],
+    ids=["another matrix", "one score"],
 )
 def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
     assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))

@@ -11,6 +11,7 @@ import torch
 from gluon_cases import (
     CAUSAL,
     DEVICE,
+    DOCUMENTS,
     GRADIENT,
     GROUPED,
     HALF,
@@ -117,3 +118,56 @@ def test_gradients_under_other_masks(
         is_number = 2 if is_alone.any() else 3
         check_errors(found[:is_number], wanted[:is_number])
     assert names[1:3] == [DQ, DK_DV]
+
+
+PACKED = "(index(N) <= index(M)) & (of_q == of_k)"
+PADDED = "(index(N) <= index(M)) & ((of_q == of_k) | (index(N) == index(M)))"
+
+
+@pytest.mark.parametrize(
+    ("condition", "of_q", "of_k"),
+    [
+        pytest.param(PACKED, [(0, 70), (1, 3), (2, 330), (3, 50)], [(0, 70), (1, 3), (2, 330), (3, 50)], id="several"),
+        pytest.param(PACKED, [(0, 150), (1, 100), (0, 150)], [(0, 150), (1, 100), (0, 150)], id="one in two parts"),
+        pytest.param(PADDED, [(0, 130), (1, 170), (-1, 50)], [(0, 130), (1, 170), (-2, 50)], id="padding"),
+        pytest.param("of_q == of_k", [(0, 150), (1, 190)], [(1, 260), (3, 140), (0, 90)], id="in both directions"),
+        pytest.param("of_q == of_k", [(0, 150), (5, 150), (1, 3)], [(1, 90), (0, 110)], id="rows without keys"),
+    ],
+)
+def test_gradients_of_documents(
+    condition: str,
+    of_q: list[tuple[int, int]],
+    of_k: list[tuple[int, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs of the same number, in another order in each of two sequences; tiles may be of one, or meet nothing."""
+    compute = CAUSAL.replace("index(N) <= index(M)", condition)
+    operator, names = launching(spec_of(compute, DOCUMENTS, more=GRADIENT), tmp_path, monkeypatch)
+    rows, cols = (documents(runs) for runs in (of_q, of_k))
+    m, n = rows.shape[-1], cols.shape[-1]
+    q, k, v, do = (one[:, :2] for one in drawn((m, 80), (n, 80), (n, 72), (m, 72)))
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    at_rows, at_cols = (torch.arange(count, device=DEVICE) for count in (m, n))
+    is_met = rows[..., :, None] == cols[..., None, :]
+    if condition == PADDED:
+        is_met |= at_rows[:, None] == at_cols
+    if condition != "of_q == of_k":
+        is_met = is_met.tril()
+    s = (exact[0] @ exact[1].mT * 0.125).masked_fill(~is_met, -torch.inf)
+    is_alone = ~is_met.any(-1, keepdim=True)
+    p = torch.softmax(s.masked_fill(is_alone, 0.0), -1).masked_fill(is_alone, 0.0)
+    wanted = torch.autograd.grad(p @ exact[2], exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        found = torch.autograd.grad(operator.attend(*given, rows, cols, scale=0.125), given, do)
+        # The weights of a row without keys are NaN, as its mean.
+        is_number = 2 if is_alone.any() else 3
+        check_errors(found[:is_number], wanted[:is_number])
+    finders = [name.replace("_gluon_", "_bounds_") for name in (DQ, DK_DV)]
+    assert IS_HOPPER or names[-4:] == [finders[0], DQ, finders[1], DK_DV]
+
+
+def documents(runs: list[tuple[int, int]]) -> torch.Tensor:
+    """Numbers of runs of so many positions each, for two heads of two sequences, the second the other way round."""
+    numbers = torch.cat([torch.full((length,), number, dtype=torch.int32) for number, length in runs]).to(DEVICE)
+    return torch.stack([numbers, numbers.flip(0)])[:, None].expand(-1, 2, -1)

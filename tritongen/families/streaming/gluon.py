@@ -240,13 +240,9 @@ class _GluonBuilder(Builder):
         col_reads = [line for line in block_reads if line.assigned in of_cols]
         setup = tuple(line for line in setup if line not in reads)
         loop = (*setup, *(line for line in loop if line not in block_reads))
-        bounds, found, found_of = self.lines.bounds, [], []
-        if self.blocks.compared:
-            # A kernel of its own finds them once for all heads that have the same, not each warp group for each tile.
-            found = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
-            found_of = [tensor.name for tensor in self.op.inputs if mentions(found, f"{tensor.name}_ptr")]
-            head = " + ".join(["bounds_ptr", *(f"{dim.index} * stride_bounds_{dim.suffix}" for dim in self.space.rows)])
-            bounds = [Line(f"bounds = read_bounds({head}, first_row // BLOCK_M)")]
+        bounds, found = self.lines.bounds, FoundBounds(self, reads) if self.blocks.compared else None
+        if found:
+            bounds = found.read
         elif not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         before = {name for line in setup for name in line.targets}
@@ -258,10 +254,10 @@ class _GluonBuilder(Builder):
         others = {*before, *single} - {*of_heads}
         if not is_shared or told([*bounds, *end], others) or mentions(loop, "tile_mask"):
             return None
+        if found and not found.is_of_inputs(others):
+            return None
         (score,), (matrix,) = stream.scores, stream.summed
         group = self.places.dims(stream.heads)
-        if told(found, [*(dim.index for dim in group), *(param.name for param in self.op.params)]):
-            return None
         heads = [dim.index for dim in (*dims, *group)]
         head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
         used = {*head_of_rows, *told([*reads, *col_reads, *loop, *end], heads)}
@@ -272,7 +268,7 @@ class _GluonBuilder(Builder):
         described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
         pointers = [f"{name}_ptr" for name in tensors if name not in described] + ["bounds_ptr"] * bool(found)
         strides = self.strides([*reads, *tile_reads, *col_reads, *end])
-        steps = [*(one.name for one in strides), *(f"stride_bounds_{dim.suffix}" for dim in dims if found)]
+        steps = [*(one.name for one in strides), *(found.strides if found else [])]
         names = [*pointers, *steps]
         mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
@@ -306,16 +302,8 @@ class _GluonBuilder(Builder):
             "lengths": ", ".join(lengths),
             "decode": [*map(Line, of_group), *self.decode(tiled)],
             "bounds": in_gluon(bounds),
-            "found": [replace(line, text=line.text.replace("INDEX", self.index)) for line in found],
-            "found_of": [tensors.index(name) for name in found_of],
-            "found_args": ", ".join(
-                [
-                    *(f"{name}_ptr" for name in found_of),
-                    *("bounds_ptr", "n_rows", "n_cols", *(dim.size for dim in dims[1:])),
-                    *(one.name for one in self.strides(found)),
-                ]
-            ),
-            "found_head": self.places.decode(),
+            "found": found and found.view(),
+            "found_of": [tensors.index(name) for name in found.names] if found else [],
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "is_uneven": self.blocks.tiles is not None,
@@ -354,6 +342,41 @@ class _GluonBuilder(Builder):
 def _is_wide(result: Result, stream: Stream) -> bool:
     """Whether a result is a matrix, and not a number for each row."""
     return bool(set(result.axes) & set(stream.widths))
+
+
+class FoundBounds:
+    """The bounds of the runs of blocks of all tiles, which a kernel of its own finds once for all heads that have the
+    same, and not each warp group for each tile.
+    """
+
+    def __init__(self, builder: Builder, reads: Iterable[Line]) -> None:
+        """With those of the lines that read numbers of heads that bounds are made of."""
+        bounds = builder.lines.bounds
+        self.builder, self.dims = builder, builder.space.rows
+        self.lines = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
+        self.names = [one.name for one in builder.op.inputs if mentions(self.lines, f"{one.name}_ptr")]
+        self.strides = [f"stride_bounds_{dim.suffix}" for dim in self.dims]
+
+    @property
+    def read(self) -> list[Line]:
+        """The line by which a tile reads its bounds."""
+        steps = (f"{dim.index} * {stride}" for dim, stride in zip(self.dims, self.strides, strict=True))
+        return [Line(f"bounds = read_bounds({' + '.join(['bounds_ptr', *steps])}, first_row // BLOCK_M)")]
+
+    def is_of_inputs(self, computed: Iterable[str]) -> bool:
+        """Whether bounds are the same for all heads of a group, and made of no param and nothing that is computed."""
+        group = (dim.index for dim in self.builder.places.dims(self.builder.stream.heads))
+        return not told(self.lines, [*computed, *group, *(param.name for param in self.builder.op.params)])
+
+    def view(self) -> dict[str, Any]:
+        sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
+        strides = [one.name for one in self.builder.strides(self.lines)]
+        return {
+            "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
+            "head": self.builder.places.decode(),
+            "lines": [replace(line, text=line.text.replace("INDEX", self.builder.index)) for line in self.lines],
+            "n_bounds": len(self.builder.blocks.parts) + 1,
+        }
 
 
 def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:

@@ -19,8 +19,9 @@ from ...passes.masks.expressions import Number
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import HALF, SHARED, in_gluon, listed, told
+from .gluon import HALF, SHARED, FoundBounds, in_gluon, listed, told
 from .kernels import Builder
+from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
 from .scales import unscaled
@@ -132,14 +133,16 @@ class _GradientBuilder(Builder):
             self.lines.setup.append(Line(f"{load.name} = take({load.name}_ring, half)"))
 
     def product(self, score: Scores) -> None:
-        """The scores of a block; the first begins all."""
+        """The scores of a block; the first begins all, in front of what else the block computes before."""
         if not self.in_flight:
+            begins = []
             for one in self.stream.scores:
                 self.row_tile(one.left)
                 self.read.add(one.right.name)
-                self.lines.loop.append(Line(f"{one.right.name} = take({one.right.name}_ring, step)"))
-                self.lines.loop.append(Line(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
+                begins.append(Line(f"{one.right.name} = take({one.right.name}_ring, step)"))
+                begins.append(Line(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
                 self.in_flight.append(one.name)
+            self.lines.loop[:0] = begins
         self.wait(score.name)
         if score.right not in self.stream.summed:
             self.lines.loop.append(Line(f"give_back({score.right.name}_ring, step)"))
@@ -161,6 +164,24 @@ class _GradientBuilder(Builder):
         self.rows_lowering.spreads = self.streams(value.node.axes)
         super().inner(value)
         self.rows_lowering.spreads = False
+
+    def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
+        """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
+        columns that these are below are 0 there.
+        """
+        least = ast.unparse(parse(LEAST))
+        if ast.unparse(self.lowering.expression(other)) == least:
+            for factor in [one for one in self.past_the_end if self.is_weight(self.op.value(one).node, name)]:
+                del self.past_the_end[factor]
+                self.past_the_end[name] = least
+        return super().chosen(name, test, other)
+
+    def is_weight(self, node: Node, score: str) -> bool:
+        """Whether a node is the exponential of a score below a number for each column that is read."""
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), Load() as y)),)):
+                return name == score and self.streams(y.axes)
+        return False
 
     def limits(self, test: Node) -> str:
         """Limits of rows are vectors, too."""
@@ -209,9 +230,9 @@ class _GradientBuilder(Builder):
         return found
 
     def read_early(self, loop: Iterable[Line], of_cols: list[str]) -> list[Line]:
-        """The lines of a block, with what reads numbers of columns in front of what waits for matmuls."""
+        """The lines of a block, with what reads numbers of columns right behind the matmuls that these begin with."""
         lines = [line for line in loop if line.assigned not in of_cols]
-        first = next(place for place, line in enumerate(lines) if "warpgroup_mma_wait(" in line.text)
+        first = 2 * len(self.stream.scores)
         return [*lines[:first], *(line for line in loop if line.assigned in of_cols), *lines[first:]]
 
     # The whole
@@ -228,16 +249,21 @@ class _GradientBuilder(Builder):
         of_heads = [one.name for one in numbers if not {stream.rows, stream.streamed} & {*one.type.axes}]
         self.lines.loop = self.read_early(self.lines.loop, of_cols)
         setup, loop, end = (nested(part) for part in (self.lines.setup, self.lines.loop, self.lines.end))
-        bounds = self.lines.bounds
-        if not self.blocks.tiles:
+        reads = [line for line in setup if line.assigned in of_heads]
+        bounds, found = self.lines.bounds, FoundBounds(self, reads) if self.blocks.compared else None
+        if found:
+            bounds = found.read
+        elif not self.blocks.tiles:
             bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
         lines = [*bounds, *setup, *loop, *end]
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines)
-        tile_reads = [line for line in setup if line.assigned in told(bounds, of_heads)]
+        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
         others = {*(name for line in setup for name in line.targets), *(one.name for one in op.inputs)} - {*of_heads}
         memory = self.memory()
         is_spread = any("[:, None]" in line.text for line in end)
         if not is_shared or told(bounds, others) or is_spread or len(memory) < len(self.wide):
+            return None
+        if found and not found.is_of_inputs(others):
             return None
         dims, group = self.space.rows, self.places.dims(stream.heads)
         heads = [dim.index for dim in (*dims, *group)]
@@ -250,10 +276,13 @@ class _GradientBuilder(Builder):
         described = {*self.tile, *streamed, *memory}
         given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
         strides = self.strides([*setup, *loop, *end])
+        steps = [*(one.name for one in strides), *(found.strides if found else [])]
         param_args = param_arguments(op, self.compute, [*lines, Line(self.scale)])
         params = [one.name for one in param_args]
+        signature = [*given.values(), *(["bounds_ptr"] if found else []), *lengths, *steps]
+        signature += [one.spelling for one in param_args]
         casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
-        own = [text for name, text in given.items() if name not in described]
+        own = [text for name, text in given.items() if name not in described] + ["bounds_ptr"] * bool(found)
         integers = [param.name for param in op.params if param.kind == "int" and param.name in params]
         last_first = self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0)
 
@@ -285,7 +314,7 @@ class _GradientBuilder(Builder):
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "tile_reads": in_gluon(tile_reads),
-            "tile_params": listed(told([*tile_reads, *bounds], [*own, *(one.name for one in strides), *params])),
+            "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *params])),
             "use_cols": mentions(loop, "cols") or mentions(loop, "col_mask"),
             "use_col_mask": mentions(loop, "col_mask"),
             "of_cols": of_cols,
@@ -295,12 +324,13 @@ class _GradientBuilder(Builder):
             "setup": in_gluon(setup),
             "loop": in_gluon(loop),
             "end": in_gluon(end),
-            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *(one.name for one in strides), *params]),
-            "signature": ", ".join([*given.values(), *lengths, *(one.spelling for one in (*strides, *param_args))]),
+            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *steps, *params]),
+            "signature": ", ".join(signature),
             "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
-            "found_of": (),
+            "found": found and found.view(),
+            "found_of": [tensors.index(name) for name in found.names] if found else [],
         }
 
 
