@@ -41,6 +41,7 @@ def run(
     for place, own in enumerate(gluon.n_own):
         if own is None:  # It is the same for all of the batch.
             steps[place] = (*(0 for _ in batch), *every[place].stride())
+    batch, steps = with_shared_last(batch, steps, gluon.kinds)
     block, stages = TILES[gluon.matmuls]
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
@@ -95,6 +96,26 @@ def run(
     named = launch.named(kernel, (every, (None, *sizes, *apart), params))
     launch.run_stages(key, named, launches, tuple(named))
     return True
+
+
+def with_shared_last(
+    batch: tuple[int, ...], steps: Sequence[tuple[int, ...]], kinds: Sequence[str]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The dimensions of the batch, and the strides of all tensors, with those last along which scores have the same
+    numbers: heads side by side then read these from the cache. Behind them are those of length 1, as descriptors ask.
+    """
+    of_scores = [
+        one for one, kind in zip(steps, kinds, strict=True) if kind == "scores"
+    ]
+    if not of_scores:
+        return batch, [*steps]
+
+    def place(dim: int) -> tuple[bool, bool]:
+        return batch[dim] == 1, not any(one[dim] for one in of_scores)
+
+    order = sorted(range(len(batch)), key=place)
+    found = [(*(one[dim] for dim in order), *one[len(order) :]) for one in steps]
+    return tuple(batch[dim] for dim in order), found
 
 
 def descriptors(

@@ -207,21 +207,6 @@ class _GluonBuilder(Builder):
         axes = [axis for name in tiled for axis in self.op.input(name).type.axes if axis in self.stream.heads]
         return [dim.index for dim in self.places.described_dims(tuple(axes))]
 
-    def decode(self, tiled: list[str]) -> list[Line]:
-        """The index of the batch in each of its dimensions. Where what has a number for each score is the same for all
-        along the first, neighbours differ in that: they read the same while it is in the cache.
-        """
-        lines, dims = self.places.decode(), self.space.rows
-        given = [self.op.input(name).type.axes for name in tiled]
-        first, last = self.stream.batch[0], self.stream.batch[-1]
-        if not lines or not any(last in axes and first not in axes for axes in given):
-            return lines
-        of_batch, of_group = ([dim.size for dim in some] for some in (dims[1:], self.places.dims(self.stream.heads)))
-        inner, every = (operand(" * ".join(sizes)) for sizes in (of_batch, of_batch + of_group))
-        comment = "What is the same along the first dimension is read for all of that at once."
-        reordered = f"head = head % first_length * {inner} + head // first_length"
-        return [Line(f"first_length = n_heads // {every}", comment), Line(reordered), *lines]
-
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -304,7 +289,7 @@ class _GluonBuilder(Builder):
             "head": tuple_text([dim.index for dim in dims]),
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.decode(tiled)],
+            "decode": [*map(Line, of_group), *self.places.decode()],
             "bounds": in_gluon(bounds),
             "found": [replace(line, text=line.text.replace("INDEX", self.index)) for line in found],
             "found_of": [tensors.index(name) for name in found_of],
