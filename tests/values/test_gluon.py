@@ -103,11 +103,11 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
 @pytest.mark.parametrize(
     ("compute", "inputs"),
     [
-        (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        (CAUSAL.replace("* scale", "* scale + one + two"), f'{QKV}\none = "T[M, N]"\ntwo = "T[M, N]"'),
         (CAUSAL.replace("index(N) <= index(M)", "of_q == of_k"), DOCUMENTS),
         ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
     ],
-    ids=["another matrix", "documents", "one score"],
+    ids=["two biases", "documents", "one score"],
 )
 def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
     assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))

@@ -77,10 +77,24 @@ def is_of_numbers(tensor: Input, stream: Stream) -> bool:
 
 def is_of_scores(tensor: Input, stream: Stream) -> bool:
     """Whether a tensor has a number for each score, as a bias may have, in half precision and along what streams."""
+    return _ends_with(tensor, stream, (stream.rows, stream.streamed))
+
+
+def is_across(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has such numbers along rows, as a bias has where its rows stream past keys."""
+    return _ends_with(tensor, stream, (stream.streamed, stream.rows))
+
+
+def _ends_with(tensor: Input, stream: Stream, last: tuple[str, str]) -> bool:
     axes = tensor.type.axes
     others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
-    is_last = others == axes[-2:] == (stream.rows, stream.streamed)
-    return is_last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
+    return others == axes[-2:] == last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
+
+
+def head_of_scores(name: str, places: Places) -> str:
+    """Where blocks of what has a number for each score are, along all but rows and columns."""
+    axes = (axis for axis in places.op.input(name).type.axes if axis in places.stream.heads)
+    return tuple_text([dim.index for dim in places.described_dims(tuple(axes))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +214,6 @@ class _GluonBuilder(Builder):
     def store(self, result: Result) -> list[Line]:
         return [] if result is self.wide else super().store(result)
 
-    # Where tiles are
-
-    def head_of_tiled(self, tiled: list[str]) -> list[str]:
-        """Where blocks of what has a number for each score are, along all but rows and columns."""
-        axes = [axis for name in tiled for axis in self.op.input(name).type.axes if axis in self.stream.heads]
-        return [dim.index for dim in self.places.described_dims(tuple(axes))]
-
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -319,7 +326,7 @@ class _GluonBuilder(Builder):
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
             "col_params": listed(told(col_reads, [*heads, *names])),
             "tiled": tiled[0] if tiled else "",
-            "head_of_tiled": tuple_text(self.head_of_tiled(tiled)),
+            "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
             "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,
