@@ -101,9 +101,11 @@ def give_back(ring, step):
 
 
 @gluon.jit
-def read_scores(ring, step):
-    """The block of a step as scores are held, which is given back as soon as all warps of the group have read it."""
-    block = take(ring, step)
+def read_scores(ring, step, ACROSS: gl.constexpr = False):
+    """The block of a step as scores are held, which is given back as soon as all warps of the group have read it; with
+    rows and columns exchanged where it lies across.
+    """
+    block = take(ring, step).permute((1, 0)) if ACROSS else take(ring, step)
     x = block.load(product_layout(block.shape[1]))
     barrier()
     give_back(ring, step)

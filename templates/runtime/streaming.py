@@ -33,9 +33,9 @@ class Gluon(NamedTuple):
 
     Fields: the name of the module beside which `gluon_kernels` is, the operator's name, how many scores a block has and
     how many matmuls it adds to sums, how many dimensions the batch is folded into, of each tensor whether it is read in
-    tiles of "rows", in blocks of "cols" or of "scores", or has a number for each row, column or head (""), how many
-    axes it has besides the batch, None for one without that, and the places of the tensors by which a kernel before it
-    finds the bounds of tiles, if one does.
+    tiles of "rows", in blocks of "cols" or of "scores", the rows of which stream where they lie "across", or has a
+    number for each row, column or head (""), how many axes it has besides the batch, None for one without that, and the
+    places of the tensors by which a kernel before it finds the bounds of tiles, if one does.
     """
 
     module: str

@@ -16,6 +16,7 @@ BLOCK_M = 128
 # By how many scores a block has and how many sums it adds to, which are in registers: its length, and
 # how many blocks there are at a time of heads wider than 64.
 TILES = {(1, 1): (128, 2), (2, 1): (64, 3), (2, 2): (64, 3)}
+OF_SCORES = ("scores", "across")  # kinds of tensors with a number for each
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
 
@@ -41,6 +42,7 @@ def run(
     for place, own in enumerate(gluon.n_own):
         if own is None:  # It is the same for all of the batch.
             steps[place] = (*(0 for _ in batch), *every[place].stride())
+    batch, steps = with_shared_last(batch, steps, gluon.kinds)
     block, stages = TILES[gluon.matmuls]
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
@@ -97,6 +99,26 @@ def run(
     return True
 
 
+def with_shared_last(
+    batch: tuple[int, ...], steps: Sequence[tuple[int, ...]], kinds: Sequence[str]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The dimensions of the batch, and the strides of all tensors, with those last along which scores have the same
+    numbers: heads side by side then read these from the cache. Behind them are those of length 1, as descriptors ask.
+    """
+    of_scores = [
+        one for one, kind in zip(steps, kinds, strict=True) if kind in OF_SCORES
+    ]
+    if not of_scores:
+        return batch, [*steps]
+
+    def place(dim: int) -> tuple[bool, bool]:
+        return batch[dim] == 1, not any(one[dim] for one in of_scores)
+
+    order = sorted(range(len(batch)), key=place)
+    found = [(*(one[dim] for dim in order), *one[len(order) :]) for one in steps]
+    return tuple(batch[dim] for dim in order), found
+
+
 def descriptors(
     every: Sequence[Any],
     steps: Sequence[tuple[int, ...]],
@@ -128,10 +150,11 @@ def described(
     tensor: torch.Tensor, dims: streaming_tma.Dims, kind: str, n_cols: int
 ) -> TensorDescriptor:
     """A descriptor of a tensor, one block of which is whole rows of one head, or has the scores of a warp group."""
-    rows = n_cols if kind == "cols" else BLOCK_M // 2
+    n_rows = BLOCK_M // 2
+    rows = n_cols if kind in ("cols", "across") else n_rows
     block = streaming_tma.block_of(dims[0], rows)
-    if kind == "scores":
-        block[-1] = n_cols
+    if kind in OF_SCORES:
+        block[-1] = n_rows if kind == "across" else n_cols
     dtype = dtypes.triton_dtype(tensor.dtype)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
     return TensorDescriptor(tensor, *map(list, dims), block, layout)

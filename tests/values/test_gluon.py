@@ -112,10 +112,10 @@ def test_what_is_past_the_end_is_masked_with_the_scores() -> None:
 @pytest.mark.parametrize(
     ("compute", "inputs"),
     [
-        (CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[M, N]"'),
+        (CAUSAL.replace("* scale", "* scale + one + two"), f'{QKV}\none = "T[M, N]"\ntwo = "T[M, N]"'),
         ('s = "sum(q * k, D) * scale"\no = "sum(s * v, N)"', QKV),
     ],
-    ids=["another matrix", "one score"],
+    ids=["two biases", "one score"],
 )
 def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
     assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
@@ -173,9 +173,6 @@ def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
 
 
 def test_a_bias_is_read_while_matmuls_run() -> None:
-    """Where heads of several sequences have the same one after another."""
     kernel = kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[H, M, N]"'))
     begin, read, wait = (kernel.rindex(one) for one in ("begin_scores(", "bias = read_scores(", "mma_wait(1"))
     assert begin < read < wait
-    assert kernel.index("first_length = n_heads") < kernel.index("i0, i1, i2 = unravel(head")
-    assert "first_length" not in kernel_of(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[..., H, M, N]"'))

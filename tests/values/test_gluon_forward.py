@@ -32,7 +32,7 @@ from gluon_cases import (
     some,
     spec_of,
 )
-from importing import built, runtime_of
+from importing import built, runtime_module, runtime_of
 
 
 @pytest.fixture
@@ -231,6 +231,42 @@ def test_layouts_of_a_bias(
     s, every_v = masked_scores(q, k, v, 0.125)
     torch.testing.assert_close(o.double(), bias_of(s, every_v, bias), rtol=2e-2, atol=2e-2)
     assert {*names} == {name}
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 200, 336), (2, 1, 200, 336), (1, 1, 200, 336)])
+def test_a_bias_that_is_the_same_along_the_batch(
+    shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, names = launching(spec_of(BIAS, f'{OF_HEADS}\nbias = "T[..., H, M, N]"'), tmp_path, monkeypatch)
+    bias = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(DEVICE, HALF).expand(2, 3, -1, -1)
+    q, k, v = drawn((200, 64), (336, 64), (336, 64))
+    o = operator.attend(q, k, v, bias, scale=0.125)
+    s, every_v = masked_scores(q, k, v, 0.125)
+    torch.testing.assert_close(o.double(), bias_of(s, every_v, bias), rtol=2e-2, atol=2e-2)
+    assert {*names} == {"attend_gluon_kernel"}
+
+
+@pytest.mark.parametrize(
+    ("batch", "steps_of_bias", "order"),
+    [
+        ((4, 32), (0, 9), (1, 0)),
+        ((4, 32), (9, 0), (0, 1)),
+        ((4, 32), (0, 0), (0, 1)),
+        ((4, 32, 1), (0, 9, 0), (1, 0, 2)),
+        ((1, 32), (0, 9), (1, 0)),
+    ],
+    ids=["of heads", "of sequences", "of all", "folded", "one sequence"],
+)
+def test_heads_that_read_the_same_scores_are_side_by_side(
+    batch: tuple[int, ...], steps_of_bias: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    """What scores have no steps along comes last, but for dimensions of length 1, which descriptors may lack."""
+    steps = [(*range(1, len(batch) + 1), 8, 1), (*steps_of_bias, 7, 1), (5,) * len(batch)]
+    run = runtime_module("streaming_gluon").with_shared_last
+    sizes, found = run(batch, steps, ("rows", "scores", ""))
+    assert sizes == tuple(batch[dim] for dim in order)
+    assert found == [(*(one[dim] for dim in order), *one[len(batch) :]) for one in steps]
+    assert run(batch, steps, ("rows", "cols", "")) == (batch, steps)
 
 
 @pytest.mark.parametrize(

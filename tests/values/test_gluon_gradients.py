@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from gluon_cases import (
+    BIAS,
     CAUSAL,
     DEVICE,
     DOCUMENTS,
@@ -16,6 +17,7 @@ from gluon_cases import (
     GROUPED,
     HALF,
     IS_HOPPER,
+    MEAN,
     OF_HEADS,
     QKV,
     drawn,
@@ -69,7 +71,22 @@ def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.
     assert names[:2] == [FORWARD, "attend_backward_dq_kernel"]
 
 
+WITHOUT_MASK = f's = "sum(q * k, D) * scale + bias"\n{MEAN}'
 GROUPS = GROUPED, 'o = "q[..., (G R), M, E]"'
+
+
+def test_gradients_of_grouped_heads_with_a_bias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which each head of a group has its own, the same for all of the batch; dk and dv by the plain kernel."""
+    inputs, outputs = f'{GROUPED}\nbias = "T[(G R), M, N]"', GROUPS[1]
+    operator, names = launching(spec_of(BIAS, inputs, outputs, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v, do = drawn((200, 128), (336, 128), (336, 96), (200, 96))
+    k, v = k[:, :1], v[:, :1]
+    bias = torch.randn((3, 200, 336), generator=torch.Generator().manual_seed(1)).to(DEVICE, HALF)
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    s, every_v = masked_scores(*exact, 0.125)
+    wanted = torch.autograd.grad(torch.softmax(s + bias.double(), -1) @ every_v, exact, do.double())
+    check_errors(torch.autograd.grad(operator.attend(*given, bias, scale=0.125), given, do), wanted)
+    assert names[:2] == [FORWARD, DQ]
 
 
 def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +94,43 @@ def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     q, k, v = drawn((200, 128), (333, 128), (333, 96))
     check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
     assert names[:2] == [FORWARD, DQ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "compute", "sizes"),
+    some(
+        [
+            ("T[H, M, N]", BIAS, (200, 336, 128, 96)),
+            ("T[H, M, N]", WITHOUT_MASK, (300, 72, 96, 128)),
+            ("T[M, N]", BIAS, (65, 200, 128, 80)),
+            ("T[M, N]", WITHOUT_MASK, (129, 136, 80, 96)),
+            ("T[..., H, M, N]", WITHOUT_MASK, (200, 336, 128, 128)),
+        ],
+        0,
+        1,
+        3,
+    ),
+)
+def test_gradients_with_a_bias(
+    kind: str, compute: str, sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which dk and dv read across; blocks past the last row and the last key, too. Its own is by another kernel."""
+    gradient = GRADIENT.replace('"v"', '"v", "bias"')
+    operator, names = launching(spec_of(compute, f'{OF_HEADS}\nbias = "{kind}"', more=gradient), tmp_path, monkeypatch)
+    m, n, d, e = sizes
+    q, k, v, do = drawn((m, d), (n, d), (n, e), (m, e))
+    shape = {"T[M, N]": (m, n), "T[H, M, N]": (3, m, n)}.get(kind, (2, 3, m, n))
+    bias = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, HALF)
+    given, exact = (
+        [one.to(dtype).clone().requires_grad_() for one in (q, k, v, bias)] for dtype in (HALF, torch.float64)
+    )
+    s = exact[0] @ exact[1].mT * 0.125 + exact[3]
+    if compute == BIAS:
+        s = s.masked_fill(torch.ones(m, n, dtype=torch.bool, device=DEVICE).triu(1), -torch.inf)
+    wanted = torch.autograd.grad(torch.softmax(s, -1) @ exact[2], exact, do.double())
+    for _ in range(2 if IS_HOPPER else 1):
+        check_errors(torch.autograd.grad(operator.attend(*given, scale=0.125), given, do), wanted)
+    assert names[:3] == [FORWARD, DQ, DK_DV]
 
 
 @pytest.mark.parametrize(

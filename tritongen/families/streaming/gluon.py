@@ -77,10 +77,24 @@ def is_of_numbers(tensor: Input, stream: Stream) -> bool:
 
 def is_of_scores(tensor: Input, stream: Stream) -> bool:
     """Whether a tensor has a number for each score, as a bias may have, in half precision and along what streams."""
+    return _ends_with(tensor, stream, (stream.rows, stream.streamed))
+
+
+def is_across(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has such numbers along rows, as a bias has where its rows stream past keys."""
+    return _ends_with(tensor, stream, (stream.streamed, stream.rows))
+
+
+def _ends_with(tensor: Input, stream: Stream, last: tuple[str, str]) -> bool:
     axes = tensor.type.axes
     others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
-    is_last = others == axes[-2:] == (stream.rows, stream.streamed)
-    return is_last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
+    return others == axes[-2:] == last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
+
+
+def head_of_scores(name: str, places: Places) -> str:
+    """Where blocks of what has a number for each score are, along all but rows and columns."""
+    axes = (axis for axis in places.op.input(name).type.axes if axis in places.stream.heads)
+    return tuple_text([dim.index for dim in places.described_dims(tuple(axes))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,28 +214,6 @@ class _GluonBuilder(Builder):
     def store(self, result: Result) -> list[Line]:
         return [] if result is self.wide else super().store(result)
 
-    # Where tiles are
-
-    def head_of_tiled(self, tiled: list[str]) -> list[str]:
-        """Where blocks of what has a number for each score are, along all but rows and columns."""
-        axes = [axis for name in tiled for axis in self.op.input(name).type.axes if axis in self.stream.heads]
-        return [dim.index for dim in self.places.described_dims(tuple(axes))]
-
-    def decode(self, tiled: list[str]) -> list[Line]:
-        """The index of the batch in each of its dimensions. Where what has a number for each score is the same for all
-        along the first, neighbours differ in that: they read the same while it is in the cache.
-        """
-        lines, dims = self.places.decode(), self.space.rows
-        given = [self.op.input(name).type.axes for name in tiled]
-        first, last = self.stream.batch[0], self.stream.batch[-1]
-        if not lines or not any(last in axes and first not in axes for axes in given):
-            return lines
-        of_batch, of_group = ([dim.size for dim in some] for some in (dims[1:], self.places.dims(self.stream.heads)))
-        inner, every = (operand(" * ".join(sizes)) for sizes in (of_batch, of_batch + of_group))
-        comment = "What is the same along the first dimension is read for all of that at once."
-        reordered = f"head = head % first_length * {inner} + head // first_length"
-        return [Line(f"first_length = n_heads // {every}", comment), Line(reordered), *lines]
-
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -300,7 +292,7 @@ class _GluonBuilder(Builder):
             "head": tuple_text([dim.index for dim in dims]),
             "head_of_rows": tuple_text(head_of_rows),
             "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.decode(tiled)],
+            "decode": [*map(Line, of_group), *self.places.decode()],
             "bounds": in_gluon(bounds),
             "found": found and found.view(),
             "found_of": [tensors.index(name) for name in found.names] if found else [],
@@ -322,7 +314,7 @@ class _GluonBuilder(Builder):
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
             "col_params": listed(told(col_reads, [*heads, *names])),
             "tiled": tiled[0] if tiled else "",
-            "head_of_tiled": tuple_text(self.head_of_tiled(tiled)),
+            "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
             "loop": in_gluon(loop),
             "weights": self.weights,
             "scale": self.scale,

@@ -16,10 +16,11 @@ from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering
 from ...passes.masks.expressions import Number
+from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import HALF, SHARED, FoundBounds, in_gluon, listed, told
+from .gluon import HALF, SHARED, FoundBounds, head_of_scores, in_gluon, is_across, is_of_scores, listed, told
 from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
@@ -35,6 +36,7 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
     matrices = {load.name for load in stream.matrices}
     streamed = [score.right.name for score in stream.scores]
     wide = [result for result in op.results if set(result.axes) & set(stream.widths)]
+    tiled = tiled_of(op, stream)
     pair = {stream.rows, stream.streamed}
     takes = (
         not (stream.largest or stream.turns or program.pages)
@@ -42,7 +44,9 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
         and len(stream.sums) == len({load.name for load in stream.summed} & {*streamed}) == len(wide)
         and all(set(op.input(name).type.dtypes) & HALF for name in matrices)
         and all(op.input(name).type.axes[-1] in stream.widths for name in matrices)
-        and all(tensor.default is None and not pair <= set(tensor.type.axes) for tensor in op.inputs)
+        and all(tensor.default is None for tensor in op.inputs)
+        and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
+        and len(tiled) <= 1
         and all(not part.at for value in op.values for part in walk(value.node) if isinstance(part, Load))
         and not any(result.when for result in op.results if result not in wide)
         and not any(param.kind in ("bool", "enum") for param in op.params)
@@ -56,12 +60,24 @@ def _spills(op: Op) -> bool:
     return any(isinstance(part, Call) and part.function == "tanh" for value in op.values for part in walk(value.node))
 
 
+def tiled_of(op: Op, stream: Stream) -> list[Input]:
+    """The tensors with a number for each score."""
+    return [tensor for tensor in op.inputs if is_of_scores(tensor, stream) or is_across(tensor, stream)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Vectors(Places):
-    """Reads numbers of columns as vectors, of which each thread has one."""
+    """Reads numbers of columns as vectors, of which each thread has one, and those of scores of a ring."""
+
+    def reads(self, tensor: Input) -> list[Line]:
+        if tensor not in tiled_of(self.op, self.stream):
+            # The slots of a dataclass leave `super` without its arguments another class.
+            return Places.reads(self, tensor)
+        across = ", True" if is_across(tensor, self.stream) else ""
+        read = f"read_scores({tensor.name}_ring, 2 * step + half{across})"
+        return [Line(f"{tensor.name} = {read}.to({self.compute.text})")]
 
     def mask(self, axes: tuple[str, ...]) -> str:
-        # The slots of a dataclass leave `super` without its arguments another class.
         mask = Places.mask(self, axes)
         return "block_mask" if mask == "col_mask" else mask
 
@@ -198,7 +214,8 @@ class _GradientBuilder(Builder):
     def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
         if self.in_row_sum:
             return parse(f"in_float32({node.name})")
-        return parse(f"across_columns({node.name})") if self.streams(node.axes) else super().loaded(node, lowering)
+        is_of_cols = self.streams(node.axes) and self.stream.rows not in node.axes
+        return parse(f"across_columns({node.name})") if is_of_cols else super().loaded(node, lowering)
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Numbers are read as vectors."""
@@ -229,11 +246,13 @@ class _GradientBuilder(Builder):
                 found[result.output.name] = name
         return found
 
-    def read_early(self, loop: Iterable[Line], of_cols: list[str]) -> list[Line]:
-        """The lines of a block, with what reads numbers of columns right behind the matmuls that these begin with."""
-        lines = [line for line in loop if line.assigned not in of_cols]
+    def read_early(self, loop: Iterable[Line], numbers: list[str]) -> list[Line]:
+        """The lines of a block, with what reads numbers of columns or scores right behind the matmuls that these begin
+        with.
+        """
+        lines = [line for line in loop if line.assigned not in numbers]
         first = 2 * len(self.stream.scores)
-        return [*lines[:first], *(line for line in loop if line.assigned in of_cols), *lines[first:]]
+        return [*lines[:first], *(line for line in loop if line.assigned in numbers), *lines[first:]]
 
     # The whole
 
@@ -245,9 +264,10 @@ class _GradientBuilder(Builder):
         op, stream = self.op, self.stream
         matrices = {load.name for load in stream.matrices}
         numbers = [one for one in op.inputs if one.name not in matrices]
-        of_cols = [one.name for one in numbers if stream.streamed in one.type.axes]
+        tiled = [one.name for one in tiled_of(op, stream)]
+        of_cols = [one.name for one in numbers if stream.streamed in one.type.axes and one.name not in tiled]
         of_heads = [one.name for one in numbers if not {stream.rows, stream.streamed} & {*one.type.axes}]
-        self.lines.loop = self.read_early(self.lines.loop, of_cols)
+        self.lines.loop = self.read_early(self.lines.loop, [*of_cols, *tiled])
         setup, loop, end = (nested(part) for part in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in of_heads]
         bounds, found = self.lines.bounds, FoundBounds(self, reads) if self.blocks.compared else None
@@ -273,7 +293,10 @@ class _GradientBuilder(Builder):
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         streamed = [score.right.name for score in stream.scores]
         tensors = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
-        described = {*self.tile, *streamed, *memory}
+        in_rings = [*self.tile, *streamed, *tiled]
+        described = {*in_rings, *memory}
+        kinds = dict.fromkeys(described, "rows") | dict.fromkeys(streamed, "cols")
+        kinds |= {name: "across" if is_across(op.input(name), stream) else "scores" for name in tiled}
         given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
         strides = self.strides([*setup, *loop, *end])
         steps = [*(one.name for one in strides), *(found.strides if found else [])]
@@ -287,7 +310,9 @@ class _GradientBuilder(Builder):
         last_first = self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0)
 
         def of(name: str) -> str:
-            """How many blocks a ring has, and how many groups read each."""
+            """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
+            if name in tiled:
+                return "2 * (STAGES - 1), 1"
             return "2, 1" if name in self.tile else "STAGES, 2"
 
         return {
@@ -298,9 +323,12 @@ class _GradientBuilder(Builder):
             "streamed": stream.streamed,
             "tile": self.tile,
             "blocks": streamed,
-            "rings": ", ".join(f"{name}_ring" for name in (*self.tile, *streamed)),
-            "descs": ", ".join(f"{name}_desc" for name in (*self.tile, *streamed)),
-            "made_rings": ", ".join(f"ring({name}_desc, {of(name)})" for name in (*self.tile, *streamed)),
+            "tiled": tiled[0] if tiled else "",
+            "is_across": "across" in kinds.values(),
+            "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
+            "rings": ", ".join(f"{name}_ring" for name in in_rings),
+            "descs": ", ".join(f"{name}_desc" for name in in_rings),
+            "made_rings": ", ".join(f"ring({name}_desc, {of(name)})" for name in in_rings),
             "sums": [(one.name, one.matrix.name) for one in stream.sums if one.matrix],
             "memory": [*memory.items()],
             "last_first": last_first,
@@ -328,7 +356,7 @@ class _GradientBuilder(Builder):
             "signature": ", ".join(signature),
             "casts": in_gluon(casts),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
-            "kinds": ["" if name not in described else "cols" if name in streamed else "rows" for name in tensors],
+            "kinds": [kinds.get(name, "") for name in tensors],
             "found": found and found.view(),
             "found_of": [tensors.index(name) for name in found.names] if found else [],
         }
