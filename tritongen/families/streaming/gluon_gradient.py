@@ -108,8 +108,19 @@ class _OfRows(Below):
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), y)),)) if x == self.score:
                 if self.rows in y.axes:
                     return parse(f"tl.exp2({x} - in_base_2({self.of_rows(y)})[:, None])")
-                return parse(f"tl.exp2({x} - in_base_2({ast.unparse(self.in_compute(y))}))")
+                return parse(f"tl.exp2({x} - {self.below_of_columns(y)})")
+            case Call(function="exp", args=(Call(function="sub", args=(x, Load() as y)),)) if self.is_of_columns(y):
+                return parse(f"exp_of({ast.unparse(self.in_compute(x))}, {self.below_of_columns(y)})")
         return super().call(node)
+
+    def is_of_columns(self, node: Node) -> bool:
+        return self.rows not in node.axes and bool(self.others & set(node.axes))
+
+    def below_of_columns(self, node: Node) -> str:
+        """Numbers of columns to base 2: of what is read, each thread takes its own there, before they are spread."""
+        if isinstance(node, Load):
+            return f"across_columns(in_base_2({node.name}))"
+        return f"in_base_2({ast.unparse(self.in_compute(node))})"
 
     def tanh(self, x: str) -> ast.expr:
         return parse(f"tanh_half({x})")
