@@ -327,6 +327,7 @@ class _GradientBuilder(Builder):
             "use_col_mask": mentions(loop, "col_mask"),
             "of_cols": of_cols,
             "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
+            "use_by_row": any(mentions([*setup, *loop, *end], name) for name in ("by_row", "rows", "row_mask")),
             "use_row_mask": mentions([*setup, *end], "row_mask"),
             "factor": self.scale,
             "setup": in_gluon(setup),
