@@ -109,8 +109,19 @@ class _OfRows(Below):
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), y)),)) if x == self.score:
                 if self.rows in y.axes:
                     return parse(f"tl.exp2({x} - in_base_2({self.of_rows(y)})[:, None])")
-                return parse(f"tl.exp2({x} - in_base_2({ast.unparse(self.in_compute(y))}))")
+                return parse(f"tl.exp2({x} - {self.below_of_columns(y)})")
+            case Call(function="exp", args=(Call(function="sub", args=(x, Load() as y)),)) if self.is_of_columns(y):
+                return parse(f"exp_of({ast.unparse(self.in_compute(x))}, {self.below_of_columns(y)})")
         return super().call(node)
+
+    def is_of_columns(self, node: Node) -> bool:
+        return self.rows not in node.axes and bool(self.others & set(node.axes))
+
+    def below_of_columns(self, node: Node) -> str:
+        """Numbers of columns to base 2: of what is read, each thread takes its own there, before they are spread."""
+        if isinstance(node, Load):
+            return f"across_columns(in_base_2({node.name}))"
+        return f"in_base_2({ast.unparse(self.in_compute(node))})"
 
     def tanh(self, x: str) -> ast.expr:
         return parse(f"tanh_half({x})")
@@ -347,6 +358,7 @@ class _GradientBuilder(Builder):
             "use_col_mask": mentions(loop, "col_mask"),
             "of_cols": of_cols,
             "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
+            "use_by_row": any(mentions([*setup, *loop, *end], name) for name in ("by_row", "rows", "row_mask")),
             "use_row_mask": mentions([*setup, *end], "row_mask"),
             "factor": self.scale,
             "setup": in_gluon(setup),
