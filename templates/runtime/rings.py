@@ -107,6 +107,8 @@ def read_scores(ring, step, ACROSS: gl.constexpr = False):
     """
     block = take(ring, step).permute((1, 0)) if ACROSS else take(ring, step)
     x = block.load(product_layout(block.shape[1]))
+    # TMA is another proxy: without the fence, it was seen to write the next block before this one was read.
+    fence_async_shared()
     barrier()
     give_back(ring, step)
     return x
