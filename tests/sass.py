@@ -11,13 +11,14 @@ what was in a register before is hardly that. Paths that conditions exclude coun
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import triton
@@ -41,15 +42,16 @@ ZERO: Values = frozenset({(0, frozenset())})
 State = dict[str, Values]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Instruction:
     at: str
     predicate: str  # "" where it is always executed
     name: str  # with its suffixes
     operands: tuple[str, ...]
     targets: tuple[str, ...]  # the labels that it names
+    needed: list[str] = field(default_factory=list)  # what it writes of that descriptors are made by
 
-    @property
+    @functools.cached_property
     def base(self) -> str:
         return self.name.partition(".")[0]
 
@@ -59,7 +61,16 @@ class Instruction:
         jumps = self.base in ("BRX", "EXIT", "RET", "BSYNC") or (self.base == "BRA" and len(self.operands) == 1)
         return jumps and not self.predicate
 
-    @property
+    @functools.cached_property
+    def suffixes(self) -> list[str]:
+        return self.name.split(".")[1:]
+
+    @functools.cached_property
+    def given(self) -> list[str]:
+        """What it reads but for predicates."""
+        return [operand for operand in self.operands[1:] if not re.fullmatch(r"!?U?P(\d|T)", operand)]
+
+    @functools.cached_property
     def descriptors(self) -> tuple[int, ...]:
         """The first of the two registers of each: one of what is multiplied from the left, if that is not in registers,
         and one of what is multiplied from the right.
@@ -68,6 +79,7 @@ class Instruction:
         first = int(found[1]) if found else 0
         return () if not found else (first, first + 2) if self.operands[1].startswith("gdesc") else (first + 2,)
 
+    @functools.cached_property
     def written(self) -> list[str]:
         count = counted(self.name)
         if self.base == "STL":
@@ -75,6 +87,7 @@ class Instruction:
         match = re.fullmatch(r"(U?R)(\d+)", self.operands[0]) if self.operands else None
         return following(match, count) if match and not self.name.startswith(READERS) else []
 
+    @functools.cached_property
     def read(self) -> list[str]:
         if self.base == "LDL":
             return slots(self.operands[1], counted(self.name))
@@ -129,15 +142,29 @@ def blocks_of(sass: str) -> Blocks:
             listed = tuple(one.strip() for one in operands.replace(".reuse", "").split(",") if one.strip())
             targets = tuple(re.findall(r"\.L_x_\d+", operands + note))
             found.append(Instruction(at, predicate or "", name, listed, targets))
-    every = [one for block in blocks.values() for one in block]
-    needed = {f"UR{first + half}" for one in every for first in one.descriptors for half in (0, 1)}
-    writers = [(one, set(one.written())) for one in every]
-    before = -1
-    while len(needed) > before:
-        before = len(needed)
-        needed.update(*(one.read() for one, written in writers if one.base in KNOWN and written & needed))
-    kept = {one for one, written in writers if written & needed or one.descriptors or one.targets or one.leaves}
-    return {label: [one for one in block if one in kept] for label, block in blocks.items()}
+    keep_needed([one for block in blocks.values() for one in block])
+    return {
+        label: [one for one in block if one.needed or one.descriptors or one.targets or one.leaves]
+        for label, block in blocks.items()
+    }
+
+
+def keep_needed(instructions: Sequence[Instruction]) -> None:
+    """Tell each what it writes of that descriptors are made by."""
+    writers: dict[str, list[Instruction]] = {}
+    for one in instructions:
+        for register in one.written:
+            writers.setdefault(register, []).append(one)
+    waiting = [f"UR{first + half}" for one in instructions for first in one.descriptors for half in (0, 1)]
+    needed: set[str] = set()
+    while waiting:
+        if (register := waiting.pop()) in needed:
+            continue
+        needed.add(register)
+        for one in writers.get(register, ()):
+            one.needed.append(register)
+            if one.base in KNOWN:
+                waiting += one.read
 
 
 def ways_on(blocks: Blocks) -> dict[str, list[tuple[int, str]]]:
@@ -171,31 +198,26 @@ class Machine:
         self.state = state
 
     def read(self, operand: str) -> Values:
-        """Of a register, or of a number of the instruction; "-" and the like make something that is not known."""
-        if operand in ("RZ", "URZ", "SRZ"):
-            return ZERO
-        if re.fullmatch(NUMBER, operand):
-            return frozenset({(int(operand, 0) & BITS, frozenset())})
-        if re.fullmatch(r"U?R\d+|\[\d+\]", operand):
-            return self.state.get(operand, NOTHING)
-        return unknown(operand)
+        """Of a register, or of what else the instruction names."""
+        return self.state.get(operand, NOTHING) if (value := constant(operand)) is None else value
 
     def step(self, one: Instruction) -> None:
-        registers = one.written()
-        values = self.made(one) or [unknown(f"{one.at} {register}") for register in registers]
-        for register, value in zip(registers, values, strict=True):
-            before = self.read(register) if one.predicate else frozenset()
-            self.state[register] = merged(f"{one.at} {register}", value | before)
+        if not one.needed:
+            return
+        made = dict(zip(one.written, values, strict=True)) if (values := self.made(one)) else {}
+        for register in one.needed:
+            where = f"{one.at} {register}"
+            value = made.get(register) or unknown(where)
+            self.state[register] = merged(where, value | self.read(register)) if one.predicate else merged(where, value)
 
     def made(self, one: Instruction) -> list[Values]:
         """What an instruction writes; [] where that is not known."""
-        suffixes = one.name.split(".")[1:]
-        given = [operand for operand in one.operands[1:] if not re.fullmatch(r"!?U?P(\d|T)", operand)]
+        suffixes, given = one.suffixes, one.given
         match one.base:
             case "MOV" | "UMOV" | "R2UR":
                 return [self.read(given[0])]
             case "STL" | "LDL":
-                return [self.read(name) for name in one.read()]
+                return [self.read(name) for name in one.read]
             case "CS2R" if given == ["SRZ"]:
                 return [ZERO] * counted(one.name)
             case "IMAD" if suffixes in (["U32"], ["MOV", "U32"], ["MOV"], ["X"]) and given[:2] == ["RZ", "RZ"]:
@@ -244,6 +266,17 @@ class Machine:
         return found
 
 
+@functools.cache
+def constant(operand: str) -> Values | None:
+    """A number of an instruction; None for a register. "-" and the like make something that is not known."""
+    if operand in ("RZ", "URZ", "SRZ"):
+        return ZERO
+    if re.fullmatch(NUMBER, operand):
+        return frozenset({(int(operand, 0) & BITS, frozenset())})
+    return None if re.fullmatch(r"U?R\d+|\[\d+\]", operand) else unknown(operand)
+
+
+@functools.cache
 def unknown(where: str) -> Values:
     return frozenset({(0, frozenset({where}))})
 
@@ -304,6 +337,8 @@ def joined(states: dict[str, State], target: str, more: State) -> bool:
 
 def merged(where: str, values: Values) -> Values:
     """What comes along one path or another: several numbers, or one thing that is not known."""
+    if len(values) == 1:
+        return values
     written = values - NOTHING
     is_known = len(written) <= MOST and not any(symbols for _, symbols in written)
     return values if is_known or len(written) == 1 else unknown(where) | values & NOTHING
