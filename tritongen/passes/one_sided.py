@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import reduce
 
@@ -19,30 +20,37 @@ def one_sided_sums_first(op: Op) -> Op:
     values: list[Value] = []
     taken = op.names
     for value in op.values:
-        node = value.node
-        if isinstance(node, Reduce) and node.kind == "sum" and node.dtype.kind == "float":
-            factors = factors_of(op, node.arg, node.over, False)
-            own = []
-            # One factor comes before a product of several, whose sum may need no matmul then.
-            for is_product in (False, True):
-                for axis in node.over:
-                    inside = [factor for factor in factors if axis in factor.axes]
-                    others = [factor for factor in factors if axis not in factor.axes]
-                    product = reduce(times, inside) if (len(inside) > 1) == is_product and inside else None
-                    if product is not None and (alone := _alone(node, product, others)):
-                        name = fresh(f"{_called(product, value.name)}_sum", taken)
-                        axes = tuple(axis for axis in product.axes if axis not in alone)
-                        own.append(Value(name, Reduce("sum", product, alone, axes, product.dtype), ""))
-                        first = factors.index(inside[0])
-                        factors = [factor for factor in factors if factor in others]
-                        factors.insert(min(first, len(factors)), Ref(name, axes, product.dtype))
-            if own:
-                values += own
-                summed = {axis for each in own if isinstance(each.node, Reduce) for axis in each.node.over}
-                over = tuple(axis for axis in node.over if axis not in summed)
-                value = replace(value, node=replace(node, arg=reduce(times, factors), over=over))
-        values.append(value)
+        if isinstance(value.node, Reduce) and value.node.kind == "sum" and value.node.dtype.kind == "float":
+            values += _sums_first(op, value, value.node, taken)
+        else:
+            values.append(value)
     return replace(op, values=tuple(values))
+
+
+def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
+    """The sums of a sum's factors that come first, and the sum of what is left."""
+    factors = factors_of(op, node.arg, node.over, False)
+    sums: list[Value] = []
+    summed: set[str] = set()
+    # One factor comes before a product of several, whose sum may need no matmul then.
+    for is_product, axis in itertools.product((False, True), node.over):
+        inside = [factor for factor in factors if axis in factor.axes]
+        others = [factor for factor in factors if axis not in factor.axes]
+        if not inside or (len(inside) > 1) != is_product:
+            continue
+        product = reduce(times, inside)
+        if alone := _alone(node, product, others):
+            name = fresh(f"{_called(product, value.name)}_sum", taken)
+            axes = tuple(axis for axis in product.axes if axis not in alone)
+            sums.append(Value(name, Reduce("sum", product, alone, axes, product.dtype), ""))
+            summed.update(alone)
+            first = factors.index(inside[0])
+            factors = others
+            factors.insert(first, Ref(name, axes, product.dtype))
+    if not sums:
+        return [value]
+    over = tuple(axis for axis in node.over if axis not in summed)
+    return [*sums, replace(value, node=replace(node, arg=reduce(times, factors), over=over))]
 
 
 def _alone(node: Reduce, factor: Node, others: list[Node]) -> tuple[str, ...]:
