@@ -85,7 +85,6 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     monkeypatch.setattr(launch, "run", spy)
     if not IS_HOPPER:
         monkeypatch.setattr(launch, "run_named", spy_named)
-    if not IS_HOPPER:
         monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "capability", lambda _: (9, 0))
     return operator, names
 
