@@ -28,9 +28,10 @@ from gluon_cases import (
 )
 
 
-def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+def check_gradient(
+    operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, scale: float
+) -> None:
     """By queries, whose heads may be several to one of keys and values, and by these; twice, as `check`."""
-    do = torch.flip(q, (-1,))[..., : v.shape[-1]].contiguous()
     given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (q.dtype, torch.float64))
     s, every_v = masked_scores(*exact, scale)
     wanted = torch.autograd.grad(torch.softmax(s, -1) @ every_v, exact, do.double())
@@ -41,8 +42,10 @@ def check_gradient(operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: to
 
 def check_errors(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
     for one, exact in zip(found, wanted, strict=True):
-        error = (one.double() - exact).norm() / exact.norm()
-        assert error < (5e-3 if one.dtype == torch.bfloat16 else 1e-3)
+        tolerance = 5e-3 if one.dtype == torch.bfloat16 else 1e-3
+        # Exact gradients may be zero: of a scale of zero, and of one key, where float32 leaves what it rounds.
+        rounding = 1e-6 * exact.numel() ** 0.5
+        assert (one.double() - exact).norm() <= tolerance * exact.norm() + rounding
 
 
 FORWARD, DQ, DK_DV = "attend_gluon_kernel", "attend_backward_dq_gluon_kernel", "attend_backward_dk_dv_gluon_kernel"
@@ -59,15 +62,15 @@ def test_gradients(
     """In heads that are wider than 64; dk and dv of few keys by the plain kernel."""
     operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
     m, n, d, e = sizes
-    q, k, v = drawn((m, d), (n, d), (n, e), dtype=dtype)
-    check_gradient(operator, q, k, v, scale)
+    q, k, v, do = drawn((m, d), (n, d), (n, e), (m, e), dtype=dtype)
+    check_gradient(operator, q, k, v, do, scale)
     assert names[:3] == [FORWARD, DQ, *([DK_DV] if n > 64 else [])]
 
 
 def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     operator, names = launching(spec_of(more=GRADIENT), tmp_path, monkeypatch)
-    q, k, v = drawn((200, 64), (333, 64), (333, 64))
-    check_gradient(operator, q, k, v, 0.125)
+    q, k, v, do = drawn((200, 64), (333, 64), (333, 64), (200, 64))
+    check_gradient(operator, q, k, v, do, 0.125)
     assert names[:2] == [FORWARD, "attend_backward_dq_kernel"]
 
 
@@ -91,8 +94,8 @@ def test_gradients_of_grouped_heads_with_a_bias(tmp_path: Path, monkeypatch: pyt
 
 def test_gradients_of_grouped_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     operator, names = launching(spec_of(CAUSAL, *GROUPS, more=GRADIENT), tmp_path, monkeypatch)
-    q, k, v = drawn((200, 128), (333, 128), (333, 96))
-    check_gradient(operator, q, k[:, :1], v[:, :1], 0.125)
+    q, k, v, do = drawn((200, 128), (333, 128), (333, 96), (200, 96))
+    check_gradient(operator, q, k[:, :1], v[:, :1], do, 0.125)
     assert names[:2] == [FORWARD, DQ]
 
 
