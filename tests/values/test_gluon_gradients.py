@@ -43,9 +43,9 @@ def check_gradient(
 def check_errors(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
     for one, exact in zip(found, wanted, strict=True):
         tolerance = 5e-3 if one.dtype == torch.bfloat16 else 1e-3
-        # Exact gradients may be zero: of a scale of zero, and of one key, where float32 leaves what it rounds.
-        rounding = 1e-6 * exact.numel() ** 0.5
-        assert (one.double() - exact).norm() <= tolerance * exact.norm() + rounding
+        # Those of a scale of zero, and of one key, are zero: there sums in float32 leave what they round.
+        allowed = tolerance * exact.norm() if exact.any() else 1e-4 * exact.numel() ** 0.5
+        assert (one.double() - exact).norm() <= allowed
 
 
 FORWARD, DQ, DK_DV = "attend_gluon_kernel", "attend_backward_dq_gluon_kernel", "attend_backward_dk_dv_gluon_kernel"
@@ -64,7 +64,7 @@ def test_gradients(
     m, n, d, e = sizes
     q, k, v, do = drawn((m, d), (n, d), (n, e), (m, e), dtype=dtype)
     check_gradient(operator, q, k, v, do, scale)
-    assert names[:3] == [FORWARD, DQ, *([DK_DV] if n > 64 else [])]
+    assert names[:3] == [FORWARD, DQ, DK_DV if n > 64 else "attend_backward_dk_dv_kernel"]
 
 
 def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
