@@ -263,12 +263,14 @@ def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -
 def choose_split_k(
     tiles: int, n_inner: int, device: torch.device, per_sm: int = 1
 ) -> int:
-    """How many programs share a sum: enough for all SMs, with 256 terms or more each.
+    """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 where each SM has a
+    tile.
 
     Two would not make up for the kernel that adds their parts up, but where an SM needs several programs.
     """
-    programs = per_sm * heuristics.sm_count(device)
-    n_parts = min(programs // max(1, tiles), n_inner // 256)
+    n_sms = heuristics.sm_count(device)
+    least = 256 if tiles < n_sms else 1024
+    n_parts = min(per_sm * n_sms // max(1, tiles), n_inner // least)
     return n_parts if n_parts > (2 if per_sm == 1 else 1) else 1
 
 

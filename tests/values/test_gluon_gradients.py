@@ -42,7 +42,7 @@ def check_gradient(
 
 def check_errors(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
     for one, exact in zip(found, wanted, strict=True):
-        tolerance = 5e-3 if one.dtype == torch.bfloat16 else 1e-3
+        tolerance = 8e-3 if one.dtype == torch.bfloat16 else 1e-3  # whose roundings are 8 times those of float16
         # Those of a scale of zero, and of one key, are zero: there sums in float32 leave what they round.
         allowed = tolerance * exact.norm() if exact.any() else 1e-4 * exact.numel() ** 0.5
         assert (one.double() - exact).norm() <= allowed
