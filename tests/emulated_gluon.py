@@ -2,7 +2,8 @@
 
 Triton has no interpreter for Gluon. Here warp groups are threads. What is asynchronous on the GPU happens as late as it
 may: a matmul reads its operands when it is waited for, and so does a store by TMA, while memory that a load by TMA will
-fill is NaN until then. Layouts, and what a compiler refuses, are not looked at.
+fill is NaN until then. What threads have read, TMA may fill again behind a fence alone. Layouts, and what a compiler
+refuses, are not looked at.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import triton.language as tl
 PATIENCE = 20.0  # seconds that a barrier is waited for
 CHANGED = threading.Condition()  # one of the barriers has
 OWN = threading.local()  # what a warp group has begun: matmuls, and stores by TMA
+UNFENCED: set[tuple[int, int]] = set()  # warp groups, and where they have read shared memory since their last fence
 
 
 class Tensor(torch.Tensor):
@@ -102,6 +104,7 @@ class Memory:
         return Memory(self.tensor.permute(*order))
 
     def load(self, layout: object) -> Any:
+        UNFENCED.add((threading.get_ident(), self.tensor.data_ptr()))
         return tensor(self.tensor.clone())
 
     def store(self, x: Any) -> None:
@@ -133,7 +136,15 @@ class Barrier:
                 raise AssertionError("a barrier is waited for that no one completes")
 
 
+def fence() -> None:
+    own = threading.get_ident()
+    UNFENCED.difference_update({read for read in list(UNFENCED) if read[0] == own})
+
+
 def async_load(desc: Descriptor, at: Sequence[Any], barrier: Barrier, block: Memory) -> None:
+    assert all(place != block.tensor.data_ptr() for _, place in list(UNFENCED)), (
+        "TMA fills what was read without a fence"
+    )
     block.tensor.fill_(math.nan)
 
     def arrive() -> None:
@@ -274,6 +285,7 @@ class Language:
 
     def warp_specialize(self, groups: Sequence[tuple[Callable[..., None], Sequence[Any]]], *_: object) -> None:
         mistakes: list[BaseException] = []
+        UNFENCED.clear()
 
         def work(function: Callable[..., None], args: Sequence[Any]) -> None:
             OWN.products, OWN.stores = [], []
@@ -309,7 +321,7 @@ INSTEAD: dict[str, Any] = {
     "async_load": async_load,
     "async_store": async_store,
     "barrier": lambda: None,
-    "fence_async_shared": lambda: None,
+    "fence_async_shared": fence,
     "warpgroup_mma": warpgroup_mma,
     "warpgroup_mma_wait": warpgroup_mma_wait,
 }
