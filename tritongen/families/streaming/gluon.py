@@ -232,11 +232,7 @@ class _GluonBuilder(Builder):
         col_reads = [line for line in block_reads if line.assigned in of_cols]
         setup = tuple(line for line in setup if line not in reads)
         loop = (*setup, *(line for line in loop if line not in block_reads))
-        bounds, found = self.lines.bounds, FoundBounds(self, reads) if self.blocks.compared else None
-        if found:
-            bounds = found.read
-        elif not self.blocks.tiles:
-            bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+        bounds, found = bounds_of(self, reads)
         before = {name for line in setup for name in line.targets}
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]
@@ -369,6 +365,19 @@ class FoundBounds:
             "lines": [replace(line, text=line.text.replace("INDEX", self.builder.index)) for line in self.lines],
             "n_bounds": len(self.builder.blocks.parts) + 1,
         }
+
+
+def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], FoundBounds | None]:
+    """The lines by which a tile has the bounds of its runs of blocks, and what a kernel finds before, if one does:
+    where numbers of both axes are compared.
+    """
+    bounds = builder.lines.bounds
+    if builder.blocks.compared:
+        found = FoundBounds(builder, reads)
+        return found.read, found
+    if not builder.blocks.tiles:
+        bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+    return bounds, None
 
 
 def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:

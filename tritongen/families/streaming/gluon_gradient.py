@@ -20,7 +20,7 @@ from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import HALF, SHARED, FoundBounds, head_of_scores, in_gluon, is_across, is_of_scores, listed, told
+from .gluon import HALF, SHARED, bounds_of, head_of_scores, in_gluon, is_across, is_of_scores, listed, told
 from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
@@ -281,11 +281,7 @@ class _GradientBuilder(Builder):
         self.lines.loop = self.read_early(self.lines.loop, [*of_cols, *tiled])
         setup, loop, end = (nested(part) for part in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in of_heads]
-        bounds, found = self.lines.bounds, FoundBounds(self, reads) if self.blocks.compared else None
-        if found:
-            bounds = found.read
-        elif not self.blocks.tiles:
-            bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+        bounds, found = bounds_of(self, reads)
         lines = [*bounds, *setup, *loop, *end]
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines)
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]

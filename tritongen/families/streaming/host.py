@@ -15,8 +15,8 @@ from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from . import partial_sums
 from .blocks import operand
-from .gluon import gluon_view, is_across, is_of_scores
-from .gluon_gradient import gradient_view
+from .gluon import gluon_view
+from .gluon_gradient import gradient_view, tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .orders import in_kernels, moved
 from .places import space_of
@@ -44,8 +44,7 @@ class StreamingModule(Common):
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
-        shared = [self.op.input(name) for name in self.shared]
-        is_known = all(is_of_scores(one, self.stream) or is_across(one, self.stream) for one in shared)
+        is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
         self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
