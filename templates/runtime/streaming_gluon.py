@@ -73,30 +73,47 @@ def run(
     if not gluon.found_of:
         launch.run(key, kernel, (programs,), None, given, sizes, params, **options)
         return True
-    read = [steps[place] for place in gluon.found_of]
+    finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
+    read = [(every[place], steps[place]) for place in gluon.found_of]
+    first, bounds, apart = found_bounds(finder, read, lengths, batch, tiles, blocks)
+    every_arg = (*given, bounds, *sizes, *apart, *params)
+    launches = [first, launch.Stage(kernel, (programs,), every_arg, options)]
+    # Calls alike have bounds of their own, without a name.
+    named = launch.named(kernel, (every, (None, *sizes, *apart), params))
+    launch.run_stages(key, named, launches, tuple(named))
+    return True
+
+
+def found_bounds(
+    finder: Any,
+    read: Sequence[tuple[torch.Tensor, tuple[int, ...]]],
+    lengths: tuple[int, int, int],
+    batch: tuple[int, ...],
+    tiles: int,
+    blocks: dict[str, Any],
+) -> tuple[launch.Stage, torch.Tensor, list[int]]:
+    """The launch that finds the bounds of all tiles from what is read, with its strides; memory for them, and its
+    strides along the dimensions of the batch.
+    """
     # Bounds are the same along what none of the tensors steps along by which they are found.
     differ = [
-        size if any(one[dim] for one in read) else 1 for dim, size in enumerate(batch)
+        size if any(steps[dim] for _, steps in read) else 1
+        for dim, size in enumerate(batch)
     ]
-    device = every[0].device
+    device = read[0][0].device
     bounds = torch.empty((*differ, tiles, 4), dtype=torch.int32, device=device)
     apart = [
         0 if size == 1 else step
         for size, step in zip(differ, bounds.stride(), strict=False)
     ]
-    found_of = (every[place] for place in gluon.found_of)
-    steps_found = (step for one in read for step in one)
-    finds = (*found_of, bounds, *lengths[1:], *differ[1:], *steps_found)
-    finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
-    every_arg = (*given, bounds, *sizes, *apart, *params)
-    launches = [
-        launch.Stage(finder, (math.prod(differ) * tiles,), finds, blocks),
-        launch.Stage(kernel, (programs,), every_arg, options),
-    ]
-    # Calls alike have bounds of their own, without a name.
-    named = launch.named(kernel, (every, (None, *sizes, *apart), params))
-    launch.run_stages(key, named, launches, tuple(named))
-    return True
+    found_of = (tensor for tensor, _ in read)
+    strides = (step for _, steps in read for step in steps)
+    args = (*found_of, bounds, *lengths[1:], *differ[1:], *strides)
+    return (
+        launch.Stage(finder, (math.prod(differ) * tiles,), args, blocks),
+        bounds,
+        apart,
+    )
 
 
 def with_shared_last(
