@@ -10,6 +10,7 @@ allocation of its own, and what lies beside it is none. Ends with the kernels of
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from typing import Any
 
 import runner
@@ -107,7 +108,18 @@ CASES: dict[str, tuple[Shapes, ...]] = {
         ((1028, 16512), (1152, 16512), (1028, 129), (9, 129)),
     ),
 }
-PARAMS = {"attention": {"scale": 0.125}}
+# By Gluon kernels where TMA reads rows of a bias, and by plain ones where it does not; documents have bounds of tiles.
+FORMS: dict[str, tuple[Shapes, ...]] = {
+    "attention_bias": (
+        ((2, 3, 304, 128), (2, 3, 432, 128), (2, 3, 432, 128), (3, 304, 432)),
+        ((2, 3, 130, 128), (2, 3, 431, 128), (2, 3, 431, 128), (3, 130, 431)),
+    ),
+    "attention_documents": (
+        ((2, 3, 300, 128), (2, 3, 431, 128), (2, 3, 431, 128), (2, 300), (2, 431)),
+        ((2, 3, 333, 67), (2, 3, 333, 67), (2, 3, 333, 35), (2, 333), (2, 333)),
+    ),
+}
+PARAMS = {op: {"scale": 0.125} for op in ("attention", *FORMS)}
 # What only float64 takes: rows beside sums that do not fit in registers and are not shared by programs.
 FLOAT64: dict[str, tuple[Shapes, ...]] = {
     "layer_norm": (((37, 20001), (20001,), (20001,)), ((3, 270001), (270001,), (270001,))),
@@ -119,6 +131,8 @@ def inputs(op: str, shapes: Shapes, dtype: torch.dtype, apart: bool) -> list[tor
     def draw(index: int, shape: tuple[int, ...]) -> torch.Tensor:
         if op == "cross_entropy" and index == 1:
             return torch.randint(shapes[0][1], shape, device="cuda")
+        if op == "attention_documents" and index > 2:
+            return (torch.arange(shape[1], dtype=torch.int32, device="cuda") // 90).expand(shape)
         if op.startswith("fp8"):
             values = torch.randn(shape, device="cuda")
             return values.to(torch.float8_e4m3fn) if index < 2 else values
@@ -132,7 +146,7 @@ def inputs(op: str, shapes: Shapes, dtype: torch.dtype, apart: bool) -> list[tor
 
 
 def main() -> None:
-    options = runner.given(runner.parser(__doc__, "operators"))
+    options = runner.given(runner.parser(__doc__, "operators"), "examples/specs")
     launched: set[str] = set()
     run = JITFunction.run
 
@@ -144,17 +158,20 @@ def main() -> None:
     there: set[str] = set()
     cases = [
         (op, shapes, dtype, apart)
-        for dtype, table in ((torch.bfloat16, CASES), (torch.float64, FLOAT64))
+        for dtype, table in ((torch.bfloat16, CASES | FORMS), (torch.float64, FLOAT64))
         for op, several in table.items()
         for shapes in several
         for apart in (False, True)
         if options.only in op
     ]
     for op, shapes, dtype, apart in cases:
-        kernels = importlib.import_module(f"generated.{op}.kernels")
-        there |= {name for name in vars(kernels) if name.endswith("_kernel")}
+        package = "ops" if op in FORMS else "generated"
+        for module in pkgutil.iter_modules(importlib.import_module(f"{package}.{op}").__path__):
+            if module.name in ("kernels", "gluon_kernels"):
+                kernels = importlib.import_module(f"{package}.{op}.{module.name}")
+                there |= {name for name in vars(kernels) if name.endswith("_kernel")}
         arguments = inputs(op, shapes, dtype, apart)
-        results = operator(op)(*arguments, **PARAMS.get(op, {}))
+        results = operator(op, package)(*arguments, **PARAMS.get(op, {}))
         results = [result for result in torch.utils._pytree.tree_leaves(results) if result.requires_grad]
         torch.autograd.backward(results, [torch.randn_like(result) for result in results])
         torch.cuda.synchronize()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...spec.types import Input
 from ...testing.samples import Shapes
 from ..stream import Stream
+from .gluon import is_of_scores
 from .program import StreamingProgram
 
 
@@ -69,8 +70,13 @@ class StreamingShapes(Shapes):
         return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
 
     def gluon(self) -> list[tuple[int, ...]]:
-        """Of heads that TMA reads, of up to 128."""
-        cases = [self.lengths_of(*case) for case in ((200, 333, 64), (300, 130, 128), (129, 257, 80))]
+        """Of heads of up to 128, and of rows of numbers for each score, that TMA reads: of whole 16 bytes."""
+        biased = any(is_of_scores(tensor, self.stream) for tensor in self.program.op.inputs)
+        multiple = 8 if biased else 1
+        cases = [
+            self.lengths_of(rows, -(-streamed // multiple) * multiple, widths)
+            for rows, streamed, widths in ((200, 333, 64), (300, 130, 128), (129, 257, 80))
+        ]
         places = [self.axes.index(axis) for axis in self.stream.widths]
         return [case for case in cases if all(case[place] % 8 == 0 and case[place] <= 128 for place in places)]
 
