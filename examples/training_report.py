@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Self
 
 from examples.train_transformer import DEFAULT_VARIANTS, PHASES, VARIANTS, Settings
 
@@ -71,24 +71,34 @@ def load(folder: Path) -> list[Variant]:
     return [Variant(name, rounds) for name, rounds in runs.items() if rounds]
 
 
-def apart(losses: list[float], base: list[float]) -> tuple[float, float]:
-    """By how much two curves differ: at most at any step, and in the mean of the last steps (signed)."""
-    most = max(abs(one - other) for one, other in zip(losses, base, strict=True))
-    return most, fmean(losses[-LAST:]) - fmean(base[-LAST:])
+@dataclass(frozen=True)
+class Apart:
+    """By how much two curves differ: in the median of all steps, at most at any step, and in the mean of the last
+    steps (signed).
+    """
+
+    middle: float
+    most: float
+    end: float
+
+    @classmethod
+    def of(cls, losses: list[float], base: list[float]) -> Self:
+        every = [abs(one - other) for one, other in zip(losses, base, strict=True)]
+        return cls(median(every), max(every), fmean(losses[-LAST:]) - fmean(base[-LAST:]))
 
 
 def table(variants: list[Variant]) -> str:
     base = next(variant for variant in variants if variant.name == BASE)
     lines = [
         "| | step, ms (by round) | forward | backward | optimizer | tokens/s | peak memory, GiB | final loss |"
-        " from unpatched: most | at the end |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        " from unpatched: median | most | at the end |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for variant in variants:
         settings = variant.rounds[0]["settings"]
         times = " ".join(f"{variant.step(number):.1f}" for number in range(len(variant.rounds)))
         rate = settings["batch"] * settings["length"] / variant.step() * 1e3
-        most, end = apart(variant.losses[0], base.losses[0])
+        found = Apart.of(variant.losses[0], base.losses[0])
         memory = "-" if variant.peak is None or base.peak is None else against(variant.peak, base.peak, 2)
         cells = [
             variant.name,
@@ -97,8 +107,7 @@ def table(variants: list[Variant]) -> str:
             f"{rate:,.0f}",
             memory,
             f"{fmean(variant.losses[0][-LAST:]):.4f}",
-            "" if variant is base else f"{most:.1e}",
-            "" if variant is base else f"{end:+.1e}",
+            *(("", "", "") if variant is base else (f"{found.middle:.1e}", f"{found.most:.1e}", f"{found.end:+.1e}")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -113,11 +122,9 @@ def repeated(variants: list[Variant]) -> str:
     found = []
     for variant in variants:
         for number, losses in enumerate(variant.losses[1:], 2):
-            most, end = apart(losses, variant.losses[0])
-            same = most == 0
-            found.append(
-                f"{variant.name} in round {number} {'gave the same losses' if same else f'by {most:.1e} ({end:+.1e})'}"
-            )
+            one = Apart.of(losses, variant.losses[0])
+            by = f"by {one.middle:.1e}, {one.most:.1e} and {one.end:+.1e}" if one.most else "gave the same losses"
+            found.append(f"{variant.name} in round {number} {by}")
     return f"From their own first round: {'; '.join(found)}." if found else "There was one round."
 
 
@@ -132,13 +139,13 @@ def exact(variants: list[Variant], beside: dict[str, Any]) -> str:
         SystemExit: where more than the dtype and the number of steps is different.
     """
     losses = {variant.name: variant.losses[0] for variant in variants}
-    most, end = apart(losses[OURS], losses[BASE])
+    found = Apart.of(losses[OURS], losses[BASE])
     settings = variants[0].rounds[0]["settings"]
     if settings != {**beside, "dtype": "float32", "steps": settings["steps"]}:
         raise SystemExit("the float32 runs differ from the others in more than dtype and steps")
     return (
         f"In {settings['dtype']} ({settings['steps']} steps, otherwise alike) the loss of {OURS} differs from"
-        f" {BASE}'s by {most:.1e} at most and by {end:+.1e} at the end."
+        f" {BASE}'s by {found.most:.1e} at most and by {found.end:+.1e} at the end."
     )
 
 
@@ -157,9 +164,9 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
         f" gradients clipped to a norm of {settings['largest_norm']:g}."
     )
     columns = (
-        "The last two columns are the difference of a variant's loss from the unpatched model's in the first round: the"
-        f" largest at any step, and that of the means of the last {LAST} steps. {repeated(variants)}"
-        f"{' ' + exact(others, settings) if others else ''}"
+        "The last three columns are the difference of a variant's loss from the unpatched model's in the first round:"
+        f" the median and the largest of all steps, and that of the means of the last {LAST} steps."
+        f" {repeated(variants)}{' ' + exact(others, settings) if others else ''}"
     )
     memory = "Peak memory is what torch's allocator held at most in those steps."
     if first["held_bytes"] is not None:
