@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ..diagnostics.report import Mistake, Mistakes, did_you_mean
 from .grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
 from .nodes import NAME_PATTERN, examine
+from .params import number_of, read_param
 from .reserved import MODULES, TORCH_NAMESPACES
 from .tables import SPEC
 from .toml import Table, parse_toml
@@ -21,7 +22,6 @@ from .types import (
     Input,
     Output,
     Param,
-    ParamValue,
     Peer,
     Range,
     Schedule,
@@ -225,71 +225,10 @@ class _Reader:
             self._name(name, "a param", "params")
             if ("params", name) in self.wrong:
                 continue
-            if isinstance(value, dict):
-                if (param := self._param(name, value)) is not None:
-                    yield param
-            elif isinstance(value, bool | int | float):
-                yield Param(name, _kind(value), value)
-
-    def _param(self, name: str, table: Table) -> Param | None:
-        key = ("params", name)
-        default, choices, kind = (table.get(field) for field in ("default", "choices", "type"))
-        if choices is not None:
-            return self._choice(name, table)
-        if isinstance(default, str):
-            hint = f"list what it may be: choices = [{default!r}, ...]".replace("'", '"')
-            message = f"the default of '{name}' is a word, but it has no choices"
-            self._note("TG133", message, (*key, "default"), 0, len(default), hint)
-            return None
-        if kind is None and default is None:
-            hint = 'write a default, or type = "float", "int" or "bool"'
-            self._note("TG130", f"'{name}' has neither a default nor a type", key, hint=hint)
-            return None
-        found = kind or _kind(default)
-        if found == "float" and default is not None and _kind(default) == "int":
-            default = float(default)
-        if default is not None and found != _kind(default):
-            message = f"the default of '{name}' is {_kind(default)}, but its type is {found}"
-            self._note("TG133", message, (*key, "default"), 0)
-            return None
-        self._check_range(name, table, found)
-        return Param(name, found, default, (), table.get("min"), table.get("max"))
-
-    def _choice(self, name: str, table: Table) -> Param | None:
-        key = ("params", name)
-        default, choices = table.get("default"), table["choices"]
-        for other in ("type", "min", "max"):
-            if other in table:
-                message = f"'{name}' has choices, so it cannot have '{other}'"
-                self._note("TG133", message, (*key, other))
-        if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-            return None
-        if default is not None and default not in choices:
-            length = len(default) if isinstance(default, str) else 1
-            hint = did_you_mean(str(default), choices, f"the choices are {', '.join(choices)}")
-            message = f"the default of '{name}' is not among its choices"
-            self._note("TG132", message, (*key, "default"), 0, length, hint)
-        return Param(name, "enum", default, tuple(choices))
-
-    def _check_range(self, name: str, table: Table, kind: str) -> None:
-        key = ("params", name)
-        low, high, default = (_number(table.get(field)) for field in ("min", "max", "default"))
-        for bound in ("min", "max"):
-            value = _number(table.get(bound))
-            if value is not None and kind == "bool":
-                message = f"'{name}' is a flag, so it cannot have '{bound}'"
-                self._note("TG133", message, (*key, bound))
-            elif value is not None and (value != value or (kind == "int" and value % 1)):
-                self._note("TG133", f"'{bound}' of '{name}' cannot be {value}", (*key, bound), 0)
-        if low is not None and high is not None and low > high:
-            message = f"'min' of '{name}' is {low}, more than 'max', which is {high}"
-            self._note("TG131", message, (*key, "min"), 0)
-        elif default is not None and low is not None and default < low:
-            message = f"the default of '{name}' is {default}, less than 'min', which is {low}"
-            self._note("TG131", message, (*key, "default"), 0)
-        elif default is not None and high is not None and default > high:
-            message = f"the default of '{name}' is {default}, more than 'max', which is {high}"
-            self._note("TG131", message, (*key, "default"), 0)
+            try:
+                yield read_param(name, value)
+            except Mistakes as mistakes:
+                self.found += mistakes.mistakes
 
     # The rest
 
@@ -362,7 +301,7 @@ class _Reader:
                     hint = did_you_mean(value, axes, "a bound is a number or the name of an axis")
                     message = f"'{value}' is not an axis of an input"
                     self._note("TG114", message, (*key, bound), 0, len(value), hint)
-            least, most = _number(low), _number(high)
+            least, most = number_of(low), number_of(high)
             if least is not None and most is not None and not least < most:
                 message = f"'low' of '{name}' is {least}, which is not less than 'high'"
                 self._note("TG141", message, (*key, "low"), 0)
@@ -434,14 +373,6 @@ def _is_range(value: object) -> bool:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _kind(value: ParamValue | None) -> str:
-    return type(value).__name__
-
-
-def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _integers(value: object) -> tuple[int, ...]:

@@ -1,0 +1,95 @@
+"""A param of a spec, from the value or the table that declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..diagnostics.report import Mistake, Mistakes, did_you_mean
+from .toml import Table
+from .types import Param, ParamValue
+
+# Types of params, each with those that its default may have.
+_TAKEN = {("float", "float"), ("float", "int"), ("int", "int"), ("bool", "bool")}
+
+
+def read_param(name: str, value: Any) -> Param:
+    """The param that `value` declares, which has the form that the schema asks for. Raises `Mistakes`."""
+    if not isinstance(value, dict):
+        return Param(name, _kind(value), value)
+    mistakes = list(_choice_mistakes(name, value) if "choices" in value else _mistakes(name, value))
+    if mistakes:
+        raise Mistakes(*mistakes)
+    default = value.get("default")
+    if "choices" in value:
+        return Param(name, "enum", default, tuple(value["choices"]))
+    kind = _kind_of(value)
+    if kind == "float" and default is not None:
+        default = float(default)
+    return Param(name, kind, default, (), value.get("min"), value.get("max"))
+
+
+def number_of(value: object) -> float | int | None:
+    """A value that is a number and no flag; None otherwise."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _kind(value: ParamValue) -> str:
+    return type(value).__name__
+
+
+def _kind_of(table: Table) -> str:
+    kind: str = table["type"] if "type" in table else _kind(table["default"])
+    return kind
+
+
+def _choice_mistakes(name: str, table: Table) -> Iterator[Mistake]:
+    default, choices = table.get("default"), table["choices"]
+    for other in ("type", "min", "max"):
+        if other in table:
+            message = f"'{name}' has choices, so it cannot have '{other}'"
+            yield Mistake("TG133", message, ("params", name, other))
+    if default is not None and default not in choices:
+        length = len(default) if isinstance(default, str) else 1
+        hint = did_you_mean(str(default), choices, f"the choices are {', '.join(choices)}")
+        message = f"the default of '{name}' is not among its choices"
+        yield Mistake("TG132", message, ("params", name, "default"), 0, length, hint)
+
+
+def _mistakes(name: str, table: Table) -> Iterator[Mistake]:
+    """What is wrong with a flag or a number: its type, and only where that is right its range."""
+    key = ("params", name)
+    default = table.get("default")
+    if isinstance(default, str):
+        hint = f"list what it may be: choices = [{default!r}, ...]".replace("'", '"')
+        message = f"the default of '{name}' is a word, but it has no choices"
+        yield Mistake("TG133", message, (*key, "default"), 0, len(default), hint)
+    elif default is None and "type" not in table:
+        hint = 'write a default, or type = "float", "int" or "bool"'
+        yield Mistake("TG130", f"'{name}' has neither a default nor a type", key, hint=hint)
+    elif default is not None and (_kind_of(table), _kind(default)) not in _TAKEN:
+        message = f"the default of '{name}' is {_kind(default)}, but its type is {_kind_of(table)}"
+        yield Mistake("TG133", message, (*key, "default"), 0)
+    else:
+        yield from _range_mistakes(name, table)
+
+
+def _range_mistakes(name: str, table: Table) -> Iterator[Mistake]:
+    key = ("params", name)
+    kind = _kind_of(table)
+    low, high, default = (number_of(table.get(field)) for field in ("min", "max", "default"))
+    for bound, value in (("min", low), ("max", high)):
+        if value is not None and kind == "bool":
+            message = f"'{name}' is a flag, so it cannot have '{bound}'"
+            yield Mistake("TG133", message, (*key, bound))
+        elif value is not None and (value != value or (kind == "int" and value % 1)):
+            yield Mistake("TG133", f"'{bound}' of '{name}' cannot be {value}", (*key, bound), 0)
+    if low is not None and high is not None and low > high:
+        message = f"'min' of '{name}' is {low}, more than 'max', which is {high}"
+        yield Mistake("TG131", message, (*key, "min"), 0)
+    elif default is not None and low is not None and default < low:
+        message = f"the default of '{name}' is {default}, less than 'min', which is {low}"
+        yield Mistake("TG131", message, (*key, "default"), 0)
+    elif default is not None and high is not None and default > high:
+        message = f"the default of '{name}' is {default}, more than 'max', which is {high}"
+        yield Mistake("TG131", message, (*key, "default"), 0)
