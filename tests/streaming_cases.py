@@ -426,6 +426,21 @@ CASES = {
         f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",
         lambda q, k, v, qk, kk: torch.softmax(scores(q, k) + scores(qk, kk[:, None]), -1) @ v,
     ),
+    "gradient_by_keys_that_heads_share": Case(
+        f"{QKV}; qk:T[B, H, M, K]; kk:T[B, N, K]",
+        f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",
+        lambda q, k, v, qk, kk: torch.softmax(scores(q, k) + scores(qk, kk[:, None]), -1) @ v,
+        by="q k v qk kk",
+        steps=3,
+        passes=3,
+    ),
+    "values_that_heads_share": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, N, E]",
+        CAUSAL + MEAN,
+        lambda q, k, v: causal(q, k, v[:, None].expand(-1, SIZES["H"], -1, -1)),
+        steps=3,
+        passes=3,
+    ),
     "exponentials_by_hand": Case(
         QKV,
         f"{CAUSAL}\ne = exp(s - max(s, N))\no = sum(e * v, N) / sum(e, N)",
