@@ -170,6 +170,11 @@ def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Te
     return torch.softmax(scores(q, k) + bias, -1) @ v
 
 
+def _zero_of_the_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    o = full(q[1:], k[1:, :, :27], v[1:, :, :27])
+    return F.pad(o, (0, 0, 0, 0, 0, 0, 1, 0))
+
+
 CASES = {
     "full": Case(QKV, f"s = sum(q * k, D) * 0.25{MEAN}", full),
     "causal": Case(QKV, CAUSAL + MEAN, causal),
@@ -425,6 +430,28 @@ CASES = {
         f"{QKV}; qk:T[B, H, M, K]; kk:T[B, N, K]",
         f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",
         lambda q, k, v, qk, kk: torch.softmax(scores(q, k) + scores(qk, kk[:, None]), -1) @ v,
+    ),
+    "gradient_by_keys_that_heads_share": Case(
+        f"{QKV}; qk:T[B, H, M, K]; kk:T[B, N, K]",
+        f"s = (sum(q * k, D) + sum(qk * kk, K)) * 0.25{MEAN}",
+        lambda q, k, v, qk, kk: torch.softmax(scores(q, k) + scores(qk, kk[:, None]), -1) @ v,
+        by="q k v qk kk",
+        steps=3,
+        passes=3,
+    ),
+    "values_that_heads_share": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, N, E]",
+        CAUSAL + MEAN,
+        lambda q, k, v: causal(q, k, v[:, None].expand(-1, SIZES["H"], -1, -1)),
+        steps=3,
+        passes=3,
+    ),
+    "rows_without_keys_are_zero": Case(
+        QKV,
+        "s = where(index(N) < 27 * index(B), sum(q * k, D) * 0.25, -inf)\nlse = logsumexp(s, N)"
+        "\no = where(lse == -inf, 0.0, sum(softmax(s, N) * v, N))",
+        _zero_of_the_first,
+        steps=3,
     ),
     "exponentials_by_hand": Case(
         QKV,

@@ -61,6 +61,13 @@ def derive(
     return _assembled(reverse, reverse.found(), saves, stored)
 
 
+def changes_smoothly(op: Op, name: str) -> bool:
+    """Whether any result changes smoothly with an input, which conditions alone may read."""
+    op = name_reductions(op)
+    reverse = Reverse(op, Grad((name,)), None)
+    return any(reverse.is_active(result.node) for result in op.results)
+
+
 def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
     """The operator with the gradients among its results, last, as they are where that of `result` is 1.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
-from ..autodiff.gradient import Gradient, derive
+from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
@@ -269,7 +269,7 @@ class _Planner:
         after = self.after(means)
         read = _read(after)
         tensors = tuple(mean.tensor.name for mean in means)
-        lse = (self.saved,) if self.lse and self.saved in read else ()
+        lse = (self.saved,) if self.saved in read and changes_smoothly(after, self.saved) else ()
         beside = tuple(name for name in self.grad.wrt if name in read)
         found = derive(after, Grad((*tensors, *lse, *beside)), saves=False)
         results = dict(zip(found.wrt, found.op.results, strict=True))

@@ -65,7 +65,8 @@ class StreamPlanner(Planner):
             gradients = tuple(r for r in results if set(r.axes) & set(along) == {axis} and not behind[r.output.name])
             sums = tuple(told_result(value) for value in parts if axis in value.node.axes)
             both = self.step(op, (*gradients, *sums), every)
-            found = [both] if both is not None else [self.step(op, group, every) for group in (gradients, sums)]
+            apart = () if both is not None else (*_of_same_batch(gradients, self.stream), sums)
+            found = [both, *(self.step(op, group, every) for group in apart)]
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
         tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
@@ -121,6 +122,15 @@ class StreamPlanner(Planner):
 def tile_step_of(op: Op, _: Families) -> Step:
     """The step that computes a result with both axes of scores, tile by tile."""
     return single_step_of(op, (TILE_SUMS,))
+
+
+def _of_same_batch(results: tuple[Result, ...], stream: Stream) -> list[tuple[Result, ...]]:
+    """Results in groups that one pass may have: of inputs that heads share, it goes through these in turn."""
+    found: dict[frozenset[str], tuple[Result, ...]] = {}
+    for result in results:
+        batch = frozenset(result.axes) - {*stream.widths}
+        found[batch] = (*found.get(batch, ()), result)
+    return [*found.values()]
 
 
 def _names(results: tuple[Result, ...]) -> list[str]:

@@ -164,7 +164,7 @@ class Builder(Assembly):
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines.setup += [self.places.matrix_base(load), self.places.matrix(load, "True")]
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), self.places.matrix(load, "True")])
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
@@ -223,8 +223,9 @@ class Builder(Assembly):
         text = ast.unparse(self.lowering.expression(value.node.arg))
         self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
-        self.lines.setup += self.lowering.pending
-        self.lines.setup.append(Line(f"{value.name} = {self.total_of_rows(text)}", source))
+        lines = self.lines_for(value.node.axes)
+        lines += self.lowering.pending
+        lines.append(Line(f"{value.name} = {self.total_of_rows(text)}", source))
 
     def total_of_rows(self, text: str) -> str:
         """The sums of the rows of a tile."""
