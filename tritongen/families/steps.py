@@ -73,7 +73,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
     axes -= {strips.axis for strips in op.strips}
-    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row | op.chosen]
+    mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
     axes -= {axis for tensor in mine for axis in tensor.type.axes}
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
