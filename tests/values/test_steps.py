@@ -215,3 +215,12 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert all(len(one.op.inputs) == 1 for one in sums)
     reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
     assert reduced == {"K"}
+
+
+def test_lengths_are_those_of_inputs_that_are_given(tmp_path: Path) -> None:
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\na = "T[]"\nx = "T[K, N]"\n'
+    text += 'w = "T[N] = 0.5"\n[compute]\nh = "a * w"\ny = "x - mean(x, K, N)"\n[outputs]\nh = "auto"\ny = "auto"\n'
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    a, x = torch.tensor(3.0), torch.randn(4, 7)
+    assert operator(a, x)[0].tolist() == [1.5] * 7
+    assert operator(a, x, torch.arange(7.0))[0].tolist() == [3.0 * n for n in range(7)]

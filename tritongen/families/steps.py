@@ -73,7 +73,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
     axes -= {strips.axis for strips in op.strips}
-    mine = [tensor for tensor in op.inputs if tensor.name not in op.by_row | op.chosen]
+    mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
     axes -= {axis for tensor in mine for axis in tensor.type.axes}
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
@@ -302,10 +302,11 @@ class StepHost(Host):
         return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
 
     def like(self, result: Result) -> Input | None:
-        """The input that a gradient is by, or else another of its shape."""
+        """The input that a gradient is by, which is made where that is there, or else another of its shape."""
         if result.output.name in self.op.by_row:
             return None
         own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
+        own = [t for t in own if result.when or t.default is None]
         plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
         others = [t for t in self.op.inputs if t.name not in self.op.by_row]
         return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
