@@ -180,6 +180,7 @@ def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: P
     assert {f"{name}_gluon_kernel multiplies bf16.bf16" for name in gradients} <= set(told)
 
 
+@pytest.mark.usefixtures("in_ci")
 def test_gradients_read_a_bias_by_descriptors(tmp_path: Path) -> None:
     """Of each score, which dk and dv take across, in as much shared memory as there is."""
     text = (ROOT / "examples" / "specs" / "attention_bias.toml").read_text(encoding="utf-8").replace(', "bias"]', "]")
@@ -190,6 +191,7 @@ def test_gradients_read_a_bias_by_descriptors(tmp_path: Path) -> None:
     assert {f"{kernel} multiplies bf16.bf16" for kernel in kernels} <= set(told)
 
 
+@pytest.mark.usefixtures("in_ci")
 def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:
     """Blocks for tensor cores, beside a Gluon kernel of the forward that has a sink for each head."""
     told = compile_all(generated(["attention_sink"], tmp_path), "--target", "sm_90", "--tma")
