@@ -18,8 +18,8 @@ INTERPRETED: bool = triton.knobs.runtime.interpret
 
 
 def promote(*dtypes: torch.dtype) -> torch.dtype:
-    """torch's promotion of several dtypes."""
-    return functools.reduce(torch.promote_types, dtypes)
+    """torch's promotion of several dtypes; of none, as optional inputs may all be left out, the default dtype."""
+    return functools.reduce(torch.promote_types, dtypes or (torch.get_default_dtype(),))
 
 
 def as_float(dtype: torch.dtype) -> torch.dtype:

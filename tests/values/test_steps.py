@@ -224,3 +224,17 @@ def test_lengths_are_those_of_inputs_that_are_given(tmp_path: Path) -> None:
     a, x = torch.tensor(3.0), torch.randn(4, 7)
     assert operator(a, x)[0].tolist() == [1.5] * 7
     assert operator(a, x, torch.arange(7.0))[0].tolist() == [3.0 * n for n in range(7)]
+
+
+@pytest.mark.parametrize(("first", "dtype"), [("T[K, N]", torch.float64), ("int64[K, N]", torch.float32)])
+def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Of one type with a step's optional input, or torch's default where no float is given."""
+    text = f'[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "{first}"\n'
+    text += 'w = "T[N] = 0.5"\n[compute]\nh = "max(w, N)"\ny = "x - max(x, K, N)"\n[outputs]\nh = "auto"\ny = "auto"\n'
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    x = torch.arange(28.0, dtype=torch.float64).view(4, 7)
+    x = x if first.startswith("T") else x.long()
+    h, y = operator(x)
+    assert (h.dtype, h.item()) == (dtype, 0.5)
+    assert torch.equal(y, x - 27)
+    assert operator(x, torch.arange(7.0, dtype=torch.float64))[0].dtype == torch.float64

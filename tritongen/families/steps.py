@@ -286,14 +286,13 @@ class StepHost(Host):
             else f"torch.{leaf}"
             for leaf in dtype.of
         }
-        if len(set(parts.values())) == 1:
-            return parts[dtype.of[0]]
         optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
         for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
             if leaf in optional and leaf not in alike:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
-        return f"dtypes.promote({', '.join(dict.fromkeys(parts.values()))})"
+        first, *others = dict.fromkeys(parts.values())
+        return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

@@ -160,7 +160,21 @@ class Expressions:
         """An input's. That of a float8 gives way to other floats, as a number's does."""
         if self.is_float8(name):
             return Dtype("float")
-        return Dtype(kind_of(self.inputs[name].type.dtypes), (name,))
+        return Dtype(kind_of(self.inputs[name].type.dtypes), (self.always_given(name),))
+
+    def always_given(self, name: str) -> str:
+        """What has the dtype of an input: for an optional one another input that is there in any case, or that dtype
+        if it can have no other.
+        """
+        own = self.inputs[name]
+        if own.default is None:
+            return name
+        if len(own.type.dtypes) == 1:
+            return own.type.dtypes[0]
+        if not own.type.variable:
+            return name
+        alike = (one.name for one in self.inputs.values() if one.type.variable == own.type.variable)
+        return next((other for other in alike if self.inputs[other].default is None), name)
 
     def is_float8(self, name: str) -> bool:
         return set(self.inputs[name].type.dtypes) <= set(FLOAT8S)

@@ -326,8 +326,8 @@ class _Search:
         return self.read[key]
 
     def in_own_types(self, part: Op) -> Op:
-        """The part, with dtypes of its own inputs where those are of the same type as others of the whole."""
-        own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs)}
+        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others."""
+        own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
         names = {tensor.name for tensor in part.inputs}
         others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
         alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
