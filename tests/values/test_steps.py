@@ -238,3 +238,13 @@ def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtyp
     assert (h.dtype, h.item()) == (dtype, 0.5)
     assert torch.equal(y, x - 27)
     assert operator(x, torch.arange(7.0, dtype=torch.float64))[0].dtype == torch.float64
+
+
+def test_columns_of_an_optional_input_are_reduced_alone(tmp_path: Path) -> None:
+    """Nothing else that has columns tells how many of them a thread loads at once."""
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\na = "T[]"\nx = "T[K, N, M]"\n'
+    text += 'w = "T[N, M] = 0.5"\n[compute]\nh = "a * w - mean(a * w, N, M)"\ny = "x - mean(x, K, N, M)"\n'
+    operator = built(read_spec("steps.toml", f'{text}[outputs]\nh = "auto"\ny = "auto"\n'), tmp_path).steps
+    a, x, w = torch.tensor(2.0), torch.randn(3, 4, 5), torch.arange(20.0).view(4, 5)
+    assert torch.equal(operator(a, x)[0], torch.zeros(4, 5))
+    assert torch.equal(operator(a, x, w)[0], 2 * w - 19)

@@ -53,7 +53,7 @@ class RowsModule(RowSizes):
             "contiguous": self.contiguous_cols(),
             "constants_text": self.constants_of(loop, self.index()),
             "args": self.args(loop),
-            "vector": self.largest() if "VECTOR" in plan.loop.constexprs else "",
+            "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
             "uniform": plan.uniform and f"tensors.steady(col_sizes, {uniform})",
             "loop": self.one(loop),
             "registers": None,
@@ -147,6 +147,13 @@ class RowsModule(RowSizes):
         """The largest tensor with columns, by its axes, or the first input where there is none."""
         moving = self.host.moving(self.space.cols)
         return max(moving, key=lambda entry: len(entry[1]))[0] if moving else self.op.inputs[0].name
+
+    def of_vectors(self) -> str:
+        """The tensor whose elements tell how many columns a thread loads at once: the largest, or the first that is not
+        optional.
+        """
+        required = [tensor.name for tensor in self.op.inputs if tensor.default is None]
+        return self.largest() if self.largest() in required else required[0]
 
 
 def _of_blocks(kernel: Kernel) -> str:
