@@ -226,6 +226,15 @@ def test_lengths_are_those_of_inputs_that_are_given(tmp_path: Path) -> None:
     assert operator(a, x, torch.arange(7.0))[0].tolist() == [3.0 * n for n in range(7)]
 
 
+def test_stated_lengths_are_those_of_optional_inputs(tmp_path: Path) -> None:
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[N, K]"\n'
+    text += 'w = "T[(M=3 K)] = 0.5"\n[compute]\nh = "w - mean(w, K, M)"\ny = "mean(x, N, K)"\n'
+    operator = built(read_spec("steps.toml", f'{text}[outputs]\nh = "auto[(M K)]"\ny = "auto[]"\n'), tmp_path).steps
+    x, w = torch.randn(2, 4), torch.arange(12.0)
+    assert torch.equal(operator(x)[0], torch.zeros(12))
+    assert torch.equal(operator(x, w)[0], w - 5.5)
+
+
 @pytest.mark.parametrize(("first", "dtype"), [("T[K, N]", torch.float64), ("int64[K, N]", torch.float32)])
 def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Of one type with a step's optional input, or torch's default where no float is given."""

@@ -181,7 +181,7 @@ class StepHost(Host):
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
-        own = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
         whole = self.whole
         # Where no tensor has them at full length, leading axes are broadcast at the end.
