@@ -235,6 +235,15 @@ def test_stated_lengths_are_those_of_optional_inputs(tmp_path: Path) -> None:
     assert torch.equal(operator(x, w)[0], w - 5.5)
 
 
+def test_lengths_of_optional_inputs_that_are_taken_from(tmp_path: Path) -> None:
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nat = "int64[K]"\n'
+    text += 'x = "T[K, N]"\nw = "T[N, K] = 0.5"\n[compute]\nh = "sum(take(w, at, N), K)"\ny = "x - mean(x, K, N)"\n'
+    operator = built(read_spec("steps.toml", f'{text}[outputs]\nh = "auto"\ny = "auto"\n'), tmp_path).steps
+    at, x, w = torch.tensor([2, 0, 1]), torch.randn(3, 4), torch.arange(12.0).view(4, 3)
+    assert operator(at, x)[0].item() == 1.5
+    assert operator(at, x, w)[0].item() == w[2, 0] + w[0, 1] + w[1, 2]
+
+
 @pytest.mark.parametrize(("first", "dtype"), [("T[K, N]", torch.float64), ("int64[K, N]", torch.float32)])
 def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Of one type with a step's optional input, or torch's default where no float is given."""

@@ -72,6 +72,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     for node in (node for value in op.values for node in walk(value.node)):
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
+        axes |= {axis for axis, _ in node.at} if isinstance(node, Load) else set()
     axes -= {strips.axis for strips in op.strips}
     mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
     axes -= {axis for tensor in mine for axis in tensor.type.axes}
