@@ -163,15 +163,9 @@ class Expressions:
         return Dtype(kind_of(self.inputs[name].type.dtypes), (self.always_given(name),))
 
     def always_given(self, name: str) -> str:
-        """What has the dtype of an input: for an optional one another input that is there in any case, or that dtype
-        if it can have no other.
-        """
+        """An input, or for an optional one another of the same type that is not optional, if there is one."""
         own = self.inputs[name]
-        if own.default is None:
-            return name
-        if len(own.type.dtypes) == 1:
-            return own.type.dtypes[0]
-        if not own.type.variable:
+        if own.default is None or not own.type.variable:
             return name
         alike = (one.name for one in self.inputs.values() if one.type.variable == own.type.variable)
         return next((other for other in alike if self.inputs[other].default is None), name)
