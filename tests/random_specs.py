@@ -26,8 +26,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # What is known to be wrong, each by one seed, until it is mended.
 KNOWN = {
-    0: "positions that are left out, to take by in a row-wise step",
-    1: "strides of a gradient that is summed over `...`",
     13: "an argmax along `...` that a matmul reads",
 }
 ULP = 2.0**-23  # of float32

@@ -147,6 +147,11 @@ class Tile:
         """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
         number = load_default(tensor)
         dtypes = set(tensor.type.dtypes)
+        mask = self.mask(self.tensor(tensor).axes)
+        if mask and tensor.name in indices(self.op):
+            # A pointer that is moved by it has a mask of this shape.
+            shape = f"({mask}).shape" if "&" in mask else f"{mask}.shape"
+            return f"tl.full({shape}, {number}, tl.int64)"
         if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
             return number
         dtype = self.compute.text

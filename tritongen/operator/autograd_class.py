@@ -163,6 +163,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     made = computed | {*backward.plan.converted}
     lines: list[str] = []
     optional: set[str] = set()  # results of steps that are not always there
+    together: set[str] = set()  # results that come with others, whether or not they are asked for
     for name, (seed, dtype) in backward.plan.converted.items():
         condition = _needed(backward, name, inputs)
         lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, inputs)})"]
@@ -171,6 +172,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
         needed = {own: _needed(backward, own, inputs) for own in names}
         flags = {r.when: needed[r.output.name] for r in step.op.results if r.when}
         optional |= {r.output.name for r in step.op.results if r.when}
+        together |= set(names) if step.family.steps(step.program) else set()
         passed = [*(tensor.name for tensor in step.op.inputs), *(f"ctx.{param.name}" for param in step.op.params)]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
         call = f"{', '.join(names)} = {way.call(step, passed, flags)}"
@@ -187,7 +189,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     for place, tensor in enumerate(op.inputs):
         text = backward.plan.spelled.get(tensor.name, "None")
         own = _own(text)
-        shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional
+        shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional or own in together
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
         is_none = text != own and (own in optional or (own in computed and not alone))  # where it is not needed
         filled = way.fills and own in optional

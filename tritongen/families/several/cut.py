@@ -36,7 +36,7 @@ from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
 from ...passes.structure import SAVES, reached, reads, references, taken_from
-from ...spec.types import COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
+from ...spec.types import BATCH, COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
@@ -171,6 +171,8 @@ class _Search:
         self.in_parts = taken_from(op)
         self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
+        self.reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+        self.saved = self.reductions & {self.value_of(result) for result in op.results if result.saved}
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
@@ -311,8 +313,18 @@ class _Search:
             there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
             part = replace(part, inputs=(*there[:1], *part.inputs))
         op = self.in_own_types(part)
-        step = self.taken(op)
+        step = None if self.parts_ties(made_of - reads.keys(), own) else self.taken(op)
         return _Part(op, step, time_of(step) if step else math.inf)
+
+    def parts_ties(self, computed: set[str], own: set[str]) -> bool:
+        """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
+
+        Where the gradient looks for the elements that it is, it has to find the same numbers to the last bit, and
+        reductions in another order give others.
+        """
+        others = self.saved & computed - own
+        extrema = {name for name in computed if getattr(self.op.value(name).node, "kind", "") in ("max", "min")}
+        return bool(others & reached(self.refs, extrema, set()))
 
     def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
         """The value, which reads what is stored, with a line for readers where it has one or is computed for another
@@ -367,7 +379,7 @@ def _stored(op: Op, name: str) -> Result:
     axes = tuple(axis for axis in op.axes if axis in value.node.axes)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
-            axes = tuple(sorted(axes, key=lambda axis: (axis not in sum.lines, axis not in sum.over)))
+            axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
