@@ -126,7 +126,7 @@ class Tile:
         mine = self.tensor(tensor)
         text = self.raw(tensor, policy) + self.widen(tensor)
         if mine.optional and tensor.name not in self.op.chosen:
-            return if_given(tensor, tensor.name, text, self.default(tensor))
+            return if_given(tensor, tensor.name, text, self.default(tensor, mine.axes))
         return [Line(f"{tensor.name} = {text}")]
 
     def is_uniform(self, tensor: Input) -> bool:
@@ -143,11 +143,11 @@ class Tile:
         masked = f", mask=row_mask, other={self.fill(tensor)}" if self.moves(mine.axes)[0] else ""
         return f"tl.load({' + '.join([self.base(mine), *steps])}{masked}){self.widen(tensor)}"
 
-    def default(self, tensor: Input) -> str:
-        """What a kernel reads in place of an absent input: a number, typed where nothing else types it."""
+    def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
+        """What a kernel reads along some axes in place of an absent input: a number, typed where nothing else types it."""
         number = load_default(tensor)
         dtypes = set(tensor.type.dtypes)
-        mask = self.mask(self.tensor(tensor).axes)
+        mask = self.mask(axes)
         if mask and tensor.name in indices(self.op):
             # A pointer that is moved by it has a mask of this shape.
             shape = f"({mask}).shape" if "&" in mask else f"{mask}.shape"
@@ -209,7 +209,7 @@ class Tile:
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
         read = parse(text)
-        return lowering.optional(tensor, ast.unparse(read), self.default(tensor)) if mine.optional else read
+        return lowering.optional(tensor, ast.unparse(read), self.default(tensor, node.axes)) if mine.optional else read
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> str:
         """The mask of what is read at computed positions, but for where those are outside."""
