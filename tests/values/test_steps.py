@@ -16,7 +16,6 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
-from oracles import compare
 from step_cases import APART, CASES
 
 from tritongen.families.family import Step
@@ -266,41 +265,6 @@ def test_columns_of_an_optional_input_are_reduced_alone(tmp_path: Path) -> None:
     a, x, w = torch.tensor(2.0), torch.randn(3, 4, 5), torch.arange(20.0).view(4, 5)
     assert torch.equal(operator(a, x)[0], torch.zeros(4, 5))
     assert torch.equal(operator(a, x, w)[0], 2 * w - 19)
-
-
-def _smallest(x: torch.Tensor, low: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    h = torch.maximum(x, low)
-    scaled = 1 / (1 + t.square())
-    w = scaled.gather(1, scaled.argmin(1, keepdim=True))[:, 0]
-    return (h * torch.rsqrt(h.square().mean() + 0.1) * w[:, None, None]).amin((1, 2))
-
-
-def test_ties_of_what_a_step_of_its_own_reduces(tmp_path: Path) -> None:
-    """All that is clamped shares the smallest of a row: the gradient has to find it to the last bit."""
-    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[K, M]"\nlow = "T[]"\n'
-    text += 't = "T[N=17, K]"\n[compute]\nh = "maximum(x, low) * rsqrt(mean(square(maximum(x, low)), K, M) + 0.1)"\n'
-    text += 'p = "argmin(1 / (1 + square(t)), K)"\nw = "take(1 / (1 + square(t)), p, K)"\n'
-    text += 'y = "min(h * w, K, M)"\n[outputs]\ny = "auto[N]"\n[grad]\nwrt = ["x", "low", "t"]\n'
-    operator = built(read_spec("steps.toml", text), tmp_path).steps
-    generator = torch.Generator().manual_seed(0)
-    x, t = (torch.randn(n, k, dtype=torch.float64, generator=generator) for n, k in ((16, 3), (17, 16)))
-    compare(operator, _smallest, [x, torch.tensor(0.3, dtype=torch.float64), t], [0, 1, 2], 1e-7)
-
-
-def test_an_input_that_is_left_out_has_no_gradient(tmp_path: Path) -> None:
-    """Also where a step computes it together with what others need."""
-    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[K, N]"\na = "T[M, K]"\n'
-    text += 'c = "T[]"\nat = "int64[M, N]"\nb = "T[N, M, K] = -2"\n[compute]\nh = "take(x + c, at, N)"\ny = "b + a"\n'
-    text += '[outputs]\nh = "auto[N, M, K]"\ny = "auto[M, K, N]"\n[grad]\nwrt = ["x", "a", "c", "b"]\n'
-    operator = built(read_spec("steps.toml", text), tmp_path).steps
-    shapes = ((2, 4), (3, 2), (), (4, 3, 2))
-    x, a, c, b = (torch.randn(shape, requires_grad=True) for shape in shapes)
-    at = torch.randint(4, (3, 4))
-    _, da, dc = torch.autograd.grad([one.sum() for one in operator(x, a, c, at)], [x, a, c])
-    assert torch.equal(da, torch.full((3, 2), 4.0))
-    assert dc.item() == 24
-    _, db = torch.autograd.grad([one.sum() for one in operator(x, a, c, at, b)], [x, b])
-    assert torch.equal(db, torch.ones(4, 3, 2))
 
 
 def test_positions_of_rows_that_are_left_out(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class Tile:
         return f"tl.load({' + '.join([self.base(mine), *steps])}{masked}){self.widen(tensor)}"
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
-        """What a kernel reads along some axes in place of an absent input: a number, typed where nothing else types it."""
+        """What a kernel reads along axes in place of an absent input: a number, typed where nothing else types it."""
         number = load_default(tensor)
         dtypes = set(tensor.type.dtypes)
         mask = self.mask(axes)
