@@ -16,6 +16,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
+from oracles import compare
 from step_cases import APART, CASES
 
 from tritongen.families.family import Step

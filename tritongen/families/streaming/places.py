@@ -126,7 +126,7 @@ class Places(Tile):
         masked = f", mask={mask}{other}" if mask else ""
         text = f"tl.load({self.address(mine)}{masked}){self.widen(tensor)}"
         if mine.optional and tensor.name not in self.op.chosen:
-            return if_given(tensor, tensor.name, text, self.default(tensor))
+            return if_given(tensor, tensor.name, text, self.default(tensor, mine.axes))
         return [Line(f"{tensor.name} = {text}")]
 
     def compared(self, load: Load, axis: str) -> str:
@@ -134,7 +134,7 @@ class Places(Tile):
         tensor, at = self.of_input(load.name), "tile_met" if axis == self.stream.rows else "cols_met"
         return f"tl.load({self.head(tensor)} + {at} * {tensor.stride(self.dim(axis))})"
 
-    def default(self, tensor: Input) -> str:
+    def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
         number = load_default(tensor)
         return number if tensor.type.dtypes == ("bool",) else f"tl.full((), {number}, {self.compute.text})"
 
