@@ -171,8 +171,10 @@ class _Search:
         self.in_parts = taken_from(op)
         self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
-        self.reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
-        self.saved = self.reductions & {self.value_of(result) for result in op.results if result.saved}
+        reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
+        # Matrices that strips are reduced of are computed once for both.
+        saved = {self.value_of(result) for result in op.results if result.saved}
+        self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
