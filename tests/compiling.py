@@ -20,7 +20,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -35,11 +35,12 @@ from triton.runtime.jit import JITFunction
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from drawn_inputs import arranged, draw, leaf, value
 from importing import module_at, runtime_of
 from sass import disassembled, mistakes
 
 from tritongen.spec.read import read_spec
-from tritongen.spec.types import Input, Param, Spec
+from tritongen.spec.types import Spec
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -55,8 +56,6 @@ NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-HEAD = 128  # the width of heads whose tiles take the most shared memory
-HEADS = frozenset("... B H G R".split())  # the axes of a batch of matrices, as specs of attention call them
 WIDE = ("float64", "float32", "int64", "int32", "bool")
 # What --target chooses from.
 PASSES = (*TARGETS, "wide")
@@ -279,67 +278,6 @@ def call_by_tma(spec: Spec, operator: Operator, params: dict[str, Any]) -> None:
         smooth = [result for result in results if result.requires_grad]
         torch.autograd.backward(smooth, [torch.empty_like(result) for result in smooth])
     put([(streaming_heuristics, "use_gluon", plain[0]), (streaming_heuristics, "use_descriptors", plain[1])])
-
-
-def leaf(one: Input, spec: Spec, tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """A tensor that requires a gradient, if the operator has one by it."""
-    if tensor is None or spec.grad is None or one.name not in spec.grad.wrt:
-        return tensor
-    found = tensor.detach().requires_grad_(tensor.is_floating_point())
-    made: Any = Made
-    return made.apply(found) if spec.grad.write == "in_place" else found
-
-
-class Made(torch.autograd.Function):
-    """A tensor that is no leaf, and so may be overwritten, as it is laid out."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-
-def value(param: Param, other: bool) -> Any:
-    if param.kind == "bool":
-        return not other
-    if param.kind == "enum":
-        return param.choices[-1 if other else 0]
-    return 2 if param.default is None else param.default
-
-
-def draw(tensor: Input, spec: Spec, dtypes: tuple[str, ...], layout: str, largest: bool = False) -> torch.Tensor:
-    """A tensor of no particular values; 96 is divisible by 16, which makes a kernel of its own.
-
-    "Even" ones are few matrices with lengths that are divisible by 16. A "line" is long in one dimension alone,
-    and so one run of elements in whatever order.
-    """
-    named = list(axes(spec))
-    lengths = dict(zip(named, itertools.cycle((HEAD if largest else 96, 3, 5))))
-    if layout == "even":
-        lengths = {name: 2 if name in HEADS else 96 for name in named}
-    if layout == "line":
-        lengths = dict.fromkeys(named, 1) | {named[-1]: 96}
-    shape = [
-        math.prod(size or lengths[name] for name, size in zip(term.names, term.sizes, strict=True))
-        for term in tensor.type.shape
-    ]
-    dtype = next(dtype for dtype in (*dtypes, *tensor.type.dtypes) if dtype in tensor.type.dtypes)
-    return arranged(shape, getattr(torch, dtype), layout)
-
-
-def arranged(shape: Sequence[int], dtype: torch.dtype, layout: str) -> torch.Tensor:
-    step = 2 if layout == "sliced" else 1
-    room = torch.empty([step * size for size in shape], dtype=dtype)
-    return room[(slice(None, None, step),) * len(shape)]
-
-
-def axes(spec: Spec) -> Iterator[str]:
-    """The axes of a spec, the innermost of an input first."""
-    terms = [term for tensor in spec.inputs for term in reversed(tensor.type.shape)]
-    yield from dict.fromkeys(name for term in terms for name in reversed(term.names))
 
 
 def ways(

@@ -6,12 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from streaming_formulas import (
+    SIZES,
+    behind,
+    by_documents,
+    by_head,
+    causal,
+    divided,
+    full,
+    grouped,
+    limited,
+    masked,
+    of_lengths,
+    of_their_own,
+    positions_first,
+    relative,
+    repeated,
+    scores,
+    sink_of_all,
+    with_sink,
+    zero_of_the_first,
+)
 
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
 F = torch.nn.functional
-SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96}
 QKV = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]"
 GROUPED = "q:T[B, (G R), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]"
 MEAN = "\no = sum(softmax(s, N) * v, N)"
@@ -77,104 +97,6 @@ def _length(term: str) -> int:
     return found
 
 
-def behind(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    m, n = q.shape[-2], k.shape[-2]
-    return torch.arange(m)[:, None] - m - torch.arange(n)[None, :] + n
-
-
-def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    return q @ k.mT * 0.25
-
-
-def masked(s: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return s.masked_fill(~mask, -torch.inf)
-
-
-def _limited(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
-    m, n = torch.arange(SIZES["M"]), torch.arange(SIZES["N"])
-    mask = (n <= m[:, None] + 9) & (n <= 9 * limit[..., None])
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=0.25)
-
-
-def _by_head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
-    of = torch.arange(SIZES["N"])
-    s = scores(q, k) - torch.arange(SIZES["H"])[:, None, None] * of
-    return torch.softmax(masked(s, of < limit[:, None, None, None] + 9), -1) @ v
-
-
-def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=behind(q, k) >= 0, scale=0.25)
-
-
-def full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(q, k, v, scale=0.25)
-
-
-def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return causal(q, k.repeat_interleave(SIZES["R"], 1), v.repeat_interleave(SIZES["R"], 1))
-
-
-def _positions_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return grouped(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
-
-
-def by_documents(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, of_q: torch.Tensor, of_k: torch.Tensor
-) -> torch.Tensor:
-    mask = (of_q[:, None, :, None] == of_k[:, None, None, :]) | (behind(q, k) == 0)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
-
-
-def with_sink(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    s = masked(scores(q, k), behind(q, k) >= 0)
-    more = sink[:, None, None].expand(*s.shape[:-1], 1).to(s.dtype)
-    return torch.softmax(torch.cat((s, more), -1), -1)[..., :-1] @ v
-
-
-def _divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return p @ v / (p.sum(-1, keepdim=True) + 1)
-
-
-def _repeated(k: torch.Tensor) -> torch.Tensor:
-    return k.repeat_interleave(SIZES["R"], 1)
-
-
-def _of_their_own(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    slope: torch.Tensor,
-    bias: torch.Tensor,
-    scale: torch.Tensor,
-    gate: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    n = torch.arange(SIZES["N"])
-    s = scores(q.transpose(1, 2), _repeated(k.transpose(1, 2))) * scale.flatten(0, 1)[:, None]
-    s = s + (slope[:, None] * n)[:, None] + torch.arange(SIZES["R"]).repeat(SIZES["G"])[:, None, None] * bias
-    o = torch.sigmoid(gate + slope[:, None, None]) * (torch.softmax(s, -1) @ _repeated(v.transpose(1, 2)))
-    return o.transpose(1, 2), torch.logsumexp(s, -1)
-
-
-def _sink_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    more = sink[:, None, None].expand(-1, SIZES["F"], 1)
-    return torch.softmax(torch.cat((scores(q, k), more), -1), -1)[..., :-1] @ v
-
-
-def _of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    mask = torch.arange(SIZES["N"]) <= 9 * length[:, None, None]
-    return F.scaled_dot_product_attention(q, _repeated(k), _repeated(v), attn_mask=mask, scale=0.25)
-
-
-def _relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    bias = table[:, torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
-    return torch.softmax(scores(q, k) + bias, -1) @ v
-
-
-def _zero_of_the_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    o = full(q[1:], k[1:, :, :27], v[1:, :, :27])
-    return F.pad(o, (0, 0, 0, 0, 0, 0, 1, 0))
-
-
 CASES = {
     "full": Case(QKV, f"s = sum(q * k, D) * 0.25{MEAN}", full),
     "causal": Case(QKV, CAUSAL + MEAN, causal),
@@ -222,7 +144,7 @@ CASES = {
     "limits": Case(
         f"{QKV}; limit:int32[B, M]",
         f"s = where((index(N) <= index(M) + 9) & (index(N) <= 9 * limit), sum(q * k, D) * 0.25, -inf){MEAN}",
-        _limited,
+        limited,
     ),
     "scales": Case(
         f"{QKV}; scale:T[H]; common:T[]; weight:T[E]",
@@ -347,12 +269,12 @@ CASES = {
             * (
                 torch.softmax(
                     masked(
-                        q @ _repeated(k).mT * weight.repeat_interleave(SIZES["R"], 0),
+                        q @ repeated(k).mT * weight.repeat_interleave(SIZES["R"], 0),
                         (behind(q, k) >= 0) & (behind(q, k) < 20),
                     ),
                     -1,
                 )
-                @ _repeated(v)
+                @ repeated(v)
             )
         ),
         outputs="o:q[B, (G R), M, E]",
@@ -382,7 +304,7 @@ CASES = {
         " scale:T[G, R, N]; gate:T[B, (G R), F, E]",
         "s = scale * sum(q * k, D) * 0.25 + slope * index(N) + index(R) * bias\nlse = logsumexp(s, N)"
         "\no = sigmoid(gate + slope) * sum(softmax(s, N) * v, N)",
-        _of_their_own,
+        of_their_own,
         outputs="o:q[B, F, (G R), E]; lse:q[B, (G R), F]",
         by="",
     ),
@@ -390,7 +312,7 @@ CASES = {
         "q:T[H, F, D]; k:T[N, D]; v:T[N, E]; sink:float32[H]",
         "s = sum(q * k, D) * 0.25\nm = maximum(max(s, N), sink)\ne = exp(s - m)"
         "\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))",
-        _sink_of_all,
+        sink_of_all,
         outputs="o:q",
         by="",
     ),
@@ -399,8 +321,8 @@ CASES = {
         f"s = where(of_q == of_k, sum(q * k, D) * 0.25, -inf){MEAN}",
         lambda q, k, v, of_q, of_k: F.scaled_dot_product_attention(
             q,
-            _repeated(k),
-            _repeated(v),
+            repeated(k),
+            repeated(v),
             attn_mask=of_q[:, None, :, None] == of_k[:, None, None, :],
             scale=0.25,
         ),
@@ -410,12 +332,12 @@ CASES = {
     "few_rows_of_lengths_of_heads": Case(
         "q:T[B, (G R), F, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; length:int32[(G R)]",
         f"s = where(index(N) <= 9 * length, sum(q * k, D) * 0.25, -inf){MEAN}",
-        _of_lengths,
+        of_lengths,
         outputs="o:q[B, (G R), F, E]",
         by="",
     ),
     "positions_before_heads": Case(
-        "q:T[B, M, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, D]", CAUSAL + MEAN, _positions_first
+        "q:T[B, M, (G R), D]; k:T[B, N, G, D]; v:T[B, N, G, D]", CAUSAL + MEAN, positions_first
     ),
     "numbers_of_positions_before_heads": Case(
         "q:T[B, M, H, D]; k:T[B, N, H, D]; v:T[B, N, H, E]; slope:float32[M, H]; bias:float32[B, N]",
@@ -450,7 +372,7 @@ CASES = {
         QKV,
         "s = where(index(N) < 27 * index(B), sum(q * k, D) * 0.25, -inf)\nlse = logsumexp(s, N)"
         "\no = where(lse == -inf, 0.0, sum(softmax(s, N) * v, N))",
-        _zero_of_the_first,
+        zero_of_the_first,
         steps=3,
     ),
     "exponentials_by_hand": Case(
@@ -485,7 +407,7 @@ CASES = {
     "linear_with_a_divisor": Case(
         QKV,
         "p = where(index(N) <= index(M), square(sum(q * k, D)), 0.0)\no = sum(p * v, N) / (sum(p, N) + 1.0)",
-        lambda q, k, v: _divided((q @ k.mT).square() * torch.ones(SIZES["M"], SIZES["N"]).tril(), v),
+        lambda q, k, v: divided((q @ k.mT).square() * torch.ones(SIZES["M"], SIZES["N"]).tril(), v),
         steps=3,
     ),
     "sink": Case(
@@ -498,7 +420,7 @@ CASES = {
     "relative_positions": Case(
         f"{QKV}; table:float32[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
-        _relative,
+        relative,
         by="",
     ),
     "gate": Case(
@@ -564,7 +486,7 @@ CASES = {
     "positions_of_heads": Case(
         "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; limit:int32[B]",
         "s = where(index(N) < limit + 9, sum(q * k, D) * 0.25 - index(H) * index(N), -inf)" + MEAN,
-        _by_head,
+        by_head,
     ),
     "taken_weights": Case(
         "q:T[B, H, M, D]; k:T[B, H, N, D]; w:float32[F]; kind:int32[B, N]",

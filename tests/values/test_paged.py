@@ -10,14 +10,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
-from importing import built, runtime_of
+from importing import built
 from oracles import compare
 
 from tritongen.families.streaming.program import StreamingProgram
@@ -171,22 +170,9 @@ CASES = {
 }
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, int], None]:
-    """Has kernels take small tiles, and so many programs split what streams past one."""
-
-    def force(operator: ModuleType, n_splits: int = 1) -> None:
-        streaming_heuristics = runtime_of(operator, "streaming_heuristics")
-        tile = streaming_heuristics.streamed_tile(16, 16, 4, 1)
-        monkeypatch.setattr(streaming_heuristics.Streamed, "choose", lambda *_: tile)
-        monkeypatch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
-
-    return force
-
-
 @pytest.mark.parametrize("n_splits", [1, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType, int], None]) -> None:
+def test_values(name: str, n_splits: int, tmp_path: Path, small: Callable[..., None]) -> None:
     """Of one row and of several, whose heads share a tile, and of more than a tile: pages that are not needed, whose
     numbers may be anything, are not read.
     """
@@ -209,7 +195,7 @@ def test_no_keys_are_gathered(name: str) -> None:
     assert program.stream.group == "R"
 
 
-def test_a_page_that_is_missing(tmp_path: Path, small: Callable[[ModuleType, int], None]) -> None:
+def test_a_page_that_is_missing(tmp_path: Path, small: Callable[..., None]) -> None:
     """Its sequence is NaN where a row needs it, and no memory is read for it; others are as ever."""
     case = CASES["half_a_block"]
     operator = built(case.spec(), tmp_path)
@@ -234,7 +220,7 @@ def test_a_number_that_is_a_page_in_32_bits_only(tmp_path: Path) -> None:
     assert operator.attend(q, k, v, page, length).isnan().all(-1).all(-1).all(-1).tolist() == [False, False, True]
 
 
-def test_one_sequence(tmp_path: Path, small: Callable[[ModuleType, int], None]) -> None:
+def test_one_sequence(tmp_path: Path, small: Callable[..., None]) -> None:
     """Without a batch, and without a mask: all of its pages are full."""
     text = """
 [op]
@@ -258,7 +244,7 @@ lse = "float32"
     spec = read_spec("attend.toml", text)
     assert isinstance(forward_of(spec).program, StreamingProgram)
     operator = built(spec, tmp_path)
-    small(operator)
+    small(operator, 1)
     random = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(*n, generator=random, dtype=torch.float64) for n in ((2, 5, 8), (2, 9, 6, 8), (2, 9, 6, 12)))
     page = torch.tensor([4, 0, 8, 8, 1, 3, 7], dtype=torch.int32)
@@ -385,7 +371,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_forms(name: str, tmp_path: Path, small: Callable[[ModuleType, int], None]) -> None:
+def test_forms(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
     form = FORMS[name]
     pairs = [entry.split(":") for entry in form.inputs.split("; ")]
     inputs = "\n".join(f'{one} = "{kind}"' for one, kind in pairs)
@@ -395,7 +381,7 @@ def test_forms(name: str, tmp_path: Path, small: Callable[[ModuleType, int], Non
     spec = read_spec("attend.toml", text)
     assert isinstance(forward_of(spec).program, StreamingProgram) == form.streams
     operator = built(spec, tmp_path)
-    small(operator)
+    small(operator, 1)
     random = torch.Generator().manual_seed(0)
     given = []
     for _, kind in pairs:

@@ -5,14 +5,11 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -21,22 +18,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built, runtime_module, runtime_of
 from oracles import compare
-from replaying import replay_interpreted
-from streaming_cases import (
-    CASES,
-    CAUSAL,
-    GROUPED,
-    MEAN,
-    QKV,
-    SIZES,
-    Case,
-    behind,
-    by_documents,
-    causal,
-    full,
-    grouped,
-    with_sink,
-)
+from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
+from streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
@@ -44,20 +27,8 @@ from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], None]:
-    """Has kernels take small tiles, of which there are several."""
-
-    def force(operator: ModuleType) -> None:
-        streaming_heuristics = runtime_of(operator, "streaming_heuristics")
-        tile = streaming_heuristics.streamed_tile(16, 16, 4, 1)
-        monkeypatch.setattr(streaming_heuristics.Streamed, "choose", lambda *_: tile)
-
-    return force
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+def test_values(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
     """In float64 to its last digits, so that no block is left out, and in float32."""
     case = CASES[name]
     operator = built(case.spec(), tmp_path)
@@ -68,7 +39,7 @@ def test_values(name: str, tmp_path: Path, small: Callable[[ModuleType], None]) 
 
 @pytest.mark.parametrize(("name", "n_splits"), [*zip(CASES, itertools.cycle((3, 7)), strict=False)])
 def test_values_of_splits(
-    name: str, n_splits: int, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+    name: str, n_splits: int, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of blocks that programs split among themselves, evenly or so that some have none."""
     case = replace(CASES[name], by="")
@@ -84,91 +55,6 @@ def test_values_of_splits(
             torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.fixture
-def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]:
-    """Has gradients read blocks by descriptors where these are possible; how many each launch has."""
-
-    def force(operator: ModuleType) -> list[int]:
-        counts: list[int] = []
-        tma = runtime_of(operator, "streaming_tma")
-        dims_of_blocks = tma.dims_of_blocks
-
-        def spy(*given: object) -> object:
-            found = dims_of_blocks(*given)
-            counts.append(0 if found is None else len(found))
-            return found
-
-        monkeypatch.setattr(tma, "dims_of_blocks", spy)
-        monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "use_descriptors", lambda *_: True)
-        return counts
-
-    return force
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    {
-        "causal": [2],
-        "window": [2],
-        "scales": [2],
-        "heads_that_share_keys": [2],
-        "scores_of_two_matmuls": [3],
-        "sink": [2],
-        "gate": [2],
-        "sigmoid": [2],
-        "values_first": [1],
-        "numbers_of_positions_before_heads": [2],
-        "positions_before_heads": [2],
-        "one_head": [],
-    }.items(),
-)
-def test_values_by_descriptors(
-    name: str,
-    counts: list[int],
-    tmp_path: Path,
-    small: Callable[[ModuleType], None],
-    by_tma: Callable[[ModuleType], list[int]],
-) -> None:
-    """Gradients whose blocks TMA reads, of widths and lengths that no tile divides."""
-    case = CASES[name]
-    operator = built(case.spec(), tmp_path)
-    small(operator)
-    found = by_tma(operator)
-    compare(operator.attend, case.torch, case.tensors(torch.float16), case.places(), 4e-3)
-    assert found == counts
-
-
-@pytest.mark.parametrize(
-    ("laid_out", "count"),
-    [
-        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), 2),
-        (lambda x: x[:, :1].expand(-1, 2, -1, -1), 2),
-        (lambda x: torch.cat([x, x[..., :4]], -1)[..., :24], 0),
-        (lambda x: torch.cat([x, x], -1)[..., 4:28], 0),
-        (lambda x: x.mT.contiguous().mT, 0),
-    ],
-    ids=["rows before heads", "one for all heads", "rows 56 bytes apart", "unaligned", "columns"],
-)
-def test_layouts_that_tma_steps_through(
-    laid_out: Callable[[torch.Tensor], torch.Tensor],
-    count: int,
-    tmp_path: Path,
-    by_tma: Callable[[ModuleType], list[int]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Twice, where the second call launches what the first did on tensors of its own."""
-    operator = built(CASES["causal"].spec(), tmp_path)
-    found = by_tma(operator)
-    launch = runtime_of(operator, "launch")
-    replay_interpreted(launch, monkeypatch)
-    random = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        q, k, v = (laid_out(torch.randn((2, 2, n, 24), generator=random).half()) for n in (37, 53, 53))
-        compare(operator.attend, causal, [q, k, v], [0, 1, 2], 4e-3)
-        assert found == [count]
-    assert len(launch.Launches.known) == 3
-
-
 def test_gradients_of_groups_whose_keys_have_fewer_leading_axes(tmp_path: Path) -> None:
     """Keys tell how many heads are in a group, and not the leading axes."""
     inputs = GROUPED.replace("B, ", "..., ")
@@ -178,37 +64,8 @@ def test_gradients_of_groups_whose_keys_have_fewer_leading_axes(tmp_path: Path) 
     compare(operator.attend, lambda q, k, v: grouped(q, k[None], v[None]), [q, k[0], v[0]], [0, 1, 2], 1e-9)
 
 
-def test_tiles_whose_blocks_tma_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What streams past keys and values has the registers that addresses would take."""
-    operator = built(CASES["causal"].spec(), tmp_path)
-    monkeypatch.setattr(runtime_of(operator, "heuristics"), "shared_memory", lambda _: 232_448)
-    configs = importlib.import_module(f"{operator.__name__}.configs")
-
-    def rows(table: Any, itemsize: int, is_described: bool) -> int:
-        widths = (128, 128)
-        config = table.choose(4096, widths, widths, itemsize, torch.device("cpu"), is_described)
-        return int(config.kwargs["BLOCK_M"])
-
-    assert [rows(configs.STREAMED_DK_DV, 2, by_tma) for by_tma in (False, True)] == [128, 64]
-    assert [rows(configs.STREAMED_DQ, 2, by_tma) for by_tma in (False, True)] == [128, 128]
-    assert [rows(configs.STREAMED_DK_DV, 4, by_tma) for by_tma in (False, True)] == [16, 16]
-
-
-@pytest.mark.parametrize(
-    ("batch", "shape"),
-    [((2, 3), (2, 3, 5, 7, 16)), ((2, 3, 1), (2, 3, 5, 7, 16)), ((2, 3, 4), None)],
-)
-def test_dimensions_that_tma_steps_through(batch: tuple[int, ...], shape: tuple[int, ...] | None) -> None:
-    """Five: the last of the batch is left out where it has a length of 1."""
-    tensor = torch.empty((*batch, 5, 7, 16), dtype=torch.float16)
-    found = runtime_module("streaming_tma").dims_of(tensor, tensor.stride(), batch)
-    assert found == (shape and (shape, (1680, 560, 112, 16, 1)))
-
-
 @pytest.mark.parametrize("given", [True, False])
-def test_an_optional_table_of_relative_positions(
-    given: bool, tmp_path: Path, small: Callable[[ModuleType], None]
-) -> None:
+def test_an_optional_table_of_relative_positions(given: bool, tmp_path: Path, small: Callable[..., None]) -> None:
     """That is read at computed positions, and only where a caller has one."""
     case = CASES["relative_positions"]
     optional = case.inputs.replace("P]", "P=96] = 0")
@@ -307,7 +164,7 @@ def test_rows_that_are_masked_as_a_whole(n_splits: int, tmp_path: Path, monkeypa
     torch.testing.assert_close(o[:, :, -20:].double(), wanted, rtol=2e-4, atol=2e-4)
 
 
-def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[..., None]) -> None:
     """Forward and backward, by numbers in any order: what streams beyond the document's blocks is never multiplied."""
     case = Case(
         f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
@@ -332,7 +189,7 @@ def test_blocks_of_other_documents_are_skipped(tmp_path: Path, small: Callable[[
             torch.testing.assert_close(one[:, :, ~others], other[:, :, ~others])
 
 
-def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Callable[[ModuleType], None]) -> None:
+def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Callable[..., None]) -> None:
     """What is past the diagonal is never multiplied, though it is of the same document."""
     inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
     condition = "(of_q == of_k) & (index(N) <= index(M))"
@@ -348,7 +205,7 @@ def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Cal
 
 @pytest.mark.parametrize("rest", ["", " & (index(N) <= index(M))"])
 def test_blocks_of_one_document_are_whole_unless_others_lie_between(
-    rest: str, tmp_path: Path, small: Callable[[ModuleType], None]
+    rest: str, tmp_path: Path, small: Callable[..., None]
 ) -> None:
     """Whole blocks compare nothing: documents that come back, or end within a block, have none."""
     inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
@@ -443,7 +300,7 @@ def test_an_exponential_of_several_sums_is_one_line() -> None:
 
 @pytest.mark.parametrize("name", ["heads_that_share_keys", "gradient_by_the_bias"])
 def test_turns_that_are_far_apart(
-    name: str, tmp_path: Path, small: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Heads of a group and the batch are summed in turn, also where int32 does not hold where the last one is."""
     for axis, size in {"B": 3 if "bias" in name else 1, "G": 1, "H": 1, "M": 4, "N": 4, "D": 16, "E": 16}.items():

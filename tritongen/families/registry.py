@@ -21,8 +21,8 @@ from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .scatter.family import SCATTER
 from .several.cost import leaves_idle, time_of
-from .several.cut import always_stored
 from .several.family import Several
+from .several.stored import always_stored
 from .streaming.family import STREAMING
 
 # Of several that would take an operator, the first does.

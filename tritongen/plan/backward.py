@@ -10,7 +10,7 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.several.cost import leaves_idle, time_of
-from ..families.several.cut import as_input, stored_dtype
+from ..families.several.stored import as_input, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk

@@ -14,33 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ...diagnostics.report import Mistakes
-from ...lang.ir import (
-    ALWAYS,
-    Call,
-    Cast,
-    Dtype,
-    Op,
-    Path,
-    Reduce,
-    Ref,
-    Result,
-    ScatterSum,
-    Take,
-    Value,
-    as_loads,
-    children,
-    numbered,
-    walk,
-)
+from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value, as_loads, walk
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
-from ...passes.structure import SAVES, reached, reads, references, taken_from
-from ...spec.types import BATCH, COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
+from ...passes.structure import reached, reads, references, taken_from
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
-from .naming import factors_named, is_whole, rows_named, scattered_named, sums_parted, with_plain_axes
+from .naming import factors_named, rows_named, scattered_named, sums_parted, with_plain_axes
+from .stored import always_stored, as_input, may_be_stored, stored_result
 from .strips import by_strips, made_for, reduced_by_strips, spreads
 
 MOST = 2  # values that are stored, tried in all combinations
@@ -79,7 +62,7 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
 
 def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     """The steps that cost least, of an operator some of whose values have names of its own."""
-    names = [value.name for value in plain.values if _may_be_stored(plain, value)]
+    names = [value.name for value in plain.values if may_be_stored(plain, value)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
         return None
@@ -99,62 +82,8 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     """A step for each line that may be stored, or several where no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
-    chosen = [value.name for value in op.values if value.name in stored and _may_be_stored(op, value)]
+    chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
-
-
-def always_stored(op: Op) -> list[str]:
-    """The values that others read at computed positions, what is scattered, the positions, and what comes of it."""
-    nodes = [node for value in op.values for node in walk(value.node)]
-    scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
-    found: dict[str, None] = {}
-    for node in nodes:
-        read = children(node) if isinstance(node, ScatterSum) else (node.arg,) if isinstance(node, Take) else ()
-        found |= {part.name: None for part in read if isinstance(part, Ref)}
-        found |= {node.name: None} if isinstance(node, Ref) and node.name in scattered else {}
-    return list(found)
-
-
-def _may_be_stored(op: Op, value: Value) -> bool:
-    """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
-    node = value.node
-    is_copy = isinstance(node, Ref) or is_whole(node)
-    used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not is_copy and bool(stored_dtype(op, value))
-
-
-def stored_dtype(op: Op, value: Value) -> Dtype | None:
-    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
-    dtype = value.node.dtype
-    widest = max(len(one.node.axes) for one in op.values)
-    is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
-    if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
-        return Dtype("float", (), "compute")
-    if dtype.kind == "float":
-        told = _told(op, dtype)
-        floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
-        return told if told.of and set(told.of) <= floats else None
-    return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
-
-
-def _told(op: Op, dtype: Dtype) -> Dtype:
-    """The dtype that floats promote to: numbers of rows do not count, and of those of one type the first does."""
-    types = {tensor.name: tensor.type for tensor in op.inputs}
-    rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
-    first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
-    leaves = [leaf for leaf in dtype.of if leaf not in rows] or dtype.of
-    leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
-    return Dtype("float", tuple(dict.fromkeys(leaves)))
-
-
-def _is_multiplied(op: Op, name: str) -> bool:
-    """Whether a value is a side of a matmul: it varies along an axis that products with it are summed over."""
-    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node))
-    return any(
-        isinstance(part, Ref) and part.name == name and set(part.axes) & set(node.over)
-        for node in sums
-        for part in walk(node)
-    )
 
 
 class _Search:
@@ -268,7 +197,7 @@ class _Search:
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""
         if name not in self.results:
-            self.results[name] = _stored(self.op, name)
+            self.results[name] = stored_result(self.op, name)
         return self.results[name]
 
     def needed(self, target: Result, stored: dict[str, Result]) -> tuple[Path, ...]:
@@ -363,40 +292,6 @@ class _Search:
             return self.take(op)
         except Mistakes:
             return None
-
-
-def _stored(op: Op, name: str) -> Result:
-    """A value as the result of a step: a result of the operator where that is the same tensor."""
-    value = op.value(name)
-    dtype = stored_dtype(op, value)
-    assert dtype is not None
-    for result in op.results:
-        is_alike = result.dtype == dtype or (
-            dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
-        )
-        same = result.output.name == name and is_alike and not result.over
-        if same and result.when in ("", SAVES):
-            return replace(result, when="", paths=ALWAYS, saved=False)
-    own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
-    axes = tuple(axis for axis in op.axes if axis in value.node.axes)
-    for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
-        if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
-            axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
-    node = Ref(name, value.node.axes, value.node.dtype)
-    return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
-
-
-def as_input(op: Op, stored: Result) -> Input:
-    """What is stored, as the steps after it read it."""
-    dtype = stored.dtype
-    if dtype.rule == "compute":
-        return Input(stored.output.name, TensorType(COMPUTED, stored.output.shape or ()))
-    dtypes = FLOATS if dtype.kind == "float" else dtype.of
-    variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}
-    variable = next(iter(variables)) if len(variables) == 1 and len(dtype.of) == 1 else ""
-    if variable:
-        dtypes = next(tensor.type.dtypes for tensor in op.inputs if tensor.type.variable == variable)
-    return Input(stored.output.name, TensorType(dtypes, stored.output.shape or (), variable))
 
 
 def _repeated(op: Op) -> int:
