@@ -114,6 +114,16 @@ def test_what_is_kept(name: str) -> None:
     assert moved == pytest.approx(sample.moved, abs=0.01), "numbers of rows are next to nothing"
 
 
+def test_what_is_compared_with_its_largest_is_read_as_it_was() -> None:
+    """And what it is made of: reduced again in another order, that might differ, and nothing be the largest."""
+    lines = "h = mean(take(x, 0, N), M)\ns = var(h * x, N, correction=0)\ny = max(s + h * x, M, N)"
+    spec = Case("x:M, N", lines, torch.nn.functional.relu).spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    assert all("s" not in {value.name for value in step.op.values} for step in backward.plan.steps)
+    assert any("s" in {tensor.name for tensor in step.op.inputs} for step in backward.plan.steps)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_matmul_is_computed_again(name: str) -> None:
     """But for scores of attention, which are too many to be kept. Nor is a result kept in two dtypes."""

@@ -8,7 +8,8 @@ import pytest
 from random_specs import Drawn, check
 
 
-# 2533: the gradient of an input that is left out. 2539: ties that the gradient finds to the last bit.
-@pytest.mark.parametrize("seed", [2500, 2501, 2533, 2539])
+# 2533, 2675: the gradient of an input that is left out. 2539: ties that the gradient finds to the last bit. 2659: rows
+# of an input that is left out.
+@pytest.mark.parametrize("seed", [2500, 2501, 2533, 2539, 2659, 2675])
 def test_values(seed: int, tmp_path: Path) -> None:
     check(Drawn(seed), tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..passes.contractions import is_product
 from ..passes.structure import reached, references
@@ -36,8 +36,9 @@ class Kept:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
         A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
-        rounded, and what a matmul gives costs more to compute again; of outputs those are read that spare more than
-        they cost; all else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
+        rounded, and what a matmul gives costs more to compute again; what is compared with the largest of it must not
+        differ by a bit; of outputs those are read that spare more than they cost; all else is computed again from the
+        inputs. Raises `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
@@ -50,12 +51,30 @@ class Kept:
         exact = [r.output.name for r in self.op.results if self.is_exact(r)]
         # Some outputs are read, and not saved besides.
         alone = {name for name in exact if self.comes_of_matmuls(name) or self.is_picked(name)}
-        summaries = {name for name in self.values if self.summarises(name) or name in self.stored} - alone
+        kept = {*self.stored, *self.tied(nodes)}
+        summaries = {name for name in self.values if self.summarises(name) or name in kept} - alone
         outputs = [name for name in exact if name in self.closure(roots, summaries | alone)]
         choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
         read = self.closure(roots, summaries | chosen, leaves=True)
         return [name for name in self.values if name in summaries & read], chosen & read
+
+    def tied(self, nodes: Iterable[Node]) -> set[str]:
+        """The reductions behind what a gradient compares with its largest or smallest, to find where that came from.
+
+        Reduced again in another order, they would differ in the last bit, and nothing would be the largest.
+        """
+        extrema = {name for name, value in self.values.items() if _is_extremum(value.node)}
+        pairs = [part.args for node in nodes for part in walk(node) if isinstance(part, Call) and part.function == "eq"]
+        compared = {
+            name
+            for pair in pairs
+            if any(isinstance(one, Ref) and one.name in extrema for one in pair)
+            for one in pair
+            for name in references(one) - extrema
+        }
+        reduced = {name for name, value in self.values.items() if isinstance(value.node, Reduce)} - extrema
+        return reached(self.refs, compared, set()) & reduced
 
     def unread(self, name: str) -> Mistake:
         place = ("grad", "save", str(self.save.index(name)))
@@ -105,3 +124,7 @@ class Kept:
         most = max((len(axes) for _, axes in read), default=0)
         large = sum(len(axes) == most for _, axes in read)
         return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))
+
+
+def _is_extremum(node: Node) -> bool:
+    return isinstance(node, Reduce) and node.kind in ("max", "min")

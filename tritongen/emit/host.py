@@ -235,6 +235,9 @@ class Host(Checks):
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         if self.compute.mode == "float":
             names = [name for name in self.compute.of if "float64" in inputs[name].type.dtypes]
+            if all(inputs[name].default is not None for name in names):  # Left out, they tell nothing.
+                floats = [t.name for t in self.op.inputs if t.default is None and "float64" in t.type.dtypes]
+                names += [name for name in floats if name not in names]
             return f"dtypes.widest({', '.join(names)})"
         helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
         return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"

@@ -80,7 +80,7 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
         col_dims = (Dim(cols, "cols", "n_cols", suffix(cols[0]), True),)
-    elif set(cols[1:]) <= set(sizes) and not any(axis in cols for axis in _reduced(op)):
+    elif BATCH not in cols and set(cols[1:]) <= set(sizes) and not any(axis in cols for axis in _reduced(op)):
         col_dims = _dims(op, cols, {*cols}, sizes, 0, "c")
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")

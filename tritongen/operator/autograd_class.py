@@ -95,7 +95,7 @@ def _attributes(backward: Backward) -> list[tuple[str, str]]:
     guards = {name: f" if {name} is not None else None" for name in optional}
     return [
         *((name, name) for name in used),
-        *((f"{name}_shape", f"{name}.shape") for name in shapes),
+        *((f"{name}_shape", f"{name}.shape{guards.get(name, '')}") for name in shapes),
         *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes),
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...emit.module import Around, Module
 from ...lang.ir import Dtype, Op, Ref, Result
 from ...lowering.choices import Choices
-from ...spec.types import Output, plain_shape
+from ...spec.types import Input, Output, plain_shape
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE
@@ -44,7 +44,8 @@ class Columns(Maps[SumsProgram]):
             for value in program.reductions
         )
         # It is called with what the host has of inputs, whose groups of axes are taken apart.
-        inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
+        tensors = (*op.inputs, *_telling(program, op))
+        inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in tensors)
         reduced = ROWWISE.take(replace(op, inputs=inputs, results=found))
         assert reduced is not None
         return Step(ROWWISE, reduced)
@@ -54,6 +55,19 @@ class Columns(Maps[SumsProgram]):
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         return {"ctas_per_row": "(1, 3, 8)"} if module.view["shared"] else {}
+
+
+def _telling(program: SumsProgram, rows: Op) -> list[Input]:
+    """Inputs that tell lengths of the rows, where those that are reduced may be left out."""
+    always = [tensor for tensor in program.op.inputs if tensor.default is None]
+    known = {axis for tensor in always if tensor in rows.inputs for axis in tensor.type.axes}
+    missing = {*program.row_axes, *program.cols} - known - dict(program.op.sizes).keys()
+    found = []
+    for tensor in always:
+        if tensor.name not in program.op.by_row and missing & {*tensor.type.axes}:
+            found.append(tensor)
+            missing -= {*tensor.type.axes}
+    return found
 
 
 COLUMNS = Columns()

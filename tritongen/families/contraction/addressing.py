@@ -125,7 +125,10 @@ class Places:
             return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
-        return if_given(tensor, tensor.name, text, number if typed else f"tl.full((), {number}, {self.compute.text})")
+        # A whole tile of it may be stored as it is.
+        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
+        number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
+        return if_given(tensor, tensor.name, text, number)
 
     def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)

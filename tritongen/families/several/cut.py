@@ -19,6 +19,7 @@ from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
 from ...passes.structure import reached, reads, references, taken_from
+from ...spec.types import FLOATS
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
@@ -240,8 +241,9 @@ class _Search:
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         if all(tensor.default is not None for tensor in part.inputs):
-            # Positions, say, read no tensor: another tells the device.
-            there = tuple(tensor for tensor in self.op.inputs if tensor.default is None)
+            # Positions, say, read no tensor: another tells the device, and whether the numbers are in float64.
+            there = [tensor for tensor in self.op.inputs if tensor.default is None]
+            there.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
             part = replace(part, inputs=(*there[:1], *part.inputs))
         op = self.in_own_types(part)
         step = None if self.parts_ties(made_of - reads.keys(), own) else self.taken(op)

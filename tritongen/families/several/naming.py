@@ -44,7 +44,7 @@ def factors_named(op: Op) -> Op:
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
-        if isinstance(side, Ref) or is_whole(side):
+        if isinstance(side, Ref) or (is_whole(side) and not is_perhaps_absent(op, side)):
             return side
         return _as_value(side, f"{line}_factor", taken, values)
 
@@ -117,6 +117,11 @@ def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Re
 def is_whole(node: Node) -> bool:
     """Whether a node is an input as it is, and no gathered part of it."""
     return isinstance(node, Load) and not node.at
+
+
+def is_perhaps_absent(op: Op, node: Node) -> bool:
+    """Whether a node is a matrix that may be left out, which no matmul reads: it reads a tensor of the default."""
+    return isinstance(node, Load) and op.input(node.name).default is not None and len(node.axes) > 1
 
 
 def _gathers(node: Node) -> bool:

@@ -8,7 +8,7 @@ from ...lang.ir import ALWAYS, Dtype, Op, Reduce, Ref, Result, ScatterSum, Take,
 from ...passes.contractions import is_product
 from ...passes.structure import SAVES
 from ...spec.types import BATCH, COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
-from .naming import is_whole
+from .naming import is_perhaps_absent, is_whole
 
 
 def always_stored(op: Op) -> list[str]:
@@ -26,7 +26,7 @@ def always_stored(op: Op) -> list[str]:
 def may_be_stored(op: Op, value: Value) -> bool:
     """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
     node = value.node
-    is_copy = isinstance(node, Ref) or is_whole(node)
+    is_copy = isinstance(node, Ref) or (is_whole(node) and not is_perhaps_absent(op, node))
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
     return used and not is_copy and bool(stored_dtype(op, value))
 
@@ -66,15 +66,20 @@ def _is_multiplied(op: Op, name: str) -> bool:
 
 
 def stored_result(op: Op, name: str) -> Result:
-    """A value as the result of a step: a result of the operator where that is the same tensor."""
+    """A value as the result of a step: a result of the operator where that is the same tensor.
+
+    Not the gradient by an input that may be left out, without which there is none.
+    """
     value = op.value(name)
+    optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
     dtype = stored_dtype(op, value)
     assert dtype is not None
     for result in op.results:
         is_alike = result.dtype == dtype or (
             dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
         )
-        same = result.output.name == name and is_alike and not result.over
+        perhaps_absent = bool(result.dtype.of) and optional.issuperset(result.dtype.of)
+        same = result.output.name == name and is_alike and not result.over and not perhaps_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name

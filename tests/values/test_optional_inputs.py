@@ -1,0 +1,77 @@
+"""Steps and gradients by inputs that may be left out, beside a float64 oracle of torch's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built
+from oracles import compare
+
+from tritongen.spec.read import read_spec
+
+SIZES = {"...": 3, "M": 5, "N": 7, "K": 9}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Axes of inputs, of which the last is `w`, which may be left out; lines of [compute], and what torch computes."""
+
+    inputs: str
+    compute: str
+    torch: Callable[..., object]
+    outputs: str = "y"
+    default: float = -2.0
+
+    def text(self) -> str:
+        pairs = [entry.split(":") for entry in self.inputs.split("; ")]
+        inputs = "\n".join(f'{name} = "T[{axes}]"' for name, axes in pairs[:-1])
+        inputs += f'\nw = "T[{pairs[-1][1]}] = {self.default}"'
+        lines = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
+        outputs = "\n".join(f'{name} = "auto"' for name in self.outputs.split())
+        names = [name for name, _ in pairs]
+        return (
+            f'[op]\nname = "steps"\n[types]\nT = "float"\n[inputs]\n{inputs}\n[compute]\n{lines}\n'
+            f"[outputs]\n{outputs}\n[grad]\nwrt = {names}\n"
+        ).replace("'", '"')
+
+    def tensors(self) -> list[torch.Tensor]:
+        shapes = [[SIZES[a] for a in entry.split(":")[1].split(", ") if a] for entry in self.inputs.split("; ")]
+        random = torch.Generator().manual_seed(0)
+        return [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+
+
+CASES = {
+    "factor_of_a_matmul": Case("x:M, K; z:N; w:N, K", "y = sum(x * w, K) * z", lambda x, z, w: x @ w.T * z),
+    "factor_of_a_matmul_beside_it": Case(
+        "x:M, K; z:K, M; w:M, K", "y = sum(x * w, M)\nv = w * z", lambda x, z, w: ((x * w).sum(0), w * z.T), "y v"
+    ),
+    "factor_of_two_matmuls": Case(
+        "x:M, K; z:M, N; w:N, K",
+        "h = sum(x * w, K)\ny = sum(h * z * exp(w), N)",
+        lambda x, z, w: (x @ w.T * z) @ w.exp(),
+    ),
+    "gradient_of_the_others_shape": Case(
+        "x:M, N; w:M, N", "h = mean(w - x, N)\ny = sum(h * x, M)", lambda x, w: (w - x).mean(1) @ x
+    ),
+}
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "left_out"])
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, given: bool, tmp_path: Path) -> None:
+    case = CASES[name]
+    operator = built(read_spec("steps.toml", case.text()), tmp_path).steps
+    *tensors, w = case.tensors()
+    if given:
+        compare(operator, case.torch, [*tensors, w], range(len(tensors) + 1), 1e-9)
+    else:
+        default = torch.full_like(w, case.default)
+        compare(operator, lambda *others: case.torch(*others, default), tensors, range(len(tensors)), 1e-9)
