@@ -249,14 +249,18 @@ class Drawn:
 
     @cached_property
     def smooth(self) -> list[int]:
-        """The places of inputs by which a result has a gradient."""
+        """The places of inputs by which a result has a gradient that is not zero."""
         given = self.tensors(torch.float64)
         places = [place for place, one in enumerate(self.inputs) if one.type == "T"]
         for place in places:
             given[place].requires_grad_()
-        results = [one.sum() for one in self.torch(*given) if one.requires_grad]
-        found = torch.autograd.grad(results, [given[place] for place in places], allow_unused=True) if results else ()
-        return [place for place, gradient in zip(places, found, strict=False) if gradient is not None]
+        results = [one for one in self.torch(*given) if one.requires_grad]
+        random = torch.Generator().manual_seed(self.seed)
+        outgoing = [torch.randn(one.shape, generator=random, dtype=one.dtype) for one in results]
+        by = [given[place] for place in places]
+        found = torch.autograd.grad(results, by, outgoing, allow_unused=True) if results else ()
+        pairs = zip(places, found, strict=False)
+        return [place for place, gradient in pairs if gradient is not None and gradient.abs().max() > 1e-12]
 
     def shape(self, tensor: Tensor, equals: str = "=") -> str:
         def told(axis: str) -> str:

@@ -148,9 +148,9 @@ class Tile:
         number = load_default(tensor)
         dtypes = set(tensor.type.dtypes)
         mask = self.mask(axes)
+        # What is reduced or moves a pointer has the shape that it has where the input is given.
+        shape = "()" if not mask else f"({mask}).shape" if "&" in mask else f"{mask}.shape"
         if mask and tensor.name in indices(self.op):
-            # A pointer that is moved by it has a mask of this shape.
-            shape = f"({mask}).shape" if "&" in mask else f"{mask}.shape"
             return f"tl.full({shape}, {number}, tl.int64)"
         if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
             return number
@@ -158,7 +158,7 @@ class Tile:
         if bounds_of_dtypes(tensor.type.dtypes):
             dtype = dtype if "int" in dtype or self.compute.mode == "promote" else "tl.int32"
             dtype = "tl.int64" if dtypes == {"int64"} else dtype
-        return f"tl.full((), {number}, {dtype or 'tl.float32'})"
+        return f"tl.full({shape}, {number}, {dtype or 'tl.float32'})"
 
     def fill(self, tensor: Input) -> str:
         floating = all("float" in dtype for dtype in tensor.type.dtypes)

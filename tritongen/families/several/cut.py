@@ -19,7 +19,7 @@ from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
 from ...passes.structure import reached, reads, references, taken_from
-from ...spec.types import FLOATS
+from ...spec.types import FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
@@ -240,14 +240,20 @@ class _Search:
         inputs = (as_input(self.op, result) for result in reads.values())
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
-        if all(tensor.default is not None for tensor in part.inputs):
-            # Positions, say, read no tensor: another tells the device, and whether the numbers are in float64.
-            there = [tensor for tensor in self.op.inputs if tensor.default is None]
-            there.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
-            part = replace(part, inputs=(*there[:1], *part.inputs))
+        part = replace(part, inputs=(*self.telling(part), *part.inputs))
         op = self.in_own_types(part)
         step = None if self.parts_ties(made_of - reads.keys(), own) else self.taken(op)
         return _Part(op, step, time_of(step) if step else math.inf)
+
+    def telling(self, part: Op) -> tuple[Input, ...]:
+        """An input that tells the device, or whether to compute in float64, where all that is read may be left out."""
+        there = [tensor for tensor in part.inputs if tensor.default is None]
+        floats = [tensor for tensor in part.inputs if set(tensor.type.dtypes) & set(FLOATS)]
+        if there and (not floats or any(tensor in there for tensor in floats)):
+            return ()
+        others = [tensor for tensor in self.op.inputs if tensor.default is None and tensor not in there]
+        others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
+        return tuple(others[:1])
 
     def parts_ties(self, computed: set[str], own: set[str]) -> bool:
         """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
