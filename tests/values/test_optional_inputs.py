@@ -77,12 +77,14 @@ def test_values(name: str, given: bool, tmp_path: Path) -> None:
         compare(operator, lambda *others: case.torch(*others, default), tensors, range(len(tensors)), 1e-9)
 
 
-@pytest.mark.parametrize("reduction", ["mean(w, M, N)", "sum(w, N)", "var(w, N)", "max(w, N)", "any(w > 1, N)"])
+@pytest.mark.parametrize(
+    "expression", ["exp(w)", "mean(w, M, N)", "sum(w, N)", "var(w, N)", "max(w, N)", "any(w > 1, N)"]
+)
 @pytest.mark.parametrize("default", [0.0, 2.0])
 @pytest.mark.parametrize("shape", [(3, 5), (2, 7000)], ids=str)
-def test_reductions(reduction: str, default: float, shape: tuple[int, int], tmp_path: Path) -> None:
-    """Of nothing but what is left out: what is past the end counts for none, as where it is given."""
-    case = Case("x:M, N; w:M, N", f"z = 2 * x\ny = {reduction}", torch.relu, "z y", default)
+def test_nothing_but_what_is_left_out(expression: str, default: float, shape: tuple[int, int], tmp_path: Path) -> None:
+    """What is past the end counts for nothing, as where the input is given; blocks that are whole have no mask."""
+    case = Case("x:M, N; w:M, N", f"z = 2 * x\ny = {expression}", torch.relu, "z y", default)
     operator = built(read_spec("steps.toml", case.text().partition("[grad]")[0]), tmp_path).steps
     x, w = torch.zeros(shape, dtype=torch.float64), torch.full(shape, default, dtype=torch.float64)
     assert torch.equal(operator(x)[1], operator(x, w)[1])

@@ -149,7 +149,7 @@ class Tile:
         dtypes = set(tensor.type.dtypes)
         mask = self.mask(axes)
         # What is reduced or moves a pointer has the shape that it has where the input is given.
-        shape = "()" if not mask else f"({mask}).shape" if "&" in mask else f"{mask}.shape"
+        shape = f"({mask}).shape" if "&" in mask else f"{mask}.shape" if mask and not self.space.flat else "()"
         if mask and tensor.name in indices(self.op):
             return f"tl.full({shape}, {number}, tl.int64)"
         if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
