@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, numbered, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, fresh, numbered, walk
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
@@ -205,6 +205,21 @@ def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
     """The two sides of a sum of products, and the factors that lack all summed axes; None for any other node."""
     sides = _sides(op, node, False)
     return (product_of(sides.left), product_of(sides.right), sides.outside) if sides else None
+
+
+def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
+    """The operator whose matmuls along an axis are such alone: factors that lack all summed axes multiply these."""
+    values: list[Value] = []
+    for value in op.values:
+        node, sides = value.node, sides_of(op, value.node)
+        if isinstance(node, Reduce) and sides is not None and sides[2] and axis in node.axes:
+            core = product_of(sides[:2])
+            axes = tuple(axis for axis in core.axes if axis not in node.over)
+            name = fresh(f"{value.name}_dot", taken)
+            values.append(Value(name, replace(node, arg=core, axes=axes), ""))
+            node = product_of((Ref(name, axes, node.dtype), *sides[2]))
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(values))
 
 
 @dataclass(frozen=True, slots=True)

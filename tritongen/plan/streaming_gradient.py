@@ -38,7 +38,7 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
+from ..spec.types import COMPUTED, FLOAT8S, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
 from .backward import Backward, Plan, Planner
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
@@ -118,7 +118,12 @@ class _Planner:
         return found
 
     def type_of(self, matrix: Load) -> TensorType:
-        return self.op.input(matrix.name).type
+        return self.op.input(self.multiplied_as(matrix)).type
+
+    def multiplied_as(self, matrix: Load) -> str:
+        """The matrix in whose dtype a matrix is multiplied: another one where that is of float8."""
+        names = (matrix.name, *(load.name for load in self.stream.matrices))
+        return next((name for name in names if not set(self.op.input(name).type.dtypes) <= set(FLOAT8S)), matrix.name)
 
     def own_axis(self, mean: str) -> str:
         return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
@@ -239,7 +244,9 @@ class _Planner:
         gradient = self.through_scores(means)
         if set(gradient.wrt) & set(behind.wrt):
             return None
-        stored = {m.tensor.name: COMPUTE if m.matrix is None else Dtype("float", (m.matrix.name,)) for m in means}
+        stored = {
+            m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
+        }
         first, texts = self.steps_behind(behind, {**stored, self.delta: COMPUTE} if gradient.wrt else {})
         inputs = dict.fromkeys((*(tensor for step in first for tensor in step.op.inputs), *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}

@@ -164,7 +164,7 @@ class Builder(Assembly):
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines_for(load.axes).extend([self.places.matrix_base(load), self.places.matrix(load, "True")])
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, "True")])
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
@@ -176,10 +176,11 @@ class Builder(Assembly):
         """The lines that load a block of a matrix, in pages that are looked up once."""
         paged = self.pages and self.pages.of(load.name)
         if not paged:
-            read = self.places.matrix(load, self.masked)
-            return self.places.described(load, read) if load.name in self.described else [read]
+            read, *converted = self.places.matrix(load, self.masked)
+            lines = self.places.described(load, read) if load.name in self.described else [read]
+            return [*lines, *converted]
         assert self.pages is not None
-        return [*self.pages_of_block(paged), pages.matrix(self.places, self.pages, paged)]
+        return [*self.pages_of_block(paged), *pages.matrix(self.places, self.pages, paged)]
 
     def pages_of_block(self, paged: Paged) -> list[Line]:
         """The lines that look up pages where none has so far: those of the next block are carried by the loop."""

@@ -36,13 +36,14 @@ def positions(places: Places, paged: Paged, first: str, last: str) -> Line:
     return Line(f"{paged.table}_at = pages_at({paged.table}_ahead, block, {first}, {last}, {n_pages})")
 
 
-def matrix(places: Places, pages: Pages, paged: Paged) -> Line:
-    """The line that loads a block of a matrix."""
+def matrix(places: Places, pages: Pages, paged: Paged) -> list[Line]:
+    """The lines that load a block of a matrix."""
     tensor, width = places.of_input(paged.load.name), places.stream.width(paged.load)
     strides = ", ".join(places.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
     sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
     rows = f"{paged.table}_at, block % {places.size_name(pages.slot)}"
-    return Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, {sizes})")
+    read = Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, {sizes})")
+    return [read, *places.converted(tensor.name)]
 
 
 def missing(paged: Paged, score: str) -> Line:

@@ -11,8 +11,8 @@ from ...lang.trees import parse
 from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
-from ...lowering.tile import Tensor, Tile, decoded
-from ...spec.types import BATCH, Input
+from ...lowering.tile import Tensor, Tile, decoded, widen_float8
+from ...spec.types import BATCH, FLOAT8S, Input
 from ..stream import Stream
 
 
@@ -80,15 +80,31 @@ class Places(Tile):
         tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.turns))
         return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), others)}")
 
-    def matrix(self, load: Load, masked: str) -> Line:
-        """The line that loads a tile of a matrix, or a block of one that is streamed."""
+    def matrix(self, load: Load, masked: str) -> list[Line]:
+        """The lines that load a tile of a matrix, or a block of one that is streamed."""
         tensor, width = self.of_input(load.name), self.stream.width(load)
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
-        return Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
+        read = Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
+        return [read, *self.converted(load.name)]
+
+    def converted(self, name: str) -> list[Line]:
+        """The line that converts float8 to the other matrices' dtype, or float16 where these are all: it is exact."""
+        if not self.of_float8(name):
+            return []
+        other = next((load.name for load in self.stream.matrices if not self.of_float8(load.name)), "")
+        if not other:
+            return [Line(f"{name} = {name}.to(tl.float16)")]
+        is_read = other == self.stream.scores[0].left.name
+        dtype = f"{other}.dtype" if is_read else f"{other}_ptr.dtype.element_ty"
+        to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else f".to({dtype})"
+        return [Line(f"{name} = {name}{to}")]
+
+    def of_float8(self, name: str) -> bool:
+        return set(self.op.input(name).type.dtypes) <= set(FLOAT8S)
 
     def described(self, load: Load, read: Line) -> list[Line]:
         """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""

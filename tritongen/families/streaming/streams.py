@@ -30,12 +30,12 @@ from ...lang.ir import (
 )
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...passes.contractions import applied, is_product, product_of, sides_of
+from ...passes.contractions import applied, is_product, product_of, sides_of, with_factors_outside
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
-from ...spec.types import BATCH, FLOATS, are_alike
+from ...spec.types import BATCH, FLOAT8S, FLOATS, are_alike
 from ..stream import Scores, Stream, StreamSum
 
 
@@ -89,6 +89,7 @@ class Finder:
         self.largest = ""
 
     def found(self) -> tuple[Op, Stream] | None:
+        self.op = with_factors_outside(self.op, self.streamed, self.taken)
         self.op = self.below_largest()
         self.op, sums = self.apart()
         if not sums:
@@ -364,11 +365,14 @@ class Finder:
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
-        return set(tensor.type.dtypes) <= set(FLOATS) and tensor.default is None
+        dtypes = set(tensor.type.dtypes)
+        return (dtypes <= set(FLOATS) or dtypes <= set(FLOAT8S)) and tensor.default is None
 
     def alike(self, stream: Stream) -> bool:
-        """Whether all matrices are of one dtype."""
-        return are_alike([self.op.input(load.name).type for load in stream.matrices])
+        """Whether all matrices are of one dtype, but for those of float8, which are converted to that."""
+        types = [self.op.input(load.name).type for load in stream.matrices]
+        wide = [one for one in types if not set(one.dtypes) <= set(FLOAT8S)]
+        return not wide or are_alike(wide)
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:

@@ -123,7 +123,7 @@ class _TileBuilder(Builder):
     def block(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines_for(load.axes).extend([self.places.matrix_base(load), self.places.matrix(load, self.masked)])
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, self.masked)])
 
     def product(self, score: Scores) -> None:
         self.row_tile(score.left)

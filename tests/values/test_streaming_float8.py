@@ -1,0 +1,132 @@
+"""Attention to keys and values in float8 with scales, beside a float64 oracle: no scores are stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built
+from oracles import DEVICE
+
+from tritongen.families.streaming.program import StreamingProgram
+from tritongen.operator.compile import backward_of, forward_of
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
+
+B, H, M, N, D = 2, 3, 37, 70, 40
+Q, K, V = "q:T[B, H, M, D]", "k:float8[B, H, N, D]", "v:float8[B, H, N, E]"
+CAUSAL = "where(index(N) - size(N) <= index(M) - size(M), {}, -inf)"
+SHAPES = {"B": B, "H": H, "M": M, "N": N, "D": D, "E": D}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs, the scores under a causal mask, the sum that is the result, and what factors of them are in torch."""
+
+    inputs: str
+    scores: str
+    o: str
+    of_scores: Callable[..., torch.Tensor | float]
+    of_values: Callable[..., torch.Tensor | float]
+    output: str = "q"
+    wrt: str = ""
+
+    def spec(self) -> Spec:
+        pairs = [entry.split(":") for entry in self.inputs.split("; ")]
+        inputs = "\n".join(f'{name} = "{text}"' for name, text in pairs)
+        compute = f's = "{CAUSAL.format(self.scores)}"\no = "{self.o}"'
+        grad = f'[grad]\nwrt = ["{self.wrt}"]\n' if self.wrt else ""
+        text = f'[op]\nname = "attend"\n[types]\nT = "float"\n[inputs]\n{inputs}\n[compute]\n{compute}\n'
+        return read_spec("attend.toml", f'{text}[outputs]\no = "{self.output}"\n{grad}')
+
+    def tensors(self, dtype: torch.dtype, float8: torch.dtype) -> list[torch.Tensor]:
+        random = torch.Generator().manual_seed(0)
+        made = []
+        for entry in self.inputs.split("; "):
+            kind, axes = entry.split(":")[1].rstrip("]").split("[")
+            drawn = torch.randn([SHAPES[axis] for axis in axes.split(", ")], generator=random, dtype=torch.float64)
+            wide = drawn.abs().float() if kind == "float32" else drawn.to(float8 if kind == "float8" else dtype)
+            made.append(wide.to(DEVICE))
+        return made
+
+    def torch(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+        q, k, v, *scales = (one.double() for one in (q, k, v, *scales))
+        mask = torch.ones(M, N, device=q.device).tril(N - M).bool()
+        s = (q @ k.mT * self.of_scores(*scales)).masked_fill(~mask, -torch.inf)
+        return s.softmax(-1) @ (v * self.of_values(*scales))
+
+
+CASES = {
+    "scales_of_heads": Case(
+        f"{Q}; {K}; {V}; a:float32[B, H]; b:float32[H]",
+        "sum(q * k, D) * a * 0.2",
+        "sum(softmax(s, N) * v, N) * b",
+        lambda a, b: a[..., None, None] * 0.2,
+        lambda a, b: b[:, None, None],
+        wrt="q",
+    ),
+    "scales_of_positions": Case(
+        f"{Q}; {K}; {V}; a:float32[B, H, N]; b:float32[B, N]",
+        "sum(q * (k * a), D) * 0.2",
+        "sum(softmax(s, N) * (v * b), N)",
+        lambda a, b: a[:, :, None] * 0.2,
+        lambda a, b: b[:, None, :, None],
+    ),
+    "all_in_float8": Case(
+        f"{Q.replace('T', 'float8')}; {K}; {V}; a:float32[B, H]; b:float32[B, H, M]",
+        "sum(q * k, D) * a * b * 0.1",
+        "sum(softmax(s, N) * v, N)",
+        lambda a, b: a[..., None, None] * b[..., None] * 0.1,
+        lambda a, b: 1,
+        output="float32",
+    ),
+    "keys_alone": Case(
+        f"{Q}; {K}; {V.replace('float8', 'T')}",
+        "sum(q * k, D) * 0.2",
+        "sum(softmax(s, N) * v, N)",
+        lambda: 0.2,
+        lambda: 1,
+        wrt="v",
+    ),
+}
+TOLERANCES = {torch.float16: 4e-3, torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+@pytest.mark.parametrize("float8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, float8: torch.dtype, tmp_path: Path) -> None:
+    """float8 is exact in whatever it is converted to; all of it is multiplied in float16."""
+    case = CASES[name]
+    attend = built(case.spec(), tmp_path).attend
+    for dtype, tolerance in TOLERANCES.items():
+        given = case.tensors(dtype, float8)
+        place = {"q": 0, "v": 2}.get(case.wrt)
+        if place is not None:
+            given[place].requires_grad_()
+        found, wanted = attend(*given), case.torch(*given)
+        assert found.dtype == (torch.float32 if case.output != "q" else dtype)
+        tolerance = TOLERANCES[torch.float16] if case.output != "q" else tolerance
+        torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance * wanted.abs().max().item())
+        if place is None:
+            continue
+        do = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
+        gradients = [torch.autograd.grad(one, given[place], do.to(one))[0].double() for one in (found, wanted)]
+        scale = gradients[1].abs().max().item()
+        torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_scores_are_stored(name: str) -> None:
+    spec = CASES[name].spec()
+    forward = forward_of(spec)
+    assert isinstance(forward.program, StreamingProgram)
+    backward = backward_of(spec, forward)
+    for step in backward.plan.steps if backward else ():
+        assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
