@@ -191,7 +191,7 @@ def _tiling(
     if splits:
         device = read[3]
         n_splits = streaming_heuristics.choose_stream_splits(
-            tiles, n_cols, chosen, device
+            tiles, n_cols, chosen, device, table.float8
         )
     return _Tiling(chosen, packs, tiles, n_splits)
 

@@ -68,7 +68,8 @@ def streamed_elements(
 class Streamed:
     """For tiles of rows past which an axis streams, of half precision, of what is wider, and of half precision whose
     blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages. Tiles that are
-    `timed` have no width, and are for half precision and for what is wider.
+    `timed` have no width, and are for half precision and for what is wider. Of `float8` are blocks with half the bytes:
+    few rows take longer ones, and two programs an SM, to read as fast.
     """
 
     def __init__(
@@ -78,12 +79,14 @@ class Streamed:
         described: tuple[Tiling, ...] = (),
         timed_half: tuple[Timed, ...] = (),
         timed_wide: tuple[Timed, ...] = (),
+        float8: bool = False,
     ) -> None:
         self.half = {width: streamed_tile(*tile) for width, *tile in half}
         self.wide = {width: streamed_tile(*tile) for width, *tile in wide}
         by_tma = {width: streamed_tile(*tile) for width, *tile in described}
         self.described = by_tma or self.half
         self.timed_half, self.timed_wide = timed_half, timed_wide
+        self.float8 = float8
 
     def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
         """Those of a dtype of so many bytes, by pointers or by TMA."""
@@ -107,7 +110,7 @@ class Streamed:
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]
         rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
-        block: int = config.kwargs["BLOCK_N"]
+        block: int = config.kwargs["BLOCK_N"] * (2 if self.float8 and rows == 16 else 1)
         stages: int = config.num_stages
         room: int = heuristics.shared_memory(device) // itemsize
 
@@ -160,11 +163,16 @@ def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:
 
 
 def choose_stream_splits(
-    tiles: int, n_cols: int, config: triton.Config, device: torch.device
+    tiles: int,
+    n_cols: int,
+    config: triton.Config,
+    device: torch.device,
+    float8: bool = False,
 ) -> int:
-    """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, with
-    eight blocks or more.
+    """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, or
+    two where that is `float8`, with eight blocks or more.
     """
     blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
-    per_tile: int = (heuristics.sm_count(device) + (tiles - 1) // 2) // tiles  # rounded
+    programs: int = heuristics.sm_count(device) * (2 if float8 else 1)
+    per_tile: int = (programs + (tiles - 1) // 2) // tiles  # rounded
     return max(1, min(per_tile, blocks // 8))

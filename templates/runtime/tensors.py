@@ -144,6 +144,19 @@ def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
     return length
 
 
+def full_shape(
+    tensor: torch.Tensor, n: int, *others: tuple[torch.Tensor | None, int]
+) -> torch.Size:
+    """The shape of a tensor with n dimensions of its own behind the leading ones that it and others have together, each
+    of which is given beside the number of its own.
+    """
+    batch = tensor.shape[: tensor.dim() - n]
+    for other, count in others:
+        if other is not None:
+            batch = broadcast("gradients", batch, other.shape[: other.dim() - count])
+    return torch.Size((*batch, *tensor.shape[tensor.dim() - n :]))
+
+
 def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:
     """The leading axes that two tensors have together, as torch broadcasts them."""
     sizes: list[int] = []

@@ -13,7 +13,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
-from oracles import compare
+from oracles import DEVICE, compare
 
 from tritongen.spec.read import read_spec
 
@@ -86,5 +86,5 @@ def test_nothing_but_what_is_left_out(expression: str, default: float, shape: tu
     """What is past the end counts for nothing, as where the input is given; blocks that are whole have no mask."""
     case = Case("x:M, N; w:M, N", f"z = 2 * x\ny = {expression}", torch.relu, "z y", default)
     operator = built(read_spec("steps.toml", case.text().partition("[grad]")[0]), tmp_path).steps
-    x, w = torch.zeros(shape, dtype=torch.float64), torch.full(shape, default, dtype=torch.float64)
+    x, w = (torch.full(shape, one, dtype=torch.float64, device=DEVICE) for one in (0.0, default))
     assert torch.equal(operator(x)[1], operator(x, w)[1])

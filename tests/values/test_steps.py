@@ -276,3 +276,23 @@ def test_positions_of_rows_that_are_left_out(tmp_path: Path) -> None:
     x, t, at = torch.arange(12.0).view(3, 4), torch.arange(5.0) + 1, torch.tensor([4, 0, 2])
     assert torch.equal(operator(x, t), x.sum(1) * 2)
     assert torch.equal(operator(x, t, at), x.sum(1) * t[at])
+
+
+def test_gradients_that_are_the_same_along_leading_axes_that_another_input_has(tmp_path: Path) -> None:
+    """They are summed over those of the whole, which are more than the input's own."""
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[..., M]"\n'
+    text += 'z = "T[..., M]"\nu = "T[M]"\n[compute]\nh = "x * 2"\ny = "mean(sum(z * u, M), ...)"\n'
+    text += '[outputs]\nh = "auto"\ny = "auto"\n[grad]\nwrt = ["x", "z"]\n'
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    x, z, u = torch.randn(2, 3, 4), torch.randn(4, requires_grad=True), torch.randn(4)
+    (dz,) = torch.autograd.grad(operator(x, z, u)[1], z)
+    torch.testing.assert_close(dz, u)
+
+
+def test_what_is_taken_from_may_have_another_name(tmp_path: Path) -> None:
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[M, K, P]"\n[compute]\n'
+    text += 'p = "argmin(var(x, M) + 0.5 * index(P), P)"\ny = "take(var(x, M), p, P)"\n[outputs]\ny = "auto"\n'
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    x = torch.randn(5, 3, 4)
+    p = (x.var(0) + 0.5 * torch.arange(4)).argmin(1)
+    torch.testing.assert_close(operator(x), x.var(0).gather(1, p[:, None])[:, 0])

@@ -124,6 +124,7 @@ class Table:
     double: tuple[Tiles, ...] = ()
     wide: tuple[Streamed, ...] = ()
     described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
+    float8: bool = False  # whether what streams is float8
     timed: tuple[tuple[Streamed, ...], ...] = ()  # of half precision, and of what is wider
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
@@ -184,7 +185,9 @@ def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table
     """The table of a kernel past whose tiles an axis streams."""
     half, wide, described = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
     timed = timed_streams(schedule) if schedule.autotune else ()
-    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide, described=described, timed=timed)
+    return Table(
+        f"STREAMED{suffix}", "streamed", half, wide=wide, described=described, float8=streaming.float8, timed=timed
+    )
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:

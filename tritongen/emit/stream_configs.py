@@ -10,11 +10,12 @@ from ..spec.types import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How many matmuls a block takes part in: for scores, and for sums; and whether TMA may read it."""
+    """How many matmuls a block takes part in: for scores, and for sums; whether TMA may read it, or it is of float8."""
 
     scores: int
     sums: int
     described: bool = False
+    float8: bool = False
 
 
 @dataclass(frozen=True, slots=True)

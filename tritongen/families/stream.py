@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import Call, Load, Node, Ref
+from ..lang.ir import Call, Load, Node, Op, Ref
+from ..spec.types import FLOAT8S
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,13 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
             return (x, y) == (score, largest)
     return False
+
+
+def is_float8(op: Op, load: Load) -> bool:
+    """Whether a matrix is of float8, which tiles convert to what is multiplied."""
+    return set(op.input(load.name).type.dtypes) <= set(FLOAT8S)
+
+
+def multiplied_as(op: Op, stream: Stream) -> str:
+    """The matrix in whose dtype all are multiplied, the first that is not of float8; "" where all are."""
+    return next((load.name for load in stream.matrices if not is_float8(op, load)), "")

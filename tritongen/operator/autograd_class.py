@@ -10,7 +10,9 @@ from ..emit.registration import leading, operator, over_batch
 from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
+from ..lowering.lines import Line
 from ..plan.backward import Backward
+from ..spec.types import BATCH
 
 
 def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     lines, needs = _backward_lines(backward, _Eager())
     apart, needs_apart = _backward_lines(backward, _Registered(namespace) if is_registered else _Apart())
-    read_by_context = {*saved, *(value.partition(".")[0] for _, value in attributes)}
+    read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     kept = _kept(saved, attributes)
     # What is registered has its `setup_context` called as it is.
     constant = [name for name in results if name not in seeds or name not in own] if is_registered else []
@@ -95,9 +97,18 @@ def _attributes(backward: Backward) -> list[tuple[str, str]]:
     guards = {name: f" if {name} is not None else None" for name in optional}
     return [
         *((name, name) for name in used),
-        *((f"{name}_shape", f"{name}.shape{guards.get(name, '')}") for name in shapes),
+        *((f"{name}_shape", f"{_shape_text(backward.forward.op, name)}{guards.get(name, '')}") for name in shapes),
         *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes),
     ]
+
+
+def _shape_text(op: Op, name: str) -> str:
+    """The shape of an input, with leading axes at full length where others may have more of them."""
+    counts = {t.name: len(t.type.shape) - 1 for t in op.inputs if BATCH in t.type.axes}
+    others = [f"({other}, {count})" for other, count in counts.items() if other != name]
+    if name not in counts or not others:
+        return f"{name}.shape"
+    return f"tensors.full_shape({name}, {counts[name]}, {', '.join(others)})"
 
 
 def _kept(saved: list[str], attributes: list[tuple[str, str]]) -> list[str]:

@@ -16,7 +16,7 @@ from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
-from ..families.stream import Stream
+from ..families.stream import Stream, is_float8, multiplied_as
 from ..lang.ir import (
     Call,
     Cast,
@@ -38,7 +38,7 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import COMPUTED, FLOAT8S, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
 from .backward import Backward, Plan, Planner
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
@@ -121,9 +121,8 @@ class _Planner:
         return self.op.input(self.multiplied_as(matrix)).type
 
     def multiplied_as(self, matrix: Load) -> str:
-        """The matrix in whose dtype a matrix is multiplied: another one where that is of float8."""
-        names = (matrix.name, *(load.name for load in self.stream.matrices))
-        return next((name for name in names if not set(self.op.input(name).type.dtypes) <= set(FLOAT8S)), matrix.name)
+        """The matrix in whose dtype one is multiplied."""
+        return (is_float8(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
 
     def own_axis(self, mean: str) -> str:
         return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")

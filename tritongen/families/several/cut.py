@@ -23,7 +23,7 @@ from ...spec.types import FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
-from .naming import factors_named, rows_named, scattered_named, sums_parted, with_plain_axes
+from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
 from .stored import always_stored, as_input, may_be_stored, stored_result
 from .strips import by_strips, made_for, reduced_by_strips, spreads
 
@@ -52,7 +52,7 @@ class _Part:
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
-    plain = scattered_named(rows_named(with_plain_axes(op)))
+    plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
     if not op.fuse:
         return _lines_apart(plain, take)
     plain = factors_named(plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Value, children, fresh, rebuild, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, fresh, rebuild, walk
 from ...passes.contractions import is_product, product_of, sides_of
 from ...spec.types import plain_shape
 
@@ -14,6 +14,21 @@ def with_plain_axes(op: Op) -> Op:
     inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
     results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
     return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
+
+
+def takes_resolved(op: Op) -> Op:
+    """The operator in which what is taken from is no other name of a value, of which steps store but one."""
+
+    def resolved(node: Node) -> Node:
+        node = rebuild(node, tuple(map(resolved, children(node))))
+        while isinstance(node, Take) and isinstance(node.arg, Ref):
+            other = op.value(node.arg.name).node
+            if not isinstance(other, Ref):
+                break
+            node = replace(node, arg=other)
+        return node
+
+    return replace(op, values=tuple(replace(value, node=resolved(value.node)) for value in op.values))
 
 
 def rows_named(op: Op) -> Op:

@@ -13,6 +13,7 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
+from ..stream import is_float8, multiplied_as
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
@@ -79,6 +80,8 @@ class StreamingModule(Common):
             "search": self.search,
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
+            "widened": self.widened(),
+            "multiplied_as": multiplied_as(self.op, self.stream),
             "launcher": self.around.launcher(kernel.name),
             "index": self.index(),
             "reads": self.reads(),
@@ -139,7 +142,15 @@ class StreamingModule(Common):
         return f"streaming.Split({launcher}, {length}, {args}, {self.constants_of(reduction, 'index')})"
 
     def streaming(self) -> Streaming:
-        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described))
+        streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
+        float8 = any(is_float8(self.op, load) for load in streamed)
+        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), float8)
+
+    def widened(self) -> list[str]:
+        """The matrices of float8 beside others that may be of float64."""
+        other = multiplied_as(self.op, self.stream)
+        may_be_wide = other and "float64" in self.op.input(other).type.dtypes
+        return [load.name for load in self.stream.matrices if may_be_wide and is_float8(self.op, load)]
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""

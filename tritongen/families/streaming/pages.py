@@ -43,7 +43,7 @@ def matrix(places: Places, pages: Pages, paged: Paged) -> list[Line]:
     sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
     rows = f"{paged.table}_at, block % {places.size_name(pages.slot)}"
     read = Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, {sizes})")
-    return [read, *places.converted(tensor.name)]
+    return [read, *places.converted(paged.load)]
 
 
 def missing(paged: Paged, score: str) -> Line:

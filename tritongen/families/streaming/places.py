@@ -12,8 +12,8 @@ from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
 from ...lowering.tile import Tensor, Tile, decoded, widen_float8
-from ...spec.types import BATCH, FLOAT8S, Input
-from ..stream import Stream
+from ...spec.types import BATCH, Input
+from ..stream import Stream, is_float8, multiplied_as
 
 
 def space_of(op: Op, stream: Stream) -> Space:
@@ -89,22 +89,19 @@ class Places(Tile):
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
         read = Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
-        return [read, *self.converted(load.name)]
+        return [read, *self.converted(load)]
 
-    def converted(self, name: str) -> list[Line]:
+    def converted(self, load: Load) -> list[Line]:
         """The line that converts float8 to the other matrices' dtype, or float16 where these are all: it is exact."""
-        if not self.of_float8(name):
+        if not is_float8(self.op, load):
             return []
-        other = next((load.name for load in self.stream.matrices if not self.of_float8(load.name)), "")
+        other = multiplied_as(self.op, self.stream)
         if not other:
-            return [Line(f"{name} = {name}.to(tl.float16)")]
+            return [Line(f"{load.name} = {load.name}.to(tl.float16)")]
         is_read = other == self.stream.scores[0].left.name
         dtype = f"{other}.dtype" if is_read else f"{other}_ptr.dtype.element_ty"
         to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else f".to({dtype})"
-        return [Line(f"{name} = {name}{to}")]
-
-    def of_float8(self, name: str) -> bool:
-        return set(self.op.input(name).type.dtypes) <= set(FLOAT8S)
+        return [Line(f"{load.name} = {load.name}{to}")]
 
     def described(self, load: Load, read: Line) -> list[Line]:
         """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""

@@ -35,8 +35,8 @@ from ...passes.epilogues import WIDEST
 from ...passes.exponentials import maximum_of, resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
-from ...spec.types import BATCH, FLOAT8S, FLOATS, are_alike
-from ..stream import Scores, Stream, StreamSum
+from ...spec.types import BATCH, FLOATS, are_alike
+from ..stream import Scores, Stream, StreamSum, is_float8
 
 
 def stream_of(op: Op) -> tuple[Op, Stream] | None:
@@ -365,13 +365,11 @@ class Finder:
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
-        dtypes = set(tensor.type.dtypes)
-        return (dtypes <= set(FLOATS) or dtypes <= set(FLOAT8S)) and tensor.default is None
+        return (set(tensor.type.dtypes) <= set(FLOATS) or is_float8(self.op, load)) and tensor.default is None
 
     def alike(self, stream: Stream) -> bool:
         """Whether all matrices are of one dtype, but for those of float8, which are converted to that."""
-        types = [self.op.input(load.name).type for load in stream.matrices]
-        wide = [one for one in types if not set(one.dtypes) <= set(FLOAT8S)]
+        wide = [self.op.input(load.name).type for load in stream.matrices if not is_float8(self.op, load)]
         return not wide or are_alike(wide)
 
 
