@@ -501,4 +501,8 @@ CASES = {
         lambda q, k, v, p: full(q, k, v),
         by="q delta dp",
     ),
+    "exp_of_log_softmax": Case(QKV, "s = sum(q * k, D) * 0.25\no = sum(exp(log_softmax(s, N)) * v, N)", full),
+    "exp_over_its_sum": Case(
+        QKV, "p = exp(sum(q * k, D) * 0.25)\no = sum(p * v, N) / sum(p, N)", full, outputs="o:q[B, H, M, E]", by=""
+    ),
 }

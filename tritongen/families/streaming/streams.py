@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ...lang.ir import (
     Call,
-    Constant,
     Index,
     Load,
     Node,
@@ -22,21 +21,19 @@ from ...lang.ir import (
     Ref,
     Take,
     Value,
-    children,
     fresh,
-    rebuild,
-    replaced,
     walk,
 )
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...passes.contractions import applied, is_product, product_of, sides_of, with_factors_outside
 from ...passes.epilogues import WIDEST
-from ...passes.exponentials import maximum_of, resolve
+from ...passes.exponentials import resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
 from ..stream import Scores, Stream, StreamSum, is_float8
+from .exponents import Exponents
 
 
 def stream_of(op: Op) -> tuple[Op, Stream] | None:
@@ -51,27 +48,6 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
             if found := Finder(op, streamed).found():
                 return found
     return None
-
-
-def logged(op: Op, node: Node, largest: str) -> Ref | None:
-    """The sum of which a node is the logarithm, plus the largest: with it, exp(x - node) is exp(x - largest) / sum."""
-    match resolve(op, node):
-        case Call(function="add", args=(left, right)):
-            for one, other in ((left, right), (right, left)):
-                power = resolve(op, one)
-                if isinstance(power, Call) and power.function == "log" and is_shift(op, other, largest):
-                    return power.args[0] if isinstance(power.args[0], Ref) else None
-    return None
-
-
-def is_shift(op: Op, node: Node, largest: str) -> bool:
-    """Whether a node is the largest, or that with infinities replaced by 0."""
-    match node:
-        case Ref(name=name):
-            return name == largest or is_shift(op, op.value(name).node, largest)
-        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
-            return test == other and is_shift(op, other, largest)
-    return False
 
 
 def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
@@ -90,7 +66,7 @@ class Finder:
 
     def found(self) -> tuple[Op, Stream] | None:
         self.op = with_factors_outside(self.op, self.streamed, self.taken)
-        self.op = self.below_largest()
+        self.op, self.largest = Exponents(self.op, self.streamed, self.taken).below_largest()
         self.op, sums = self.apart()
         if not sums:
             return None
@@ -109,79 +85,10 @@ class Finder:
                 scores.append(found)
         return self.stream(tuple(scores), sums, [name for name in in_loop if name != self.largest]) if scores else None
 
-    # Exponentials
-
-    def below_largest(self) -> Op:
-        """The operator whose exponentials are below the largest of what they are of, and scaled after the sums.
-
-        exp(x - y), where y is made of sums along the streamed axis, is exp(x - largest) * exp(largest - y).
-        """
-        values: list[Value] = []
-
-        def below(node: Node) -> Node:
-            node = rebuild(node, tuple(map(below, children(node))))
-            match node:
-                case Call(function="exp", args=(argument,)):
-                    difference = resolve(self.op, argument)
-                case _:
-                    return node
-            match difference:
-                case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
-                    largest = self.largest_of(x, y, values)
-                    shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
-                    exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
-                    power = Call("exp", (exponent,), exponent.axes, exponent.dtype)
-                    if maximum_of(self.op, x, y) == largest:
-                        return power
-                    if total := logged(self.op, y, largest.name):
-                        return applied("div", power, total)
-                    rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
-                    return Call("mul", (power, rest), node.axes, node.dtype)
-            return node
-
-        for value in self.op.values:
-            values.append(replace(value, node=below(value.node)))
-        return self.score_named(replace(self.op, values=tuple(values)))
-
-    def score_named(self, op: Op) -> Op:
-        """The operator with a name for what the largest is of."""
-        if self.largest in ("", "several"):
-            return op
-        node = op.value(self.largest).node
-        if not isinstance(node, Reduce) or isinstance(node.arg, Ref):
-            return op
-        name, score = fresh("score", self.taken), node.arg
-        ref = Ref(name, score.axes, score.dtype)
-        values: list[Value] = []
-        for value in op.values:
-            node = replaced(value.node, lambda part: ref if part == score else part)
-            if node != value.node and all(one.name != name for one in values):
-                values.append(Value(name, score, ""))
-            values.append(replace(value, node=node))
-        return replace(op, values=tuple(values))
+    # Sums
 
     def streams(self, node: Node) -> bool:
         return self.streamed in node.axes
-
-    def is_summed(self, node: Node) -> bool:
-        """Whether a node lacks the streamed axis, and is made of something that is reduced along it."""
-        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
-        return not self.streams(node) and any(isinstance(p, Reduce) and self.streamed in p.over for p in below)
-
-    def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
-        """The maximum that `x` is taken below: one that there is, or else a new one."""
-        node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
-        same = (value for value in self.op.values if value.node == node)
-        found = maximum_of(self.op, x, y) or next(same, None)
-        if found is None:
-            name = fresh("largest", self.taken)
-            found = Value(name, node, "")
-            values.append(found)
-            self.op = replace(self.op, values=(*self.op.values, found))
-        self.largest = found.name if self.largest in ("", found.name) else "several"
-        return found
-
-    # Sums
 
     def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
         """The operator whose sums along the streamed axis have no factors that lack it, and the sums; () if not so."""
@@ -355,12 +262,16 @@ class Finder:
         """Whether matrices are likely to be as narrow as heads are.
 
         The layers of a perceptron are of the same form. There are exponentials below something in attention and its
-        gradients, positions in masks and decays; else the widths have to be known.
+        gradients, or such that are summed by themselves, and positions in masks and decays; else the widths have to be
+        known.
         """
         every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
         nodes = [node for part in every for node in walk(part)]
         sizes = dict(self.op.sizes)
         narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
+        totals = [resolve(self.op, one.factor) for one in stream.sums if one.matrix is None]
+        if any(isinstance(total, Call) and total.function == "exp" for total in totals):
+            return True
         return narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
     def of_floats(self, load: Load) -> bool:
@@ -395,7 +306,3 @@ def is_below(node: Node) -> bool:
 def _over(value: Value) -> tuple[str, ...]:
     assert isinstance(value.node, Reduce)
     return value.node.over
-
-
-def _without(node: Node, axis: str) -> tuple[str, ...]:
-    return tuple(other for other in node.axes if other != axis)

@@ -1,0 +1,136 @@
+"""Exponentials of scores, which a streaming kernel takes below the largest so far (online softmax)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced, walk
+from ...lowering.tile import needed
+from ...passes.contractions import applied
+from ...passes.exponentials import maximum_of, resolve
+from ...passes.structure import references
+
+
+class Exponents:
+    """Rewrites the exponentials of an operator that streams an axis, and finds what they are below."""
+
+    def __init__(self, op: Op, streamed: str, taken: set[str]) -> None:
+        self.op, self.streamed, self.taken = op, streamed, taken
+        self.largest = ""
+
+    def below_largest(self) -> tuple[Op, str]:
+        """The operator whose exponentials are below the largest of what they are of, and scaled after the sums; and that
+        largest, "" where there is none, "several" where there are more.
+
+        exp(x - y), where y is made of sums along the streamed axis, is exp(x - largest) * exp(largest - y).
+        """
+        values: list[Value] = []
+
+        def below(node: Node) -> Node:
+            node = rebuild(node, tuple(map(below, children(node))))
+            match node:
+                case Call(function="exp", args=(argument,)):
+                    difference = resolve(self.op, argument)
+                case _:
+                    return node
+            match difference:
+                case Call(function="sub", args=(below_it, y)) if self.is_summed(y) and (
+                    found := self.shifted(below_it)
+                ):
+                    # exp(log_softmax(x)): below the largest already, and less the logarithm of the sum.
+                    power = Call("exp", (found,), found.axes, found.dtype)
+                    log = resolve(self.op, y)
+                    if isinstance(log, Call) and log.function == "log":
+                        return applied("div", power, log.args[0])
+                    return applied("div", power, Call("exp", (y,), y.axes, y.dtype))
+                case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
+                    largest = self.largest_of(x, y, values)
+                    shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
+                    exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
+                    power = Call("exp", (exponent,), exponent.axes, exponent.dtype)
+                    if maximum_of(self.op, x, y) == largest:
+                        return power
+                    if total := logged(self.op, y, largest.name):
+                        return applied("div", power, total)
+                    rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
+                    return Call("mul", (power, rest), node.axes, node.dtype)
+            return node
+
+        for value in self.op.values:
+            values.append(replace(value, node=below(value.node)))
+        return self.score_named(replace(self.op, values=tuple(values))), self.largest
+
+    def shifted(self, node: Node) -> Node | None:
+        """A value less its largest, which exponentials are taken below; None for what is not that."""
+        match resolve(self.op, node):
+            case Call(function="sub", args=(x, y)) if self.streams(x) and (largest := maximum_of(self.op, x, y)):
+                self.largest = largest.name if self.largest in ("", largest.name) else "several"
+                return applied("sub", x, Ref(largest.name, largest.node.axes, largest.node.dtype))
+        return None
+
+    def score_named(self, op: Op) -> Op:
+        """The operator with a name for what the largest is of."""
+        if self.largest in ("", "several"):
+            return op
+        node = op.value(self.largest).node
+        if not isinstance(node, Reduce) or isinstance(node.arg, Ref):
+            return op
+        name, score = fresh("score", self.taken), node.arg
+        ref = Ref(name, score.axes, score.dtype)
+        values: list[Value] = []
+        for value in op.values:
+            node = replaced(value.node, lambda part: ref if part == score else part)
+            if node != value.node and all(one.name != name for one in values):
+                values.append(Value(name, score, ""))
+            values.append(replace(value, node=node))
+        return replace(op, values=tuple(values))
+
+    def streams(self, node: Node) -> bool:
+        return self.streamed in node.axes
+
+    def is_summed(self, node: Node) -> bool:
+        """Whether a node lacks the streamed axis, and is made of something that is reduced along it."""
+        below = (part for name in self.needed(node) for part in walk(self.op.value(name).node))
+        return not self.streams(node) and any(isinstance(p, Reduce) and self.streamed in p.over for p in below)
+
+    def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
+        """The maximum that `x` is taken below: one that there is, or else a new one."""
+        node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
+        same = (value for value in self.op.values if value.node == node)
+        found = maximum_of(self.op, x, y) or next(same, None)
+        if found is None:
+            name = fresh("largest", self.taken)
+            found = Value(name, node, "")
+            values.append(found)
+            self.op = replace(self.op, values=(*self.op.values, found))
+        self.largest = found.name if self.largest in ("", found.name) else "several"
+        return found
+
+    def needed(self, node: Node) -> list[str]:
+        """The values that a node is made of."""
+        return [value.name for value in needed(self.op.values, references(node))]
+
+
+def logged(op: Op, node: Node, largest: str) -> Ref | None:
+    """The sum of which a node is the logarithm, plus the largest: with it, exp(x - node) is exp(x - largest) / sum."""
+    match resolve(op, node):
+        case Call(function="add", args=(left, right)):
+            for one, other in ((left, right), (right, left)):
+                power = resolve(op, one)
+                if isinstance(power, Call) and power.function == "log" and is_shift(op, other, largest):
+                    return power.args[0] if isinstance(power.args[0], Ref) else None
+    return None
+
+
+def is_shift(op: Op, node: Node, largest: str) -> bool:
+    """Whether a node is the largest, or that with infinities replaced by 0."""
+    match node:
+        case Ref(name=name):
+            return name == largest or is_shift(op, op.value(name).node, largest)
+        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+            return test == other and is_shift(op, other, largest)
+    return False
+
+
+def _without(node: Node, axis: str) -> tuple[str, ...]:
+    return tuple(other for other in node.axes if other != axis)
