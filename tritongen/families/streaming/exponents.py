@@ -19,7 +19,7 @@ class Exponents:
         self.largest = ""
 
     def below_largest(self) -> tuple[Op, str]:
-        """The operator whose exponentials are below the largest of what they are of, and scaled after the sums; and that
+        """The operator whose exponentials are below the largest of what they are of and scaled after the sums, and that
         largest, "" where there is none, "several" where there are more.
 
         exp(x - y), where y is made of sums along the streamed axis, is exp(x - largest) * exp(largest - y).
