@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from importing import built
 from oracles import DEVICE
 
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -130,3 +130,11 @@ def test_no_scores_are_stored(name: str) -> None:
     backward = backward_of(spec, forward)
     for step in backward.plan.steps if backward else ():
         assert not any({"M", "N"} <= set(result.axes) for result in step.op.results)
+
+
+def test_blocks_are_as_long_as_a_schedule_says() -> None:
+    """Few rows take longer ones of float8 otherwise."""
+    spec = CASES["scales_of_positions"].spec()
+    assert "float8=True" in generate(spec)["configs.py"]
+    scheduled = replace(spec, schedule=replace(spec.schedule, block_n=(64,)))
+    assert "float8=True" not in generate(scheduled)["configs.py"]

@@ -185,9 +185,8 @@ def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table
     """The table of a kernel past whose tiles an axis streams."""
     half, wide, described = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
     timed = timed_streams(schedule) if schedule.autotune else ()
-    return Table(
-        f"STREAMED{suffix}", "streamed", half, wide=wide, described=described, float8=streaming.float8, timed=timed
-    )
+    lengthens = streaming.float8 and not schedule.block_n
+    return Table(f"STREAMED{suffix}", "streamed", half, wide=wide, described=described, float8=lengthens, timed=timed)
 
 
 def matmul_tables(tables: Tables, suffix: str = "") -> tuple[Table, ...]:
