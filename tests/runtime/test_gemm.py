@@ -9,61 +9,28 @@ from typing import Any
 
 import pytest
 import torch
-from importing import runtime_module
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import triton
-from replaying import replay_interpreted
-
-GEMM = runtime_module("gemm")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.
-TOLERANCES = {torch.float16: 1e-3, torch.float32: 1e-6, torch.float64: 1e-14}
-ERRORS = {"bf16x3": 6e-5, "bf16x6": 3e-7}  # Where the interpreter rounds to bfloat16, it cuts off.
-if DEVICE == "cuda":
-    TOLERANCES[torch.bfloat16] = 8e-3
-BATCHES = [(), (2,)]
-RAGGED = (21, 69, 45)  # rows, columns, inner
-SMALL = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_stages=2)
-needs_tma = pytest.mark.skipif(
-    DEVICE == "cuda" and torch.cuda.get_device_capability() < (9, 0), reason="needs TMA, or the interpreter"
+from gemm_cases import (
+    BATCHES,
+    DEVICE,
+    GEMM,
+    LAYOUTS,
+    RAGGED,
+    SMALL,
+    TOLERANCES,
+    Layout,
+    batch_last,
+    check,
+    make,
+    needs_tma,
+    sliced,
+    transposed,
 )
-
-
-def make(
-    batch: tuple[int, ...], shape: tuple[int, int, int] = RAGGED, dtype: torch.dtype = torch.float16, seed: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A left and a right matrix for (rows, columns, inner)."""
-    n_rows, n_cols, n_inner = shape
-    random = torch.Generator().manual_seed(seed)
-    sizes = (*batch, n_rows, n_inner), (*batch, n_cols, n_inner)
-    left, right = (torch.rand(size, generator=random, dtype=torch.float64) - 0.5 for size in sizes)
-    return left.to(DEVICE, dtype), right.to(DEVICE, dtype)
-
-
-def check(left: torch.Tensor, right: torch.Tensor, precision: str = "ieee", sums_batch: bool = False) -> None:
-    got = GEMM.gemm(left, right, precision, sums_batch)
-    want = left.double() @ right.double().mT
-    want = want.sum(0) if sums_batch else want
-    assert (got.dtype, got.shape, got.is_contiguous()) == (left.dtype, want.shape, True)
-    atol = ERRORS.get(precision, TOLERANCES[left.dtype]) * max(1.0, want.abs().max().item() if want.numel() else 0.0)
-    torch.testing.assert_close(got.double(), want, rtol=0, atol=atol)
-
-
-@pytest.fixture
-def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has rules of the heuristics choose something, and forgets the launches of other choices."""
-    GEMM.launch.Launches.known.clear()
-
-    def choose(config: triton.Config | None = None, **answers: Any) -> None:
-        for rule, answer in answers.items():
-            monkeypatch.setattr(GEMM.matmul_heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
-        for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
-            monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
-
-    return choose
+from replaying import replay_interpreted
 
 
 def label(config: triton.Config) -> str:
@@ -104,34 +71,6 @@ def test_one_matrix_for_all_of_a_batch(way: str, batched: str, choose: Callable[
         check(*((left, right[1]) if batched == "left" else (left[1], right)))
 
 
-def transposed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.mT.contiguous().mT
-
-
-def batch_last(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.movedim(0, -1).contiguous().movedim(-1, 0)
-
-
-def sliced(tensor: torch.Tensor) -> torch.Tensor:
-    """Every second element of a larger tensor, along each axis."""
-    large = tensor.new_zeros([2 * size for size in tensor.shape])
-    return large[(slice(None, None, 2),) * tensor.ndim].copy_(tensor)
-
-
-def misaligned(tensor: torch.Tensor) -> torch.Tensor:
-    """One element past an aligned address."""
-    return torch.cat((tensor.new_zeros(1), tensor.flatten()))[1:].view(tensor.shape)
-
-
-def same_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """One row for all, by a stride of zero."""
-    return tensor[..., :1, :].expand_as(tensor)
-
-
-LAYOUTS = [torch.clone, transposed, batch_last, sliced, misaligned, same_rows]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
 @pytest.mark.parametrize("tma", [False, pytest.param(True, marks=needs_tma)], ids=["strided", "tma"])
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -158,104 +97,6 @@ def test_a_batch_is_summed(layout: Layout, way: str, choose: Callable[..., None]
 @pytest.mark.parametrize(("n_batch", "shape"), [(0, RAGGED), (3, (24, 72, 0)), (3, (0, 72, 48))], ids=str)
 def test_a_batch_of_nothing_is_summed(n_batch: int, shape: tuple[int, int, int]) -> None:
     check(*make((n_batch,), shape), sums_batch=True)
-
-
-def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    choose(SMALL, use_tma=False)
-    copied = []
-    whole = GEMM._in_a_row
-    monkeypatch.setattr(GEMM, "_in_a_row", lambda batch: copied.append(batch.shape[-1]) or whole(batch))
-    for inner in (144, 136, 145, 48):  # Triton reads rows of 136 an element at a time; blocks of 48 are not full.
-        check(*make((3,), (24, 72, inner)), sums_batch=True)
-    check(*make((3,), (24, 72, 144), torch.float32), "bf16x6", sums_batch=True)
-    assert copied == [136, 136, 145, 145, 48, 48, 144, 144]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "width", "moved"),
-    [
-        (torch.float16, 45, torch.int16),
-        (torch.float16, 46, torch.int32),
-        (torch.float16, 48, torch.int64),
-        (torch.float32, 45, torch.int32),
-        (torch.float64, 45, torch.int64),
-        (torch.int8, 44, torch.int32),
-    ],
-    ids=str,
-)
-def test_copies_are_moved_by_the_widest_integers(
-    dtype: torch.dtype, width: int, moved: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies = GEMM.contraction.copies
-    launched = []
-    launch = copies._launch
-    monkeypatch.setattr(copies, "_launch", lambda *args: launched.append(args[2].dtype) or launch(*args))
-    tensor = torch.arange(2 * 7 * width, device=DEVICE).to(dtype).view(2, 7, width)
-    for one in (tensor, tensor[1], tensor[:, :, 1:], tensor.mT, tensor[:, ::2, ::3]):
-        copy = copies.with_cols_last(one)
-        assert torch.equal(copy, one)
-        assert copy.stride(-1) == 1
-        assert copy.stride(-2) * copy.itemsize % 128 == 0
-    assert launched[0] == moved
-    assert all(each.itemsize <= moved.itemsize for each in launched)
-
-
-@pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
-def test_tiles_of_copies_are_as_wide_as_rows(
-    width: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Elements of half precision are moved by fours here."""
-    configs = []
-    monkeypatch.setattr(GEMM.launch, "run", lambda *args, **_: configs.append(args[3]))
-    GEMM.contraction.copies.with_cols_last(torch.empty(3, 5, width, dtype=torch.float16))
-    assert [(one.kwargs["BLOCK_M"], one.kwargs["BLOCK_N"]) for one in configs] == [tile]
-
-
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axis", ["rows", "inner"])
-def test_copies_with_a_contiguous_axis(
-    axis: str, layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of float32: matrices that lie so already are not copied."""
-    choose(SMALL, contiguous_axis=axis, use_copies=True, choose_split_k=1)
-    copied = []
-    copies = GEMM.contraction.copies
-    launched = copies._launch
-    monkeypatch.setattr(copies, "_launch", lambda *args: copied.append(args) or launched(*args))
-    for shape in (RAGGED, (24, 72, 48)):
-        left, right = make(batch, shape, torch.float32)
-        check(layout(left), right)
-        check(left, layout(right))
-    left, right = make(batch, (24, 72, 48), torch.float32)
-    assert copied
-    copied.clear()
-    lying = transposed if axis == "rows" else torch.clone
-    check(lying(left), lying(right))
-    assert not copied
-
-
-def test_copies_are_loaded_as_far_as_they_are_padded(
-    choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of odd lengths too, where both matrices are copies: what pads them goes into no sum that is stored."""
-    choose(SMALL, contiguous_axis="rows", use_copies=True, choose_split_k=1)
-    copies = GEMM.contraction.copies
-    empty, padded_to = copies.aligned_empty, copies.padded_to
-    monkeypatch.setattr(copies, "aligned_empty", lambda like, *shape: with_nan(empty(like, *shape)))
-    found: list[int] = []
-    monkeypatch.setattr(copies, "padded_to", lambda matrices: found.append(padded_to(matrices)) or found[-1])
-    left, right = make((), (17, 33, 21), torch.float32)
-    check(left, right)
-    check(left, transposed(make((), (17, 32, 21), torch.float32)[1]))
-    check(left, transposed(make((), (17, 40, 21), torch.float32)[1]))
-    assert found == [32, 32, 1]
-
-
-def with_nan(matrix: torch.Tensor) -> torch.Tensor:
-    """A matrix whose rows lie apart, with NaN there too."""
-    torch.as_strided(matrix, (matrix.untyped_storage().nbytes() // matrix.itemsize,), (1,)).fill_(torch.nan)
-    return matrix
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)

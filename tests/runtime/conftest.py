@@ -1,0 +1,24 @@
+"""What tests of the runtime share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import triton
+from gemm_cases import GEMM
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has rules of the heuristics choose something, and forgets the launches of other choices."""
+    GEMM.launch.Launches.known.clear()
+
+    def choose(config: triton.Config | None = None, **answers: Any) -> None:
+        for rule, answer in answers.items():
+            monkeypatch.setattr(GEMM.matmul_heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
+        for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
+            monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
+
+    return choose

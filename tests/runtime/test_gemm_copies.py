@@ -1,0 +1,112 @@
+"""What the runtime's gemm copies before it multiplies, and how."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from gemm_cases import BATCHES, DEVICE, GEMM, LAYOUTS, RAGGED, SMALL, Layout, check, make, transposed
+
+
+def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(SMALL, use_tma=False)
+    copied = []
+    whole = GEMM._in_a_row
+    monkeypatch.setattr(GEMM, "_in_a_row", lambda batch: copied.append(batch.shape[-1]) or whole(batch))
+    for inner in (144, 136, 145, 48):  # Triton reads rows of 136 an element at a time; blocks of 48 are not full.
+        check(*make((3,), (24, 72, inner)), sums_batch=True)
+    check(*make((3,), (24, 72, 144), torch.float32), "bf16x6", sums_batch=True)
+    assert copied == [136, 136, 145, 145, 48, 48, 144, 144]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "moved"),
+    [
+        (torch.float16, 45, torch.int16),
+        (torch.float16, 46, torch.int32),
+        (torch.float16, 48, torch.int64),
+        (torch.float32, 45, torch.int32),
+        (torch.float64, 45, torch.int64),
+        (torch.int8, 44, torch.int32),
+    ],
+    ids=str,
+)
+def test_copies_are_moved_by_the_widest_integers(
+    dtype: torch.dtype, width: int, moved: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = GEMM.contraction.copies
+    launched = []
+    launch = copies._launch
+    monkeypatch.setattr(copies, "_launch", lambda *args: launched.append(args[2].dtype) or launch(*args))
+    tensor = torch.arange(2 * 7 * width, device=DEVICE).to(dtype).view(2, 7, width)
+    for one in (tensor, tensor[1], tensor[:, :, 1:], tensor.mT, tensor[:, ::2, ::3]):
+        copy = copies.with_cols_last(one)
+        assert torch.equal(copy, one)
+        assert copy.stride(-1) == 1
+        assert copy.stride(-2) * copy.itemsize % 128 == 0
+    assert launched[0] == moved
+    assert all(each.itemsize <= moved.itemsize for each in launched)
+
+
+@pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
+def test_tiles_of_copies_are_as_wide_as_rows(
+    width: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elements of half precision are moved by fours here."""
+    configs = []
+    monkeypatch.setattr(GEMM.launch, "run", lambda *args, **_: configs.append(args[3]))
+    GEMM.contraction.copies.with_cols_last(torch.empty(3, 5, width, dtype=torch.float16))
+    assert [(one.kwargs["BLOCK_M"], one.kwargs["BLOCK_N"]) for one in configs] == [tile]
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axis", ["rows", "inner"])
+def test_copies_with_a_contiguous_axis(
+    axis: str, layout: Layout, batch: tuple[int, ...], choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of float32: matrices that lie so already are not copied."""
+    choose(SMALL, contiguous_axis=axis, use_copies=True, choose_split_k=1)
+    copied = []
+    copies = GEMM.contraction.copies
+    launched = copies._launch
+    monkeypatch.setattr(copies, "_launch", lambda *args: copied.append(args) or launched(*args))
+    for shape in (RAGGED, (24, 72, 48)):
+        left, right = make(batch, shape, torch.float32)
+        check(layout(left), right)
+        check(left, layout(right))
+    left, right = make(batch, (24, 72, 48), torch.float32)
+    assert copied
+    copied.clear()
+    lying = transposed if axis == "rows" else torch.clone
+    check(lying(left), lying(right))
+    assert not copied
+
+
+def test_copies_are_loaded_as_far_as_they_are_padded(
+    choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of odd lengths too, where both matrices are copies: what pads them goes into no sum that is stored."""
+    choose(SMALL, contiguous_axis="rows", use_copies=True, choose_split_k=1)
+    copies = GEMM.contraction.copies
+    empty, padded_to = copies.aligned_empty, copies.padded_to
+    monkeypatch.setattr(copies, "aligned_empty", lambda like, *shape: with_nan(empty(like, *shape)))
+    found: list[int] = []
+    monkeypatch.setattr(copies, "padded_to", lambda matrices: found.append(padded_to(matrices)) or found[-1])
+    left, right = make((), (17, 33, 21), torch.float32)
+    check(left, right)
+    check(left, transposed(make((), (17, 32, 21), torch.float32)[1]))
+    check(left, transposed(make((), (17, 40, 21), torch.float32)[1]))
+    assert found == [32, 32, 1]
+
+
+def with_nan(matrix: torch.Tensor) -> torch.Tensor:
+    """A matrix whose rows lie apart, with NaN there too."""
+    torch.as_strided(matrix, (matrix.untyped_storage().nbytes() // matrix.itemsize,), (1,)).fill_(torch.nan)
+    return matrix
