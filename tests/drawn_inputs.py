@@ -12,8 +12,6 @@ import torch
 from tritongen.spec.types import Input, Param, Spec
 
 HEAD = 128  # the width of heads whose tiles take the most shared memory
-
-
 HEADS = frozenset("... B H G R".split())  # the axes of a batch of matrices, as specs of attention call them
 
 

@@ -21,8 +21,6 @@ from replaying import replay_interpreted
 from tritongen.spec.read import read_spec
 
 GENERATED = Path(__file__).parents[2] / "generated"
-
-
 WAYS: dict[str, dict[str, Any]] = {
     "pointers": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 1},
     "parts": {"use_tma": lambda *_: False, "choose_split_k": lambda *_: 3},

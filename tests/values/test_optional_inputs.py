@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,38 +12,17 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built
 from oracles import DEVICE, compare
+from step_cases import Case
 
 from tritongen.spec.read import read_spec
 
-SIZES = {"...": 3, "M": 5, "N": 7, "K": 9}
+DEFAULT = -2.0
 
 
-@dataclass(frozen=True)
-class Case:
-    """Axes of inputs, of which the last is `w`, which may be left out; lines of [compute], and what torch computes."""
-
-    inputs: str
-    compute: str
-    torch: Callable[..., object]
-    outputs: str = "y"
-    default: float = -2.0
-
-    def text(self) -> str:
-        pairs = [entry.split(":") for entry in self.inputs.split("; ")]
-        inputs = "\n".join(f'{name} = "T[{axes}]"' for name, axes in pairs[:-1])
-        inputs += f'\nw = "T[{pairs[-1][1]}] = {self.default}"'
-        lines = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
-        outputs = "\n".join(f'{name} = "auto"' for name in self.outputs.split())
-        names = [name for name, _ in pairs]
-        return (
-            f'[op]\nname = "steps"\n[types]\nT = "float"\n[inputs]\n{inputs}\n[compute]\n{lines}\n'
-            f"[outputs]\n{outputs}\n[grad]\nwrt = {names}\n"
-        ).replace("'", '"')
-
-    def tensors(self) -> list[torch.Tensor]:
-        shapes = [[SIZES[a] for a in entry.split(":")[1].split(", ") if a] for entry in self.inputs.split("; ")]
-        random = torch.Generator().manual_seed(0)
-        return [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+def text_of(case: Case, default: float) -> str:
+    """The spec, whose last input, `w`, may be left out."""
+    axes = case.inputs.rpartition(":")[2]
+    return case.text().replace(f'\nw = "T[{axes}]"', f'\nw = "T[{axes}] = {default}"')
 
 
 CASES = {
@@ -68,12 +45,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, given: bool, tmp_path: Path) -> None:
     case = CASES[name]
-    operator = built(read_spec("steps.toml", case.text()), tmp_path).steps
-    *tensors, w = case.tensors()
+    operator = built(read_spec("steps.toml", text_of(case, DEFAULT)), tmp_path).steps
+    *tensors, w = case.tensors(torch.float64)
     if given:
         compare(operator, case.torch, [*tensors, w], range(len(tensors) + 1), 1e-9)
     else:
-        default = torch.full_like(w, case.default)
+        default = torch.full_like(w, DEFAULT)
         compare(operator, lambda *others: case.torch(*others, default), tensors, range(len(tensors)), 1e-9)
 
 
@@ -84,7 +61,7 @@ def test_values(name: str, given: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(3, 5), (2, 7000)], ids=str)
 def test_nothing_but_what_is_left_out(expression: str, default: float, shape: tuple[int, int], tmp_path: Path) -> None:
     """What is past the end counts for nothing, as where the input is given; blocks that are whole have no mask."""
-    case = Case("x:M, N; w:M, N", f"z = 2 * x\ny = {expression}", torch.relu, "z y", default)
-    operator = built(read_spec("steps.toml", case.text().partition("[grad]")[0]), tmp_path).steps
+    case = Case("x:M, N; w:M, N", f"z = 2 * x\ny = {expression}", torch.relu, "z y", "-")
+    operator = built(read_spec("steps.toml", text_of(case, default)), tmp_path).steps
     x, w = (torch.full(shape, one, dtype=torch.float64, device=DEVICE) for one in (0.0, default))
     assert torch.equal(operator(x)[1], operator(x, w)[1])
