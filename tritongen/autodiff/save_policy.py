@@ -11,7 +11,7 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..passes.contractions import is_product
-from ..passes.structure import reached, references
+from ..passes.structure import is_extremum, reached, references
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Kept:
 
         Reduced again in another order, they would differ in the last bit, and nothing would be the largest.
         """
-        extrema = {name for name, value in self.values.items() if _is_extremum(value.node)}
+        extrema = {name for name, value in self.values.items() if is_extremum(value.node)}
         pairs = [part.args for node in nodes for part in walk(node) if isinstance(part, Call) and part.function == "eq"]
         compared = {
             name
@@ -105,7 +105,7 @@ class Kept:
     def is_picked(self, name: str) -> bool:
         """Whether an output has elements of an input as they are, the largest or smallest of each row."""
         node = self.values[name].node
-        if not isinstance(node, Reduce) or node.kind not in ("max", "min") or not isinstance(node.arg, Load):
+        if not is_extremum(node) or not isinstance(node.arg, Load):
             return False
         stored = next(result.dtype for result in self.op.results if result.output.name == name)
         return not stored.rule and node.arg.name in stored.of
@@ -124,7 +124,3 @@ class Kept:
         most = max((len(axes) for _, axes in read), default=0)
         large = sum(len(axes) == most for _, axes in read)
         return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))
-
-
-def _is_extremum(node: Node) -> bool:
-    return isinstance(node, Reduce) and node.kind in ("max", "min")

@@ -207,17 +207,21 @@ def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
     return (product_of(sides.left), product_of(sides.right), sides.outside) if sides else None
 
 
+def dot_of(node: Reduce, factors: tuple[Node, ...]) -> Reduce:
+    """The sum of some of a sum's factors alone, over the same axes."""
+    core = product_of(factors)
+    return replace(node, arg=core, axes=tuple(axis for axis in core.axes if axis not in node.over))
+
+
 def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
     """The operator whose matmuls along an axis are such alone: factors that lack all summed axes multiply these."""
     values: list[Value] = []
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None and sides[2] and axis in node.axes:
-            core = product_of(sides[:2])
-            axes = tuple(axis for axis in core.axes if axis not in node.over)
-            name = fresh(f"{value.name}_dot", taken)
-            values.append(Value(name, replace(node, arg=core, axes=axes), ""))
-            node = product_of((Ref(name, axes, node.dtype), *sides[2]))
+            dot = dot_of(node, sides[:2])
+            values.append(Value(fresh(f"{value.name}_dot", taken), dot, ""))
+            node = product_of((Ref(values[-1].name, dot.axes, dot.dtype), *sides[2]))
         values.append(replace(value, node=node))
     return replace(op, values=tuple(values))
 
@@ -312,13 +316,11 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
         name = value.name
         if sides.outside:
             name = numbered(f"{value.name}_dot", op.names)
-        core = product_of(sides.inside)
-        axes = tuple(axis for axis in core.axes if axis not in sides.over)
-        dot = replace(value.node, arg=core, axes=axes)
+        dot = dot_of(value.node, sides.inside)
         names.append(name)
         if sides.outside:
             values.append(Value(name, dot, ""))
-            values.append(replace(value, node=product_of((Ref(name, axes, dot.dtype), *sides.outside))))
+            values.append(replace(value, node=product_of((Ref(name, dot.axes, dot.dtype), *sides.outside))))
         else:
             values.append(replace(value, node=dot))
     return replace(op, values=tuple(values)), tuple(names)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, walk
+from .structure import is_extremum
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ _STILL = _Move("adds", 0)
 def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
     """Whether some results stay the same when a maximum is another number, as in x - (log(sum(exp(x - m))) + m)."""
     node = op.value(name).node
-    if not isinstance(node, Reduce) or node.kind not in ("max", "min"):
+    if not is_extremum(node):
         return False
     moves = _moves(op, name)
     return all((move := moves[result]) is not None and move.times == 0 for result in results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
 from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
@@ -50,6 +51,11 @@ def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
     """
     nodes = [node for value in op.values for node in walk(value.node)]
     return not any(isinstance(node, Scan | ScatterSum) or (is_by_strips(node) and not by_strips) for node in nodes)
+
+
+def is_extremum(node: Node) -> TypeGuard[Reduce]:
+    """Whether a node is the largest or smallest of others."""
+    return isinstance(node, Reduce) and node.kind in ("max", "min")
 
 
 def is_by_strips(node: Node) -> bool:

@@ -18,7 +18,7 @@ from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value,
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import is_product
-from ...passes.structure import reached, reads, references, taken_from
+from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
@@ -262,7 +262,7 @@ class _Search:
         reductions in another order give others.
         """
         others = self.saved & computed - own
-        extrema = {name for name in computed if getattr(self.op.value(name).node, "kind", "") in ("max", "min")}
+        extrema = {name for name in computed if is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
 
     def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:

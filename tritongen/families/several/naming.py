@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, fresh, rebuild, walk
-from ...passes.contractions import is_product, product_of, sides_of
+from ...passes.contractions import dot_of, is_product, product_of, sides_of
 from ...spec.types import plain_shape
 
 
@@ -68,13 +68,11 @@ def factors_named(op: Op) -> Op:
         if isinstance(node, Reduce) and sides is not None:
             factors = (*sides[:2], *sides[2])
             found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
-            core, outside = product_of(tuple(found[:2])), found[2:]
-            axes = tuple(axis for axis in core.axes if axis not in node.over)
-            if {axis for one in outside for axis in one.axes} <= {*axes}:
+            dot, outside = dot_of(node, (found[0], found[1])), found[2:]
+            if {axis for one in outside for axis in one.axes} <= {*dot.axes}:
                 node = replace(node, arg=product_of(tuple(found))) if found != [*factors] else node
             else:
-                dot = _as_value(replace(node, arg=core, axes=axes), f"{value.name}_dot", taken, values)
-                node = product_of((dot, *outside))
+                node = product_of((_as_value(dot, f"{value.name}_dot", taken, values), *outside))
             value = replace(value, node=node)
         values.append(value)
     return replace(op, values=tuple(values))

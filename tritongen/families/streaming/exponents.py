@@ -30,19 +30,10 @@ class Exponents:
             node = rebuild(node, tuple(map(below, children(node))))
             match node:
                 case Call(function="exp", args=(argument,)):
-                    difference = resolve(self.op, argument)
+                    difference = self.less_at_once(resolve(self.op, argument))
                 case _:
                     return node
             match difference:
-                case Call(function="sub", args=(below_it, y)) if self.is_summed(y) and (
-                    found := self.shifted(below_it)
-                ):
-                    # exp(log_softmax(x)): below the largest already, and less the logarithm of the sum.
-                    power = Call("exp", (found,), found.axes, found.dtype)
-                    log = resolve(self.op, y)
-                    if isinstance(log, Call) and log.function == "log":
-                        return applied("div", power, log.args[0])
-                    return applied("div", power, Call("exp", (y,), y.axes, y.dtype))
                 case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
                     largest = self.largest_of(x, y, values)
                     shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
@@ -60,13 +51,14 @@ class Exponents:
             values.append(replace(value, node=below(value.node)))
         return self.score_named(replace(self.op, values=tuple(values))), self.largest
 
-    def shifted(self, node: Node) -> Node | None:
-        """A value less its largest, which exponentials are taken below; None for what is not that."""
-        match resolve(self.op, node):
-            case Call(function="sub", args=(x, y)) if self.streams(x) and (largest := maximum_of(self.op, x, y)):
-                self.largest = largest.name if self.largest in ("", largest.name) else "several"
-                return applied("sub", x, Ref(largest.name, largest.node.axes, largest.node.dtype))
-        return None
+    def less_at_once(self, difference: Node) -> Node:
+        """(x - largest) - y, as log_softmax is, as x - (largest + y); others as they are."""
+        match difference:
+            case Call(function="sub", args=(less, y)):
+                match resolve(self.op, less):
+                    case Call(function="sub", args=(x, shift)) if maximum_of(self.op, x, shift):
+                        return applied("sub", x, applied("add", shift, y))
+        return difference
 
     def score_named(self, op: Op) -> Op:
         """The operator with a name for what the largest is of."""

@@ -26,7 +26,7 @@ from ...lang.ir import (
 )
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...passes.contractions import applied, is_product, product_of, sides_of, with_factors_outside
+from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.shifts import falls_with
@@ -127,8 +127,7 @@ class Finder:
                 values.append(replace(value, node=self.scaled(whole, outside)))
                 continue
             name = value.name
-            core = product_of(tuple(inside))
-            dot = replace(node, arg=core, axes=tuple(a for a in core.axes if a not in node.over))
+            dot = dot_of(node, tuple(inside))
             if outside:
                 name = fresh(f"{value.name}_dot", self.taken)
                 values.append(Value(name, dot, ""))
