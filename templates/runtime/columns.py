@@ -34,7 +34,7 @@ def run(
         compute: the dtype to add up in.
         sums: the results [n_cols] that are asked for, and None for others.
         args: the tensors of the kernels, their sizes and their params. Parts of the sums follow the tensors.
-        constants: what they are compiled for.
+        constants: what they are compiled for, but for the dtype of positions.
         tiles: the table and the kernel for tiles, for which rows are reduced before.
         whole: those for whole rows, and what an iteration reads along the columns.
         shared: the kernel for rows that CTAs share, what an iteration reads along the columns, and how many words
@@ -86,6 +86,7 @@ def run(
     ]
     given, sizes, params = args
     tile = {**config.kwargs, "num_warps": config.num_warps, **constants, **options}
+    tile["INDEX"] = tensors.index_dtype(*args[0], *sums)
     stages = [
         launch.Stage(kernel, grid, (*first, *given, *parts, *sizes, *params), tile)
     ]

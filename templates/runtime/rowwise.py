@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 
 from . import heuristics, launch, tensors
@@ -128,7 +127,7 @@ def run(
         shape: the numbers of rows and columns.
         contiguous: whether neighbouring columns are neighbours in memory.
         args: the tensors of the kernels, their sizes and their params.
-        constants: what they are compiled for.
+        constants: what they are compiled for, but for the dtype of positions.
         loop, registers: tables of configurations, each with its kernel; no registers where the state of a row is one
             number, for which a loop is as good.
         split: the two stages, if the rows can be split.
@@ -138,6 +137,7 @@ def run(
         shared: the kernel for rows that CTAs share.
     """
     n_rows, n_cols = shape
+    constants = {**constants, "INDEX": tensors.index_dtype(*args[0])}
     loops = uniform is not None and heuristics.reads_once(n_cols, uniform)
     if not loops and registers and registers[0].fits(n_rows, n_cols, contiguous):
         config = registers[0].choose(n_rows, n_cols, contiguous)
@@ -173,7 +173,9 @@ def run(
     if split is not None and not isinstance(split.merge, Map):
         n_splits = heuristics.choose_splits(n_rows, n_cols, config, device)
     if split is not None and n_splits > 1:
-        _run_split(key, split, shape, n_splits, config, vectors, (loop[1], args))
+        tile = {**config.kwargs, "num_warps": config.num_warps}
+        tile["INDEX"] = constants["INDEX"]
+        _run_split(key, split, shape, n_splits, tile, vectors, (loop[1], args))
         return
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
     if search:
@@ -211,6 +213,7 @@ def _run_shared(
     ctas: int = config.kwargs["CTAS_PER_ROW"]
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True, **constants}
+    options.pop("ALIGN", None)  # 16 divides the lengths of such rows.
     words = (n_rows, shared.n_words, ctas)
 
     def mailbox() -> torch.Tensor:
@@ -232,15 +235,14 @@ def run_parts(
     given, sizes, params = args
     device = launch.device_of(given)
     n_splits = heuristics.choose_splits(n_rows, n_cols, config, device)
-    n_splits, split_cols = _parts(n_cols, n_splits, config)
+    n_splits, split_cols = _parts(n_cols, n_splits, config.kwargs["BLOCK_N"])
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
     sizes = (*sizes, split_cols)
     launch.run(None, tiles[1], grid, config, given, sizes, params, **constants)
 
 
-def _parts(n_cols: int, n_splits: int, config: triton.Config) -> tuple[int, int]:
+def _parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
     """How many parts a row has, of whole blocks, and how many columns each; fewer where blocks do not divide evenly."""
-    block_n = config.kwargs["BLOCK_N"]
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
     return tensors.cdiv(n_cols, split_cols), split_cols
 
@@ -250,13 +252,13 @@ def _run_split(
     split: Split,
     shape: tuple[int, int],
     n_splits: int,
-    config: triton.Config,
+    tile: dict[str, Any],
     vectors: dict[str, Any],
     called: tuple[Any, launch.Args],
 ) -> None:
     """Launch both stages, with about so many programs to a row, where one kernel would have been `called`."""
     n_rows, n_cols = shape
-    n_splits, split_cols = _parts(n_cols, n_splits, config)
+    n_splits, split_cols = _parts(n_cols, n_splits, tile["BLOCK_N"])
     device = launch.device_of(called[1][0])
     parts = tuple(
         (
@@ -268,8 +270,7 @@ def _run_split(
     )
     given, sizes, params = split.args
     first = (*given, *parts, n_splits, split_cols, *sizes, *params)
-    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
-    tile = {**config.kwargs, "num_warps": config.num_warps}
+    grid = (tensors.cdiv(n_rows, tile["BLOCK_M"]), n_splits)
     second_grid: tuple[int, ...] = (n_rows,)
     if isinstance(split.merge, Map):
         merge, (given, sizes, params), constants, of_first, of_map = split.merge
@@ -279,7 +280,7 @@ def _run_split(
         second_grid = grid
     else:
         merge, second, constants = _merging(
-            split.merge, parts, n_splits, split_cols, shape
+            split.merge, parts, n_splits, split_cols, shape, tile["INDEX"]
         )
     by_name = {} if key is None else launch.named(*called)
     merged: list[str] = []
@@ -300,6 +301,7 @@ def _merging(
     n_splits: int,
     split_cols: int,
     shape: tuple[int, int],
+    index: tl.dtype,
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel of the second stage, its arguments and its constants."""
     tile: dict[str, Any] = {"BLOCK_N": tensors.power_of_two(n_splits), "num_warps": 4}
@@ -307,7 +309,8 @@ def _merging(
         given, sizes, params = merge.args
         told = (n_splits, split_cols) if merge.counted else (n_splits,)
         args = (*parts, *given, *told, *sizes, *params)
-        return merge.kernel, args, {"BLOCK_M": 1, **tile, **merge.constants}
+        constants = {"BLOCK_M": 1, "INDEX": index, **tile, **merge.constants}
+        return merge.kernel, args, constants
     first, *others = zip(parts, merge.results, merge.are_means, strict=True)
     other = others[0] if others else (None, None, False)
     tile |= {"IS_MEAN": first[2], "IS_OTHER_MEAN": other[2]}

@@ -196,6 +196,22 @@ def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     return tl.int32
 
 
+def alignment(*tiles: torch.Tensor | None) -> int:
+    """8 where that divides the length of each row and the distances between rows, so that loads are 16 bytes wide.
+
+    Otherwise 1, also where 16 divides all of them, which Triton sees by itself, and of sizes that are symbolic.
+    """
+    known = True
+    for tile in tiles:
+        if tile is None:
+            continue
+        for n in (tile.shape[-1], *tile.stride()[:-1]):
+            if not isinstance(n, int) or n % 8 != 0:
+                return 1
+            known = known and n % 16 == 0
+    return 1 if known else 8
+
+
 def stride(tensor: torch.Tensor | None, dim: int) -> int:
     """A stride of a tensor, 0 where there is none."""
     return 0 if tensor is None else tensor.stride(dim)

@@ -153,6 +153,16 @@ def test_lengths_compile_nothing() -> None:
     assert told[:-1] == [f"{backward} attention_kernel", "attention_kernel attention_reduce_kernel"]
 
 
+def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
+    """As those of a multiple of 16, of which Triton knows by itself; rows of other lengths are read in pieces."""
+    told = printed("compiling_rows.py", str(ROOT / "generated" / "rms_norm"), "3000", "3004", "4096")
+    widths = {(length, kernel): bits for length, kernel, *bits in map(str.split, told)}
+    for kernel in ("rms_norm_kernel", "rms_norm_backward_kernel"):
+        assert widths["3000", kernel][-1] == widths["4096", kernel][-1] == "128"
+        assert widths["3004", kernel] == ["16", "32"]
+    assert "16" not in widths["3000", "rms_norm_kernel"]
+
+
 @pytest.mark.parametrize("path", ["specs/attention.toml", "examples/specs/attention_paged.toml"])
 @pytest.mark.usefixtures("in_ci")
 def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: Path) -> None:

@@ -45,6 +45,24 @@ def test_rows_that_do_not_fold() -> None:
     assert ROWWISE.sizes(3, [2, 2, 2, 2], 8, (scattered.contiguous(),)) is not None
 
 
+@pytest.mark.parametrize(
+    ("tiles", "divides"),
+    [
+        ((torch.empty(3, 24), None), 8),
+        ((torch.empty(2, 3, 40), torch.empty(2, 3, 40)), 8),
+        ((torch.empty(3, 48)[:, :40],), 8),
+        ((torch.empty(3, 40)[:, :32],), 8),  # Rows begin at multiples of 40.
+        ((torch.empty(24),), 8),
+        ((torch.empty(3, 48),), 1),  # Triton knows.
+        ((torch.empty(3, 20),), 1),
+        ((torch.empty(3, 25)[:, :24],), 1),
+        ((torch.empty(3, 24), torch.empty(24, 3).T), 1),
+    ],
+)
+def test_what_divides_rows_is_told(tiles: tuple[torch.Tensor | None, ...], divides: int) -> None:
+    assert TENSORS.alignment(*tiles) == divides
+
+
 @triton.jit
 def add_up_kernel(
     x_ptr, first_ptr, second_ptr, third_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
@@ -100,10 +118,10 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
     split = ROWWISE.Split(
         (torch.float32,) * len(parts), "partial", ((results[0],), (), ()), {}, ROWWISE.Sums(results, are_means)
     )
-    run, config = LAUNCH.run, triton.Config({"BLOCK_M": 1, "BLOCK_N": 10})
+    run, tile = LAUNCH.run, {"BLOCK_M": 1, "BLOCK_N": 10, "num_warps": 4, "INDEX": tl.int32}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LAUNCH, "run", lambda *args, **named: (write if args[1] == "partial" else run)(*args, **named))
-        ROWWISE._run_split(None, split, (5, 60), 6, config, {}, (None, (results, (), ())))
+        ROWWISE._run_split(None, split, (5, 60), 6, tile, {}, (None, (results, (), ())))
     for part, found, is_mean in zip(parts, results, are_means, strict=True):
         wanted = part.double().sum(1) / (60 if is_mean else 1)
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)

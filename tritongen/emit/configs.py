@@ -44,7 +44,7 @@ class Traffic:
 
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
-FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=256))
+FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
 TILE = (
     Config(4, block_m=64, block_n=64),
     Config(8, block_m=4, block_n=1024),
@@ -67,6 +67,8 @@ REGISTERS_REDUCING = (Config(1, block_n=1024, block=1024), Config(2, block_n=204
 # Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
 REGISTERS_SHARED = (
     Config(1, block_n=512, block=1024),
+    Config(4, block_n=1024, block=2048),
+    Config(4, block_n=2048, block=4096),
     Config(4, block_n=4096, block=8192),
     Config(16, block_n=8192, block=16384),
     Config(16, block_n=16384, block=32768),

@@ -142,15 +142,23 @@ class Common:
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params
 
-    def constants_of(self, kernel: Kernel, index: str) -> str:
-        """What a kernel is compiled for, but for its tiles, as a dictionary."""
+    def constants_of(self, kernel: Kernel, index: str = "") -> str:
+        """What a kernel is compiled for, but for its tiles, as a dictionary; with an `index` dtype, if the runtime does
+        not see to that.
+        """
         names = [name for name in kernel.constexprs if name not in OF_BLOCKS]
         pairs = [f'"{in_string(name)}": {self.constant(name)}' for name in names]
-        return "{" + ", ".join([*pairs, f'"INDEX": {index}']) + "}"
+        pairs += [f'"INDEX": {index}'] if index else []
+        return "{" + ", ".join(pairs) + "}"
+
+    def alignment(self) -> str:
+        """What divides the lengths of rows, as the tensors of rows and columns tell."""
+        tiles = [name for name, axes, _ in self.host.moving(self.space.cols) if self.space.steps(axes, self.space.rows)]
+        return f"tensors.alignment({', '.join(tiles)})"
 
     def constant(self, name: str) -> str:
         """What the function that launches a kernel calls a constant of it."""
-        return "compute" if name == "COMPUTE" else name
+        return {"COMPUTE": "compute", "ALIGN": self.alignment()}.get(name, name)
 
     def known(self, kernel: Kernel) -> dict[str, str]:
         """By what the launch of a call like this one is looked up, and what it is given to launch again."""

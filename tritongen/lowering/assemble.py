@@ -108,6 +108,9 @@ class Assembler:
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
         of_blocks = tuple(name for name in ("VECTOR", "UNIFORM") if mentions(lines, name))
         use_row_mask = uses_mask or mentions(lines, "row_mask")
+        use_col_mask = uses_mask or mentions(lines, "col_mask")
+        aligned = self.tile.aligned and tiles and (use_col_mask or mentions(every, "ALIGN"))
+        align = ("ALIGN",) if aligned else ()
         use_rows = use_row_mask or mentions(every, "rows")
         if not use_row_mask:
             arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
@@ -115,16 +118,17 @@ class Assembler:
             name=f"{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
-            constexprs=(*constexprs, *compute, *of_blocks),
+            constexprs=(*constexprs, *compute, *of_blocks, *align),
             setup=(*casts, *decode, *setup),
             body=(*cols_decode, *body) if not passes else cols_decode,
             passes=passes,
             stores=tuple(stores),
             fixed=fixed,
             use_mask=uses_mask,
-            use_col_mask=uses_mask or mentions(lines, "col_mask"),
+            use_col_mask=use_col_mask,
             use_rows=use_rows,
             use_row_mask=use_row_mask,
+            aligned=aligned,
         )
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:

@@ -135,6 +135,13 @@ def is_line(space: Space) -> bool:
     return len(space.dims) == 1 and space.dims[0].axes != (BATCH,)
 
 
+def ends_in_columns(op: Op, cols: tuple[str, ...]) -> bool:
+    """Whether the last axis of every tensor of rows and columns is that of the columns, a single one."""
+    every = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
+    tiles = [axes for axes in every if set(axes) & set(cols) and set(axes) - set(cols)]
+    return len(cols) == 1 and cols != (BATCH,) and bool(tiles) and all(axes[-1:] == cols for axes in tiles)
+
+
 def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:
     """The axes whose position the math uses."""
     pinned = {node.axis for node in _all(nodes) if isinstance(node, Index)}

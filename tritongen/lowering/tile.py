@@ -39,12 +39,16 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of a kernel over a space. `other` is what loads give where the mask is off."""
+    """A tile of a kernel over a space. `other` is what loads give where the mask is off.
+
+    With `aligned` the kernel is told what divides the lengths of rows and the distances between them, as ALIGN.
+    """
 
     op: Op
     space: Space
     compute: Compute
     other: str = "0.0"
+    aligned: bool = False
 
     def moves(self, axes: tuple[str, ...]) -> tuple[bool, bool]:
         """Whether a value with these axes varies along the rows and along the columns."""
@@ -100,8 +104,13 @@ class Tile:
 
     def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
         """A pointer and the offsets along some dimensions."""
-        offsets = () if self.space.flat else (f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
-        return " + ".join([base, *offsets])
+        if self.space.flat:
+            return base
+        rows = [f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim in self.space.rows]
+        if rows and self.aligned and all(self.moves(tensor.axes)):
+            rows = [f"aligned({' + '.join(rows)}, ALIGN)"]
+        others = (f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim not in self.space.rows)
+        return " + ".join([base, *rows, *others])
 
     # Reading and writing
 

@@ -175,14 +175,15 @@ class Shapes:
         """Enough for several steps of a loop and several programs, with a tail, and three parts of blocks of 32.
 
         Rows are few, for the interpreter is slow, and odd, for a tail of tiles of two; they are short where only axes
-        of fixed size are reduced. There is no tail where a block of columns may have one element of an input.
+        of fixed size are reduced. 8 divides them and 16 does not, for which loads are wide all the same. There is no
+        tail where a block of columns may have one element of an input.
         """
         over = self.program.over
         if over and self.long not in over:
             return self.of((2,), 2, 2, others=1)
         inputs = (tensor.type.axes for tensor in self.program.op.inputs)
         is_uniform = any({*axes} & {*over} and self.long not in axes for axes in inputs)
-        return self.of((3,), 3, 96 if is_uniform else 90, others=2)
+        return self.of((3,), 3, 96 if is_uniform else 88, others=2)
 
     def dense(self) -> tuple[int, ...]:
         """Full tiles of elements that lie next to one another, where nothing is reduced."""

@@ -43,7 +43,7 @@ class SumsModule(RowSizes):
             "tiles": self.one(plan.tiles),
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
-            "constants_text": self.constants_of(plan.tiles.kernel, self.index()),
+            "constants_text": self.constants_of(plan.tiles.kernel),
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
             # What the runtime launches is not wrapped, unless it is told so.

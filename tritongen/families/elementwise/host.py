@@ -100,7 +100,7 @@ class MapModule(Common):
 
     def constants(self) -> list[str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
-        values = {"COMPUTE": compute}
+        values = {"COMPUTE": compute, "ALIGN": self.alignment()}
         return [f"{name}={values.get(name, name)}" for name in self.plan.launched[0].constexprs]
 
     def axes_of(self, name: str) -> str:

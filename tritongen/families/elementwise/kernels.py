@@ -10,7 +10,7 @@ from ...lang.ir import Op, Reduce
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.space import Dim, Space, is_line, map_space
+from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
@@ -65,7 +65,8 @@ def plan_map(program: Program) -> MapKernels:
         single = _kernel(tile, program, "kernel", SINGLE)
         return MapKernels(space, compute, _sizes(op, single.arguments[len(_tensors(tile, single)) :]), strided=single)
     if space.split:
-        strided, sizes = _with_math(tile, program)
+        is_plain = not is_line(space) and not program.over and ends_in_columns(op, space.col_axes)
+        strided, sizes = _with_math(replace(tile, aligned=is_plain), program)
         return MapKernels(space, compute, sizes, strided=strided)
     pointed = replace(tile, space=replace(space, rows=(), flat=True))
     callers = Callers(tile, replace(_kernel(pointed, program, "tile", ""), fixed=()))

@@ -18,8 +18,6 @@ from .sizes import RowSizes, row_after_row
 
 class RowsModule(RowSizes):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
-        self.told_index = [tensor.name for tensor in program.op.inputs if tensor.name not in program.op.by_row]
-        self.told_index += [r.output.name for r in program.op.results if r.output.name not in program.op.by_row]
         program = row_after_row(program, around)
         self.plan: RowKernels = plan_rows(program)
         plan = self.plan
@@ -30,9 +28,6 @@ class RowsModule(RowSizes):
         every = (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping, shared)
         kernels = [kernel for kernel in every if kernel is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
-
-    def index(self) -> str:
-        return f"tensors.index_dtype({', '.join(self.told_index)})"
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
@@ -51,7 +46,7 @@ class RowsModule(RowSizes):
             "empty_errors": [] if own_empty else host.empty_errors(),
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
-            "constants_text": self.constants_of(loop, self.index()),
+            "constants_text": self.constants_of(loop),
             "args": self.args(loop),
             "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
             "uniform": plan.uniform and f"tensors.steady(col_sizes, {uniform})",
@@ -92,11 +87,11 @@ class RowsModule(RowSizes):
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, what launches it, and what it takes."""
-        same = self.constants_of(kernel, "") == self.constants_of(self.plan.loop, "")
+        own, of_loop = (self.constants_of(one) for one in (kernel, self.plan.loop))
         return kernel_view(kernel) | {
             "launcher": self.around.launcher(kernel.name),
             "args": self.args(kernel),
-            "constants": "constants" if same else self.constants_of(kernel, 'constants["INDEX"]'),
+            "constants": "constants" if own == of_loop else own,
         }
 
     def states(self) -> str:

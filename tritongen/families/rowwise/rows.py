@@ -12,7 +12,7 @@ from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering, compute_of
-from ...lowering.space import row_space
+from ...lowering.space import ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
 from ...passes.exponentials import exp_pairs, tells_of_nan
 from ...passes.structure import Program, references
@@ -31,7 +31,7 @@ class Rows:
         # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
         guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
         self.other = min(guards, key=lambda other: guards[other])
-        self.tile = Tile(self.op, self.space, self.compute, self.other)
+        self.tile = Tile(self.op, self.space, self.compute, self.other, ends_in_columns(self.op, program.over))
         self.assembler = Assembler(self.tile, grouped=True)
         self.choices = self.assembler.choices
         self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
