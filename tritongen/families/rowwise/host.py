@@ -46,7 +46,8 @@ class RowsModule(RowSizes):
             "empty_errors": [] if own_empty else host.empty_errors(),
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
-            "constants_text": self.constants_of(loop),
+            "shared_constants": self.constants_of(loop) if self.shares_constants() else "",
+            "constants_text": "constants" if self.shares_constants() else self.constants_of(loop),
             "args": self.args(loop),
             "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
             "uniform": plan.uniform and f"tensors.steady(col_sizes, {uniform})",
@@ -88,11 +89,16 @@ class RowsModule(RowSizes):
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, what launches it, and what it takes."""
         own, of_loop = (self.constants_of(one) for one in (kernel, self.plan.loop))
+        shares = self.shares_constants() and own == of_loop
         return kernel_view(kernel) | {
             "launcher": self.around.launcher(kernel.name),
             "args": self.args(kernel),
-            "constants": "constants" if own == of_loop else own,
+            "constants": "constants" if shares else own,
         }
+
+    def shares_constants(self) -> bool:
+        """Whether several kernels are compiled for the same, which gets a name."""
+        return self.plan.partial is not None and self.constants_of(self.plan.loop) != "{}"
 
     def states(self) -> str:
         """The dtypes of the states of a part of a row."""
