@@ -36,6 +36,7 @@ from tritongen.spec.types import Spec
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
+        spec_of(CAUSAL.replace("* scale", "* scale / size(...)")),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
     ids=[
@@ -47,6 +48,7 @@ from tritongen.spec.types import Spec
         "of all heads",
         "keys across",
         "a flag",
+        "how many heads there are",
         "torch sees launches",
     ],
 )
