@@ -259,6 +259,12 @@ class _GradientBuilder(Builder):
             assert matrix is not None
             self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
 
+    def final(self, value: Value) -> list[Line]:
+        self.rows_lowering.spreads = bool(set(value.node.axes) & set(self.stream.widths))
+        lines = super().final(value)
+        self.rows_lowering.spreads = False
+        return lines
+
     def store(self, result: Result) -> list[Line]:
         return [] if result in self.wide else super().store(result)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ...lang.ir import (
     Call,
+    Constant,
     Index,
     Load,
     Node,
@@ -158,6 +159,9 @@ class Finder:
             case Call(function="div", args=(above, below)) if not self.streams(below):
                 yield from self.factors(above)
                 yield below, True
+            case Call(function="div", args=(above, below)) if not isinstance(above, Constant):
+                yield from self.factors(above)
+                yield applied("div", Constant(1.0, above.dtype), below), False
             case Ref(name=name):
                 found = list(self.factors(self.op.value(name).node))
                 apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
@@ -248,6 +252,8 @@ class Finder:
                 return False
         for total in stream.sums:
             if total.matrix is not None and len(set(total.matrix.axes) - tile) != 1:
+                return False
+            if not set(total.factor.axes) <= tile:
                 return False
             if stream.rows not in total.factor.axes:
                 return False
