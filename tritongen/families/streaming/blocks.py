@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
 from ...lowering.lines import Line, mentions
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
