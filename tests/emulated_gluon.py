@@ -75,6 +75,7 @@ class Descriptor:
 
     def __init__(self, host: Any) -> None:
         self.tensor = host.base.detach().as_strided(tuple(host.shape), tuple(host.strides))
+        self.shape = tuple(host.shape)
         self.block_shape, self.dtype, self.layout = list(host.block_shape), host.base.dtype, None
         self.block_type = types.SimpleNamespace(nbytes=math.prod(self.block_shape) * host.base.itemsize)
 

@@ -211,6 +211,23 @@ CASES = {
         steps=5,
         passes=3,
     ),
+    "weights_of_keys": Case(
+        f"{QKV}; weight:T[B, N]",
+        "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * log(abs(weight)) * v, N)",
+        lambda q, k, v, weight: torch.softmax(scores(q, k), -1) @ (v * torch.log(torch.abs(weight))[:, None, :, None]),
+        by="",
+    ),
+    "values_over_numbers": Case(
+        f"{QKV}; weight:T[B, N]",
+        "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * (v / weight), N)",
+        lambda q, k, v, weight: torch.softmax(scores(q, k), -1) @ (v / weight[:, None, :, None]),
+        by="",
+    ),
+    "scores_over_numbers": Case(
+        f"{QKV}; of_q:T[B, M]; of_k:T[H, N]",
+        f"s = sum(q * k, D) * 0.01 / of_q / of_k{MEAN}",
+        lambda q, k, v, of_q, of_k: torch.softmax(q @ k.mT * 0.01 / of_q[:, None, :, None] / of_k[:, None], -1) @ v,
+    ),
     "boolean_mask": Case(
         f"{QKV}; mask:bool[B, M, N]",
         f"s = where(mask, sum(q * k, D) * 0.25, -inf){MEAN}",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.errors import OutOfResources
 
 from . import launch, streaming_heuristics, streaming_tma, tensors
 from .dtypes import torch_dtype
@@ -147,10 +148,33 @@ def run(
         )
         tiling = _tiling(table, lengths, read, in_group, splits, config)
     stages = _stages(tiling, *rest)
+    launched = key, kernel, stages, given, params, dims is not None
+    if torch.compiler.is_compiling():
+        _launch(*launched)
+        return
+    try:
+        _launch(*launched)
+    except OutOfResources as error:
+        width = max(map(max, reads))
+        raise ValueError(
+            f"heads of {width} elements of {matrix.dtype} are wider than a tile in shared memory; scores are stored "
+            "instead where the spec gives that axis a length of more than 1024, or has `fuse = false` in [schedule]"
+        ) from error
+
+
+def _launch(
+    key: launch.Key | None,
+    kernel: Any,
+    stages: list[launch.Stage],
+    given: tuple[Any, ...],
+    params: tuple[Any, ...],
+    is_described: bool,
+) -> None:
+    """Launch the stages of a call, which has its tensors first and its params last; with descriptors, if there are."""
     first = stages[0]
     # Between tensors and params: partial sums or descriptors, and sizes.
     between = first.args[len(given) : len(first.args) - len(params)]
-    if len(stages) > 1 or dims is not None:
+    if len(stages) > 1 or is_described:
         by_name = {} if key is None else launch.named(kernel, (given, between, params))
         launch.run_stages(key, by_name, stages, tuple(by_name))
         return

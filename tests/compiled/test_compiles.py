@@ -181,7 +181,9 @@ def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: P
         paths.append(tmp_path / "attention_numbers.toml")
         text = paths[-2].read_text(encoding="utf-8").replace("attention_lengths", "attention_numbers")
         text = text.replace('length = "int32[B]"', 'temper = "float32[H, M]"\nbias = "T[B, N]"')
-        text = text.replace("scale, -inf", "scale * temper + bias, -inf").replace("index(N) < length", "bias < 9")
+        text = text.replace("scale, -inf", "scale / sqrt(size(D)) * temper + bias, -inf").replace(
+            "index(N) < length", "bias < 9"
+        )
         paths[-1].write_text(text.partition("[test]")[0], encoding="utf-8")
     pairs = [(path, written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)) for path in paths]
     told = compile_all(pairs, "--target", "sm_90", "--tma")

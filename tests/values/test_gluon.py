@@ -24,6 +24,8 @@ from gluon_cases import (
 from tritongen.operator.compile import generate
 from tritongen.spec.types import Spec
 
+TEMPER = f'{QKV}\ntemper = "float32[..., M]"'
+
 
 @pytest.mark.parametrize(
     "spec",
@@ -36,6 +38,7 @@ from tritongen.spec.types import Spec
         spec_of(CAUSAL.replace("* scale", "* scale + bias"), f'{QKV}\nbias = "T[N]"'),
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
+        spec_of(CAUSAL.replace("* scale", "* scale / size(...)")),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
     ids=[
@@ -47,6 +50,7 @@ from tritongen.spec.types import Spec
         "of all heads",
         "keys across",
         "a flag",
+        "how many heads there are",
         "torch sees launches",
     ],
 )
@@ -119,6 +123,14 @@ def test_what_is_past_the_end_is_masked_with_the_scores() -> None:
 )
 def test_gradients_of_other_math_have_a_plain_kernel_alone(compute: str, inputs: str) -> None:
     assert "_backward_" not in kernel_of(spec_of(compute, inputs, more=GRADIENT))
+
+
+def test_numbers_of_rows_that_results_are_multiplied_by_leave_dq_to_the_plain_kernel() -> None:
+    """Behind the loop they lie as those of scores do, and not as the sums."""
+    spec = spec_of(CAUSAL.partition("where")[0] + f'sum(q * k, D) * scale * temper"\n{MEAN}', TEMPER, more=GRADIENT)
+    assert "dq = scale * (temper * dq_sum)" in generate(spec)["kernels.py"]
+    assert "_backward_dq_" not in kernel_of(spec)
+    assert "def attend_backward_dk_dv_gluon_kernel(" in kernel_of(spec)
 
 
 def test_a_soft_cap_leaves_no_registers_for_two_sums() -> None:

@@ -27,6 +27,8 @@ from gluon_cases import (
     spec_of,
 )
 
+from tritongen.operator.compile import generate
+
 
 def check_gradient(
     operator: ModuleType, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, scale: float
@@ -65,6 +67,24 @@ def test_gradients(
     q, k, v, do = drawn((m, d), (n, d), (n, e), (m, e), dtype=dtype)
     check_gradient(operator, q, k, v, do, scale)
     assert names[:3] == [FORWARD, DQ, DK_DV if n > 64 else "attend_backward_dk_dv_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "scale"),
+    some([("/ sqrt(size(D))", 80**-0.5), ("* rsqrt(size(E))", 96**-0.5), ("/ 8", 0.125), ("* 0.1", 0.1)], 0, 1),
+)
+def test_scales_that_the_spec_has(spelled: str, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of lengths of heads, too, which exponents take as they take those of a param."""
+    spec = spec_of(CAUSAL.replace("* scale", spelled), params="", more=GRADIENT)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    assert generate(spec)["gluon_kernels.py"].count("factor = in_base_2(") == 3
+    given = [one.requires_grad_() for one in drawn((130, 80), (150, 80), (150, 96))]
+    (do,) = drawn((130, 96))
+    exact = [one.detach().double().requires_grad_() for one in given]
+    s, v = masked_scores(*exact, scale)
+    wanted = torch.autograd.grad(torch.softmax(s, -1) @ v, exact, do.double())
+    check_errors(torch.autograd.grad(operator.attend(*given), given, do), wanted)
+    assert names[:3] == [FORWARD, DQ, DK_DV]
 
 
 def test_gradients_of_heads_that_are_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

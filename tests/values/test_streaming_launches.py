@@ -18,6 +18,7 @@ import torch
 import triton
 from importing import built, runtime_module, runtime_of
 from oracles import compare
+from triton.runtime.errors import OutOfResources
 
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
@@ -163,3 +164,24 @@ def test_lists_are_what_a_search_times() -> None:
     tiles = [ast.literal_eval(line.strip(" ,")) for line in forward.splitlines() if line.startswith("        (")]
     assert {(rows, stages) for rows, _, _, stages in tiles} == {(32, 2), (64, 2)}
     assert len(set(tiles)) > 4
+
+
+def test_heads_that_no_tile_holds_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what a spec can say to have scores stored, in place of what Triton would have changed."""
+    operator = built(gallery("attention"), tmp_path)
+    q = torch.ones(1, 4, 2048)
+
+    def run(*_: Any, **__: Any) -> None:
+        raise OutOfResources(262144, 232448, "shared memory")
+
+    monkeypatch.setattr(runtime_of(operator, "launch"), "run", run)
+    with pytest.raises(ValueError, match=r"heads of 2048 elements of torch.float32 .* scores are stored"):
+        operator.attention(q, q, q, scale=0.1)
+
+
+@pytest.mark.parametrize(("d", "steps"), [("D=1024", 1), ("D=1025", 2), ("D", 1)])
+def test_scores_of_heads_that_no_tile_holds_are_stored(d: str, steps: int) -> None:
+    """Where the spec has their length."""
+    text = (ROOT / "specs" / "attention.toml").read_text(encoding="utf-8").replace("M, D]", f"M, {d}]")
+    op = generate(read_spec("attention.toml", text))["op.py"].partition("_backward")[0]
+    assert ("streaming.run(" in op) == (steps == 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
 from ...lowering.lines import Line, mentions
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
@@ -352,12 +352,22 @@ def below(op: Op, node: Node) -> list[Node]:
     return [node]
 
 
-def reads_at(op: Op, node: Node) -> bool:
-    """Whether a product has factors beside exponentials that are read at computed positions: NaN where nothing is."""
-    factors = (part for part in below(op, node) if not (isinstance(part, Call) and part.function == "exp"))
-    parts = [part for factor in factors for part in walk(factor)]
-    loads = any(isinstance(part, Load) and part.at for part in parts)
-    return loads or any(reads_at(op, part) for part in parts if isinstance(part, Ref))
+def is_finite_past_the_end(op: Op, node: Node, stream: Stream) -> bool:
+    """Whether past the end of the streamed axis, where exponentials of scores are 0, a product with these is: nothing
+    in it is infinite or NaN there, as what is read at computed positions may be, or 1 / x, for x is 0.
+    """
+    match node:
+        case Ref(name=name):
+            return is_finite_past_the_end(op, op.value(name).node, stream)
+        case Call(function="mul", args=args):
+            return all(is_finite_past_the_end(op, part, stream) for part in args)
+        case Call(function="div", args=(above, divisor)) if stream.streamed not in divisor.axes:
+            return is_finite_past_the_end(op, above, stream)
+        case Load(at=at):
+            return not at
+        case Call(function="exp", args=(Call(function="sub", args=(_, Ref(name=shift))),)):
+            return shift == stream.largest
+    return isinstance(node, Reduce) or stream.streamed not in node.axes
 
 
 def operand(text: str) -> str:

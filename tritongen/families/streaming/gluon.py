@@ -14,7 +14,7 @@ from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
-from ...lowering.lower import Compute
+from ...lowering.lower import Compute, Lowering
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
@@ -183,7 +183,9 @@ class _GluonBuilder(Builder):
         pass
 
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
-        self.weights = factor
+        self.weights = factor if factor.isidentifier() else f"{name}_factor"
+        if factor != self.weights:
+            self.lines.loop.append(Line(f"{self.weights} = {factor}"))
 
     def begin(self) -> None:
         pass
@@ -258,10 +260,15 @@ class _GluonBuilder(Builder):
         strides = self.strides([*reads, *tile_reads, *col_reads, *end])
         steps = [*(one.name for one in strides), *(found.strides if found else [])]
         names = [*pointers, *steps]
-        mentioned = [*bounds, *loop, *end, *([Line(self.scale)] if self.scale else [])]
+        scale = scale_text(self.lowering, self.scale)
+        mentioned = [*bounds, *loop, *end, *([Line(scale)] if scale else [])]
         numbers = param_arguments(self.op, self.compute, mentioned)
         params = [one.name for one in numbers]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
+        widths = lengths_of_widths(self, [*mentioned, *reads, *tile_reads], lengths)
+        if widths is None:
+            return None
+        uniform = [*(line.assigned for line in widths), *params]
         has_col_mask = mentions(loop, "col_mask")
         block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
@@ -296,10 +303,10 @@ class _GluonBuilder(Builder):
             "whole": self.blocks.parts.index("whole"),
             "is_uneven": self.blocks.tiles is not None,
             "tile_reads": in_gluon(tile_reads),
-            "tile_params": listed(told([*tile_reads, *bounds], [*names, *params])),
+            "tile_params": listed(told([*tile_reads, *bounds], [*names, *uniform])),
             "reads": in_gluon(reads),
             "block_state": ", ".join([*state, *told(loop, ["rows", *single])]),
-            "block_params": listed([*block, *told(loop, params)]),
+            "block_params": listed([*block, *told(loop, uniform)]),
             "is_masked": mentions(loop, self.masked),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
@@ -313,15 +320,15 @@ class _GluonBuilder(Builder):
             "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
             "loop": in_gluon(loop),
             "weights": self.weights,
-            "scale": self.scale,
-            "is_signed": self.scale in params,
+            "scale": gluon_text(scale),
+            "is_signed": scale in params,
             "use_end_rows": mentions(end, "rows") or mentions(end, "row_mask"),
             "use_row_mask": mentions(end, "row_mask"),
             "end_state": told(end, state),
             "end": in_gluon(end),
-            "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *params]),
+            "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *uniform]),
             "signature": ", ".join(signature),
-            "casts": in_gluon(casts),
+            "casts": in_gluon([*widths, *casts]),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": [kinds.get(name, "rows" if name in described else "") for name in tensors],
         }
@@ -380,6 +387,18 @@ def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], Foun
     return bounds, None
 
 
+def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str]) -> list[Line] | None:
+    """The lines by which a kernel has the lengths of heads that some lines use, from descriptors of matrices; None
+    where these use other lengths that are not known.
+    """
+    axes = {builder.places.size_name(axis): axis for axis in builder.op.axes}
+    used = told(lines, [name for name in axes if name not in known])
+    matrices = {builder.stream.width(load): load.name for load in builder.stream.matrices}
+    if any(axes[name] not in matrices for name in used):
+        return None
+    return [Line(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
+
+
 def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
     lines = list(lines)
@@ -392,4 +411,13 @@ def listed(names: Iterable[str]) -> str:
 
 
 def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [replace(line, text=re.sub(r"\btl\.", "gl.", line.text)) for line in lines]
+    return [replace(line, text=gluon_text(line.text)) for line in lines]
+
+
+def gluon_text(text: str) -> str:
+    return re.sub(r"\btl\.", "gl.", text)
+
+
+def scale_text(lowering: Lowering, scale: Node | None) -> str:
+    """How a kernel spells the number that scores are multiplied by; "" where there is none."""
+    return ast.unparse(lowering.expression(scale)) if scale else ""

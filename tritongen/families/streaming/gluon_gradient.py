@@ -9,23 +9,37 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Load, Node, Op, Ref, Result, Scalar, Value, replaced, walk
+from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, replaced, walk
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering
+from ...passes.contractions import applied
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import HALF, SHARED, bounds_of, head_of_scores, in_gluon, is_across, is_of_scores, listed, told
+from .gluon import (
+    HALF,
+    SHARED,
+    bounds_of,
+    gluon_text,
+    head_of_scores,
+    in_gluon,
+    is_across,
+    is_of_scores,
+    lengths_of_widths,
+    listed,
+    scale_text,
+    told,
+)
 from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
-from .scales import unscaled
+from .scales import scaled_matmul
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
@@ -245,6 +259,12 @@ class _GradientBuilder(Builder):
             assert matrix is not None
             self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
 
+    def final(self, value: Value) -> list[Line]:
+        self.rows_lowering.spreads = bool(set(value.node.axes) & set(self.stream.widths))
+        lines = super().final(value)
+        self.rows_lowering.spreads = False
+        return lines
+
     def store(self, result: Result) -> list[Line]:
         return [] if result in self.wide else super().store(result)
 
@@ -307,11 +327,17 @@ class _GradientBuilder(Builder):
         given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
         strides = self.strides([*setup, *loop, *end])
         steps = [*(one.name for one in strides), *(found.strides if found else [])]
-        param_args = param_arguments(op, self.compute, [*lines, Line(self.scale)])
+        scale = scale_text(self.lowering, self.scale)
+        mentioned = [*lines, *([Line(scale)] if scale else [])]
+        param_args = param_arguments(op, self.compute, mentioned)
         params = [one.name for one in param_args]
         signature = [*given.values(), *(["bounds_ptr"] if found else []), *lengths, *steps]
         signature += [one.spelling for one in param_args]
         casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
+        widths = lengths_of_widths(self, mentioned, lengths)
+        if widths is None:
+            return None
+        uniform = [*(line.assigned for line in widths), *params]
         own = [text for name, text in given.items() if name not in described] + ["bounds_ptr"] * bool(found)
         integers = [param.name for param in op.params if param.kind == "int" and param.name in params]
         last_first = self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0)
@@ -349,20 +375,20 @@ class _GradientBuilder(Builder):
             "n_parts": len(self.blocks.parts),
             "whole": self.blocks.parts.index("whole"),
             "tile_reads": in_gluon(tile_reads),
-            "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *params])),
+            "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *uniform])),
             "use_cols": mentions(loop, "cols") or mentions(loop, "col_mask"),
             "use_col_mask": mentions(loop, "col_mask"),
             "of_cols": of_cols,
             "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
             "use_by_row": any(mentions([*setup, *loop, *end], name) for name in ("by_row", "rows", "row_mask")),
             "use_row_mask": mentions([*setup, *end], "row_mask"),
-            "factor": self.scale,
+            "factor": gluon_text(scale),
             "setup": in_gluon(setup),
             "loop": in_gluon(loop),
             "end": in_gluon(end),
-            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *steps, *params]),
+            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *steps, *uniform]),
             "signature": ", ".join(signature),
-            "casts": in_gluon(casts),
+            "casts": in_gluon([*widths, *casts]),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": [kinds.get(name, "") for name in tensors],
             "found": found and found.view(),
@@ -370,20 +396,22 @@ class _GradientBuilder(Builder):
         }
 
 
-def in_base_2(op: Op, stream: Stream) -> tuple[str, Value | None]:
+def in_base_2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
-    scores with a factor in its place that takes them to base 2; "" where a line reads them otherwise.
+    scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
     """
     parts = [part for value in op.values for part in walk(value.node)]
     names = [name for part in parts if (name := _score_of(part, stream))]
     uses = [part for part in parts if isinstance(part, Ref) and part.name in names]
     if len({*names}) != 1 or len(uses) > len(names):
-        return "", None
+        return None, None
     value = op.value(names[0])
-    scale, _ = unscaled(op, value.node, stream.scores[0].name)
-    factor = Ref("factor", (), value.node.dtype)
-    node = replaced(value.node, lambda part: factor if isinstance(part, Scalar) and part.name == scale else part)
-    return (scale, replace(value, node=node)) if node != value.node else ("", None)
+    found = scaled_matmul(op, value.node, stream.scores[0].name)
+    if found is None:
+        return None, None
+    product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
+    node = replaced(value.node, lambda part: product if part == found.node else part)
+    return found.scale, replace(value, node=node)
 
 
 def _score_of(node: Node, stream: Stream) -> str:

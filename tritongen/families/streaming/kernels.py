@@ -22,7 +22,7 @@ from ..stream import Scores, Stream, StreamSum
 from . import pages, partial_sums
 from .assembly import Assembly, Lines
 from .below import Below
-from .blocks import Blocks, reads_at
+from .blocks import Blocks, is_finite_past_the_end
 from .places import Places, space_of
 from .program import StreamingProgram
 from .streams import is_below, is_row_sum
@@ -306,15 +306,15 @@ class Builder(Assembly):
         factor = ast.unparse(self.lowering.expression(total.factor))
         self.lines.loop += self.lowering.pending
         first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
-        is_gathered = self.streams(total.factor.axes) and reads_at(self.op, total.factor)
-        is_masked = is_gathered or not self.stream.largest
+        has_largest = bool(self.stream.largest)
+        is_masked = not (has_largest and is_finite_past_the_end(self.op, total.factor, self.stream))
         if not isinstance(total.factor, Ref) and (others or is_masked):
             named = f"{first}_factor"
             if name == first:
                 self.lines.loop.append(Line(f"{named} = {factor}"))
                 self.past_the_end |= {named: "0.0"} if is_masked else {}
             factor = named
-        elif is_gathered:
+        elif is_masked and has_largest:
             self.past_the_end[factor] = "0.0"
         self.lines.loop += self.masked_past_the_end(factor)
         so_far = f"{name} * rescale" if total.falls else name

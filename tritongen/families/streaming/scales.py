@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 
-from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, walk
+from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, Size, replaced, walk
+from ...passes.contractions import applied
 from ..stream import Stream, is_exponent
 
 
-def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
-    """The number that all scores are multiplied by, a param or above 0, and what they are without it; "" where a line
+def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
+    """The number that all scores are multiplied by, a param or above 0, and what they are without it; None where a line
     reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
     """
     whole = op.value(score).node
@@ -18,32 +19,51 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[str, Node]:
     uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
     exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
     if len(uses) > len(exponents) + 1:  # The largest is of them, too.
-        return "", whole
-    return unscaled(op, whole, stream.scores[0].name)
+        return None, whole
+    found = scaled_matmul(op, whole, stream.scores[0].name)
+    return (found.scale, replaced(whole, found.without)) if found else (None, whole)
 
 
-def unscaled(op: Op, whole: Node, product_name: str) -> tuple[str, Node]:
-    """The number that a product with a name is multiplied by, as in `scale_of`, and what scores are without it."""
-    mask = whole if isinstance(whole, Call) and whole.function == "where" else None
-    match mask.args[1] if mask else whole:
+@dataclass(frozen=True, slots=True)
+class ScaledMatmul:
+    """A matmul times a number, and both by themselves."""
+
+    node: Node
+    product: Ref
+    scale: Node
+
+    def without(self, node: Node) -> Node:
+        """The matmul where a node is both."""
+        return self.product if node == self.node else node
+
+
+def scaled_matmul(op: Op, whole: Node, product_name: str) -> ScaledMatmul | None:
+    """The number that a matmul with a name is multiplied or divided by, as in `scale_of`, behind which is a mask."""
+    match whole:
+        case Call(function="where", args=(_, node, Constant(value=value))) if value == -math.inf:
+            pass
+        case node:
+            pass
+    match node:
         case (
             Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
         ):
-            text = _spelled(op, scale)
+            is_scale = _is_scale(op, scale)
+        case Call(function="div", args=(Ref() as product, divisor)):
+            is_scale = not isinstance(divisor, Scalar) and _is_scale(op, divisor)
+            scale = applied("div", Constant(1.0, divisor.dtype), divisor)
         case _:
-            return "", whole
-    if mask is None:
-        return text if product.name == product_name else "", product
-    test, _, other = mask.args
-    is_mask = isinstance(other, Constant) and other.value == -math.inf and product.name == product_name
-    return text if is_mask else "", replace(mask, args=(test, product, other))
+            return None
+    return ScaledMatmul(node, product, scale) if is_scale and product.name == product_name else None
 
 
-def _spelled(op: Op, scale: Node) -> str:
-    """A float param, or a number above 0, as a line spells it; "" for others."""
-    match scale:
+def _is_scale(op: Op, node: Node) -> bool:
+    """Whether a node is a float param, or a number above 0: one that is written, a length, or a root of that."""
+    match node:
         case Scalar(name=name):
-            return name if any(param.name == name and param.kind == "float" for param in op.params) else ""
-        case Constant(value=float() | int() as number) if number > 0:
-            return repr(float(number))
-    return ""
+            return any(param.name == name and param.kind == "float" for param in op.params)
+        case Constant(value=float() | int() as number):
+            return number > 0
+        case Call(function="sqrt" | "rsqrt", args=(Size(),)) | Size():
+            return True
+    return False

@@ -77,8 +77,13 @@ class StreamingShapes(Shapes):
             self.lengths_of(rows, -(-streamed // multiple) * multiple, widths)
             for rows, streamed, widths in ((200, 333, 64), (300, 130, 128), (129, 257, 80))
         ]
-        places = [self.axes.index(axis) for axis in self.stream.widths]
-        return [case for case in cases if all(case[place] % 8 == 0 and case[place] <= 128 for place in places)]
+        fixed = dict(self.program.op.sizes)
+
+        def fits(case: tuple[int, ...]) -> bool:
+            known = dict(zip(self.axes, case, strict=True)) | fixed
+            return all(known[axis] % 8 == 0 and known[axis] <= 128 for axis in self.stream.widths)
+
+        return list(dict.fromkeys(filter(fits, cases)))
 
     def wide(self) -> tuple[int, ...]:
         return self.lengths_of(37, 90, 24)

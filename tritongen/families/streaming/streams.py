@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ...lang.ir import (
     Call,
+    Constant,
     Index,
     Load,
     Node,
@@ -34,6 +35,9 @@ from ...passes.structure import only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
 from ..stream import Scores, Stream, StreamSum, is_float8
 from .exponents import Exponents
+
+# Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
+WIDEST_HEAD = 1024
 
 
 def stream_of(op: Op) -> tuple[Op, Stream] | None:
@@ -158,6 +162,9 @@ class Finder:
             case Call(function="div", args=(above, below)) if not self.streams(below):
                 yield from self.factors(above)
                 yield below, True
+            case Call(function="div", args=(above, below)) if not isinstance(above, Constant):
+                yield from self.factors(above)
+                yield applied("div", Constant(1.0, above.dtype), below), False
             case Ref(name=name):
                 found = list(self.factors(self.op.value(name).node))
                 apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
@@ -249,6 +256,8 @@ class Finder:
         for total in stream.sums:
             if total.matrix is not None and len(set(total.matrix.axes) - tile) != 1:
                 return False
+            if not set(total.factor.axes) <= tile:
+                return False
             if stream.rows not in total.factor.axes:
                 return False
         for result in self.op.results:
@@ -260,13 +269,16 @@ class Finder:
     def is_worth_it(self, stream: Stream, in_loop: list[str]) -> bool:
         """Whether matrices are likely to be as narrow as heads are.
 
-        The layers of a perceptron are of the same form. There are exponentials below something in attention and its
-        gradients, or such that are summed by themselves, and positions in masks and decays; else the widths have to be
-        known.
+        Heads wider than a tile are not: their scores are stored, which takes fewer operations than to compute them for
+        each block of a head. The layers of a perceptron are of the same form. There are exponentials below something in
+        attention and its gradients, or such that are summed by themselves, and positions in masks and decays; else the
+        widths have to be known.
         """
         every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
         nodes = [node for part in every for node in walk(part)]
         sizes = dict(self.op.sizes)
+        if any(sizes.get(axis, 0) > WIDEST_HEAD for axis in stream.widths):
+            return False
         narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
         totals = [resolve(self.op, one.factor) for one in stream.sums if one.matrix is None]
         if any(isinstance(total, Call) and total.function == "exp" for total in totals):
