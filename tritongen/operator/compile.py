@@ -19,6 +19,7 @@ from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
 from ..families.registry import families_of_steps, step_of
+from ..families.stream import NotStreamed, StoredScores
 from ..lang.ir import Op
 from ..lang.names import marked, told
 from ..lang.reference import reference_mistakes
@@ -27,6 +28,7 @@ from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..plan.streaming_gradient import plan_streaming_backward
+from ..plan.streaming_parts import streamed_in
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view
@@ -59,11 +61,15 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
             return plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
             return _plan_whole(spec.grad, forward, families, refused)
-    if stream := forward.family.stream(forward.program):
-        backward = plan_streaming_backward(op, stream, spec.grad, families)
-        if backward is not None:
-            return backward
-    return plan_whole(op, spec.grad, forward, families)
+    streamed = streamed_in(forward)
+    if streamed is None:
+        return plan_whole(op, spec.grad, forward, families)
+    whole, stream = streamed
+    try:
+        return plan_streaming_backward(whole, stream, spec.grad, families)
+    except NotStreamed as refused:
+        stored = StoredScores((stream.rows, stream.streamed), str(refused))
+        return replace(plan_whole(op, spec.grad, forward, families), stored=stored)
 
 
 def _plan_whole(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:

@@ -16,7 +16,7 @@ from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
-from ..families.stream import Stream, is_float8, multiplied_as
+from ..families.stream import NotStreamed, Stream, is_float8, multiplied_as
 from ..lang.ir import (
     Call,
     Cast,
@@ -44,15 +44,22 @@ from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
 
 
-def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
-    """None where results are made of sums otherwise than by means and lse, or something else is to be saved."""
+def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward:
+    """Raises `NotStreamed` where results are made of sums otherwise than by means and lse, or something else is to be
+    saved.
+    """
+    if stream.is_paged:
+        raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
+    if grad.save:
+        raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
     means = means_of(op, stream)
-    if means is None or grad.save:
-        return None
+    if means is None:
+        what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
+        raise NotStreamed(f"{' and '.join(result.output.name for result in op.results)} is made of {what}")
     try:
         return _Planner(means, stream, grad, families).backward()
-    except Mistakes:
-        return None
+    except Mistakes as refused:
+        raise NotStreamed(refused.mistakes[0].message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,7 @@ class _Planner:
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
 
-    def backward(self) -> Backward | None:
+    def backward(self) -> Backward:
         results = self.plain_results()
         if results:
             means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
@@ -149,7 +156,7 @@ class _Planner:
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
-        return Backward(gradient, forward, Plan(steps, texts))
+        return Backward(gradient, forward, Plan(steps, texts), stored=planner.stored)
 
     def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
@@ -237,12 +244,13 @@ class _Planner:
 
     # What is made of means and lse
 
-    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward | None:
-        """None where an input is both what means are made of, and what is made of them."""
+    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward:
+        """Raises `NotStreamed` where an input is both what means are made of, and what is made of them."""
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
-        if set(gradient.wrt) & set(behind.wrt):
-            return None
+        if both := [name for name in gradient.wrt if name in behind.wrt]:
+            what = f"in the scores and in the math behind the sums along {self.stream.streamed}"
+            raise NotStreamed(f"{', '.join(both)} is both {what}")
         stored = {
             m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
         }
@@ -256,7 +264,8 @@ class _Planner:
         steps, own = planner.plan()
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
         forward = planner.step_of(planner.saving(stored))
-        return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
+        backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
+        return replace(backward, stored=planner.stored)
 
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""

@@ -8,7 +8,8 @@ from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
-from ..families.stream import Stream
+from ..families.stream import StoredScores, Stream
+from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
 from ..lang.ir import (
     Call,
@@ -53,6 +54,7 @@ class StreamPlanner(Planner):
         self.stream, self.delta = stream, delta
         self.told_name = delta[1].name if delta is not None else ""
         self.is_told = False
+        self.stored: StoredScores | None = None
         self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
@@ -81,7 +83,18 @@ class StreamPlanner(Planner):
         reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
         if self.delta is not None and self.told_name not in taken and reads:
             steps.insert(0, self.before(self.delta))
-        return [*steps, *super().split(left)]
+        others = super().split(left)
+        self.stored = self.scores_stored(left, others)
+        return [*steps, *others]
+
+    def scores_stored(self, left: tuple[Result, ...], steps: list[Step]) -> StoredScores | None:
+        """The scores that steps store for results that no pass takes."""
+        along = (self.stream.rows, self.stream.streamed)
+        if not stores(steps, *along):
+            return None
+        of_scores = [r for r in left if any({*along} <= {*v.node.axes} for v in needed(self.op.values, _names((r,))))]
+        names = [n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r in of_scores]
+        return StoredScores(along, f"the gradient by {' and '.join(names)} takes no pass along them")
 
     def step(self, op: Op, results: tuple[Result, ...], every: tuple[Result, ...]) -> Step | None:
         """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""

@@ -46,9 +46,8 @@ class Streaming(Maps[StreamingProgram]):
             return StreamingProgram(op, over, stream, blocks)
         if not are_matrices(pages, stream):
             return None
-        return StreamingProgram(
-            pages.parted(op), pages.parted_axes(over), stream, replace(blocks, is_paged=True), pages
-        )
+        paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
+        return StreamingProgram(pages.parted(op), pages.parted_axes(over), *paged, pages)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
@@ -58,8 +57,7 @@ class Streaming(Maps[StreamingProgram]):
         return found
 
     def stream(self, program: StreamingProgram) -> Stream | None:
-        """Gradients of what lies in pages are planned as a whole."""
-        return program.stream if program.pages is None else None
+        return program.stream
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return StreamingModule(program, around, autotune).module()
