@@ -177,6 +177,27 @@ def test_gradients_under_other_masks(
     assert names[1:3] == [DQ, DK_DV]
 
 
+def test_gradients_of_a_decay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a softmax, where columns end for all rows at once: that limit is one number."""
+    lines = (
+        'behind = "index(M) + size(N) - size(M) - index(N)"',
+        'p = "where(behind >= 0, sum(q * k, D) * scale * exp(-decay * behind), 0.0)"',
+        'o = "sum(p * v, N)"',
+    )
+    spec = spec_of("\n".join(lines), f'{OF_HEADS}\ndecay = "float32[H]"', more=GRADIENT)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    q, k, v, do = drawn((140, 128), (205, 128), (205, 80), (140, 80))
+    decay = torch.tensor([0.01, 0.1, 0.5], device=DEVICE)
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    behind = torch.arange(140, device=DEVICE)[:, None] + 65 - torch.arange(205, device=DEVICE)
+    weights = torch.exp(-decay.double()[:, None, None] * behind).masked_fill(behind < 0, 0.0)
+    wanted = torch.autograd.grad(exact[0] @ exact[1].mT * 0.125 * weights @ exact[2], exact, do.double())
+    found = torch.autograd.grad(operator.attend(*given, decay, scale=0.125), given, do)
+    check_errors(found, wanted)
+    assert names[-1] == DK_DV
+    assert "cols < row_end)" in (Path(*operator.__path__) / "gluon_kernels.py").read_text(encoding="utf-8")
+
+
 PACKED = "(index(N) <= index(M)) & (of_q == of_k)"
 PADDED = "(index(N) <= index(M)) & ((of_q == of_k) | (index(N) == index(M)))"
 

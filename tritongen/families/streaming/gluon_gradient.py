@@ -211,11 +211,12 @@ class _GradientBuilder(Builder):
         return False
 
     def limits(self, test: Node) -> str:
-        """Limits of rows are vectors, too."""
+        """Limits that differ from row to row are vectors, too."""
         spreads, self.rows_lowering.spreads = self.rows_lowering.spreads, False
         text = super().limits(test)
         self.rows_lowering.spreads = spreads
-        return re.sub(r"\brow_(begin|end)\b", r"row_\1[:, None]", text)
+        names = self.blocks.limits_by_row if text else []
+        return re.sub(rf"\b({'|'.join(names)})\b", r"\1[:, None]", text) if names else text
 
     def sum(self, total: StreamSum) -> None:
         self.rows_lowering.spreads = True
