@@ -89,8 +89,8 @@ class Step:
     """A step of a plan: a program that one function of the host computes, by kernels of one family.
 
     `shapes` and `dtypes` are inputs of the forward whose shapes and dtypes it is passed besides tensors and params,
-    `flags` are passed as they are. `before` is what it calls where it cannot hold a row. `stored` are scores of attention
-    that it is made of several steps for.
+    `flags` are passed as they are. `before` is what it calls where it cannot hold a row. `stored` are scores
+    of attention that it is made of several steps for.
     """
 
     family: Family[Any]

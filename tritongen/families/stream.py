@@ -14,7 +14,7 @@ class NotStreamed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredScores:
-    """Scores that steps store, and `why` no kernel streams them, as a part of a sentence. `axes` are rows, and others."""
+    """Scores that steps store, with the axes of rows and of what would stream, and why, as a part of a sentence."""
 
     axes: tuple[str, str]
     why: str

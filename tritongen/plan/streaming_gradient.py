@@ -1,10 +1,11 @@
 """The gradient of what is streamed: scores are recomputed, and by lse, their logsumexp, the probabilities of a softmax.
 
 With p = exp(s - lse), o = sum(p * v, N) and the gradient do of o, the gradient of the scores is ds = p * (dp - delta),
-where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. A sink x has
-the gradient -exp(x - lse) * delta. The rest is the gradient of the math of the scores, an operator of its own to which
-ds is given. One kernel takes the gradients that lie along the rows, and tells delta to another, for those that lie
-along what was streamed. Where results are more than means, a pass over the rows comes first, for do and delta.
+where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. Where v has a
+weight in the sum, dp is multiplied by it, and its gradient is p * dp. A sink x has the gradient -exp(x - lse) * delta.
+The rest is the gradient of the math of the scores, an operator of its own to which ds is given. One kernel takes the
+gradients that lie along the rows, and tells delta to another, for those that lie along what was streamed. Where results
+are more than means, steps that differentiate what is made of these come first, for do and delta.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class _Planner:
     """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
 
     def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
-        self.score, self.sinks, self.matrices = means.score, means.sinks, dict(means.means)
+        self.score, self.sinks = means.score, means.sinks
+        self.matrices = {mean.name: mean.matrix for mean in means.means}
+        self.weights = {mean.name: mean.weight for mean in means.means}
         self.op, self.lse = means.op, means.lse
         self.stream, self.grad, self.families = stream, grad, families
         self.taken = self.op.names
@@ -184,7 +187,8 @@ class _Planner:
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
         assert score is not None
-        values = needed(self.op.values, set().union({score.name}, *map(references, self.sinks)))
+        weights = (weight for weight in self.weights.values() if weight is not None)
+        values = needed(self.op.values, set().union({score.name}, *map(references, (*self.sinks, *weights))))
         taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
         results: list[Result] = []
         given: dict[str, Node] = {}
@@ -200,20 +204,28 @@ class _Planner:
 
         lse, delta = _load(self.saved, self.rows), _load(self.delta, self.rows)
         p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
+        weighted: dict[str, Node] = {}
         dp: Node | None = None
         for mean in means:
             assert mean.matrix is not None
             product = applied("mul", mean.seed, mean.matrix)
             axes = tuple(axis for axis in score.axes if axis != mean.own)
-            term = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
+            term: Node = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
+            if weight := self.weights[mean.name]:
+                w = named(f"{mean.name}_weight", weight, says=False)
+                dw = applied("mul", p, term)
+                over = tuple(axis for axis in dw.axes if axis not in w.axes)
+                result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+                weighted[mean.name] = applied("mul", p, w)
+                term = applied("mul", term, w)
             dp = term if dp is None else applied("add", dp, term)
         assert dp is not None
         ds = named("ds", applied("mul", p, applied("sub", dp, delta)))
         result(score, Ref(ds.name, score.axes, score.dtype))
-        constant = Call("detach", (p,), p.axes, p.dtype)
         for mean in means:
             assert mean.matrix is not None
-            product = applied("mul", constant, mean.matrix)
+            factor = weighted.get(mean.name, p)
+            product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
             axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
             node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
             result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)

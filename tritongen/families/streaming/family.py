@@ -32,10 +32,11 @@ class Streaming(Maps[StreamingProgram]):
     title = "streaming"
     autocast = "lower"
     has_own_tables = True
+    is_narrow = False  # whether heads are known to be as narrow as tiles, whatever the math
 
     def take(self, op: Op) -> StreamingProgram | None:
         pages = pages_of(op)
-        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)))
+        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)), self.is_narrow)
         if found is None:
             return None
         op, stream = found
@@ -73,4 +74,11 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingSizes(program, spec)
 
 
+class StreamingGradients(Streaming):
+    """Gradients of what a forward streams, whose heads are those of the forward."""
+
+    is_narrow = True
+
+
 STREAMING = Streaming()
+STREAMING_GRADIENTS = StreamingGradients()

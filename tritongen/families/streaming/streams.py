@@ -37,8 +37,11 @@ from ..stream import NotStreamed, Scores, Stream, StreamSum, is_float8
 from .exponents import Exponents
 
 
-def stream_of(op: Op) -> tuple[Op, Stream] | None:
-    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math."""
+def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream] | None:
+    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math.
+
+    Where heads are not known to be narrow, the math has to tell.
+    """
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
@@ -47,7 +50,7 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
             with suppress(NotStreamed):
-                return Finder(op, streamed).found()
+                return Finder(op, streamed, is_narrow).found()
     return None
 
 
@@ -60,8 +63,8 @@ def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
 class Finder:
     """Looks at an operator as one that streams an axis."""
 
-    def __init__(self, op: Op, streamed: str) -> None:
-        self.op, self.streamed = op, streamed
+    def __init__(self, op: Op, streamed: str, is_narrow: bool = False) -> None:
+        self.op, self.streamed, self.is_narrow = op, streamed, is_narrow
         self.taken = op.names
         self.largest = ""
 
@@ -281,7 +284,7 @@ class Finder:
         return f"{self.line(name)} varies along {', '.join(names) or 'axes'} where tiles do not"
 
     def is_worth_it(self, stream: Stream, in_loop: list[str]) -> bool:
-        """Whether matrices are likely to be as narrow as heads are.
+        """Whether matrices are known, or likely, to be as narrow as heads are.
 
         The layers of a perceptron are of the same form. There are exponentials below something in attention and its
         gradients, or such that are summed by themselves, and positions in masks and decays; else the widths have to be
@@ -294,7 +297,7 @@ class Finder:
         totals = [resolve(self.op, one.factor) for one in stream.sums if one.matrix is None]
         if any(isinstance(total, Call) and total.function == "exp" for total in totals):
             return True
-        return narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
+        return self.is_narrow or narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
