@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from streaming_cases import CAUSAL, GROUPED, QKV, Case
-from streaming_formulas import behind, causal, full, grouped, with_sink
+from streaming_formulas import causal, decayed, full, grouped, with_sink
 
 DECAY = "behind = index(M) + size(N) - size(M) - index(N)\n"
 DECAY += "a = sum(where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0) * v, N)"
@@ -13,11 +13,6 @@ ATTENDED = "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)"
 
 def rms(o: torch.Tensor, *axes: int) -> torch.Tensor:
     return o * torch.rsqrt((o * o).mean(axes or -1, keepdim=True) + 1e-5)
-
-
-def decayed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
-    distance = behind(q, k)
-    return q @ k.mT * torch.exp(-(decay[:, None, None] ** 2) * distance).masked_fill(distance < 0, 0.0) @ v
 
 
 CASES = {
@@ -60,7 +55,7 @@ CASES = {
     "decay_and_norm": Case(
         f"{QKV}; decay:T[H]",
         f"{DECAY}\no = a * rsqrt(mean(a * a, E) + 1e-5)",
-        lambda q, k, v, decay: rms(decayed(q, k, v, decay)),
+        lambda q, k, v, decay: rms(decayed(q, k, v, -decay * decay)),
         by="q k v decay",
         steps=4,
     ),

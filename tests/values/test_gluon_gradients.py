@@ -198,6 +198,23 @@ def test_gradients_of_a_decay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "cols < row_end)" in (Path(*operator.__path__) / "gluon_kernels.py").read_text(encoding="utf-8")
 
 
+def test_gradients_with_weights_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward, of values that have a number for each position inside the sum; dv, which these multiply
+    behind the loop, by the plain kernel.
+    """
+    compute = CAUSAL.replace("* v", "* (v * weight)")
+    spec = spec_of(compute, f'{OF_HEADS}\nweight = "float32[..., H, N]"', more=GRADIENT)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    q, k, v, do = drawn((205, 128), (205, 128), (205, 80), (205, 80))
+    weight = drawn((205, 1), dtype=torch.float32)[0][..., 0]
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    s, every_v = masked_scores(*exact, 0.125)
+    wanted = torch.softmax(s, -1) @ (every_v * weight.double()[..., None])
+    o = operator.attend(*given, weight, scale=0.125)
+    check_errors([o, *torch.autograd.grad(o, given, do)], [wanted, *torch.autograd.grad(wanted, exact, do.double())])
+    assert names[:2] == [FORWARD, DQ]
+
+
 PACKED = "(index(N) <= index(M)) & (of_q == of_k)"
 PADDED = "(index(N) <= index(M)) & ((of_q == of_k) | (index(N) == index(M)))"
 

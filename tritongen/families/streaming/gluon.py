@@ -183,7 +183,9 @@ class _GluonBuilder(Builder):
         pass
 
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
-        self.weights = factor
+        self.weights = factor if factor.isidentifier() else f"{name}_factor"
+        if factor != self.weights:
+            self.lines.loop.append(Line(f"{self.weights} = {factor}"))
 
     def begin(self) -> None:
         pass

@@ -192,6 +192,12 @@ class _GradientBuilder(Builder):
         super().inner(value)
         self.rows_lowering.spreads = False
 
+    def final(self, value: Value) -> list[Line]:
+        self.rows_lowering.spreads = not {*self.stream.widths}.isdisjoint(value.node.axes)
+        lines = super().final(value)
+        self.rows_lowering.spreads = False
+        return lines
+
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
         columns that these are below are 0 there.
