@@ -99,11 +99,11 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
     return False
 
 
-def is_float8(op: Op, load: Load) -> bool:
-    """Whether a matrix is of float8, which tiles convert to what is multiplied."""
-    return set(op.input(load.name).type.dtypes) <= set(FLOAT8S)
+def of_bytes(op: Op, load: Load) -> bool:
+    """Whether a matrix is of float8 or int8, which tiles convert to what is multiplied."""
+    return set(op.input(load.name).type.dtypes) <= {*FLOAT8S, "int8"}
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:
-    """The matrix in whose dtype all are multiplied, the first that is not of float8; "" where all are."""
-    return next((load.name for load in stream.matrices if not is_float8(op, load)), "")
+    """The matrix in whose dtype all are multiplied, the first that is not of single bytes; "" where all are."""
+    return next((load.name for load in stream.matrices if not of_bytes(op, load)), "")

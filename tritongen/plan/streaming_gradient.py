@@ -17,7 +17,7 @@ from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
-from ..families.stream import NotStreamed, Stream, is_float8, multiplied_as
+from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes
 from ..lang.ir import (
     Call,
     Cast,
@@ -132,7 +132,7 @@ class _Planner:
 
     def multiplied_as(self, matrix: Load) -> str:
         """The matrix in whose dtype one is multiplied."""
-        return (is_float8(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
+        return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
 
     def own_axis(self, mean: str) -> str:
         return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")

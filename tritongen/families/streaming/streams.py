@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ...lang.ir import (
     Call,
+    Cast,
     Index,
     Load,
     Node,
@@ -33,7 +34,7 @@ from ...passes.exponentials import resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
-from ..stream import NotStreamed, Scores, Stream, StreamSum, is_float8
+from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
 from .exponents import Exponents
 
 
@@ -144,7 +145,7 @@ class Finder:
                 values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
             else:
                 values.append(replace(value, node=dot))
-            matrix = resolve(self.op, matrices[0]) if matrices else None
+            matrix = self.unconverted(matrices[0]) if matrices else None
             assert matrix is None or isinstance(matrix, Load)
             sums.append(StreamSum(name, factor, matrix, falls == -1))
             same[known] = name
@@ -179,11 +180,17 @@ class Finder:
 
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
-        node = resolve(self.op, factor)
+        node = self.unconverted(factor)
         others = {axis for other in inside if other is not factor for axis in other.axes}
         return (
             isinstance(node, Load) and not node.at and bool(set(node.axes) - others) and bool(others - set(node.axes))
         )
+
+    def unconverted(self, node: Node) -> Node:
+        """A matrix without a cast that makes floats of its single bytes, which these stay the same in."""
+        node = resolve(self.op, node)
+        inner = resolve(self.op, node.arg) if isinstance(node, Cast) and node.dtype.kind == "float" else node
+        return inner if isinstance(inner, Load) and of_bytes(self.op, inner) else node
 
     # Scores
 
@@ -191,7 +198,7 @@ class Finder:
         sides = sides_of(self.op, node)
         if sides is None or len(node.over) > 1 or not self.streams(node):
             return None
-        left, right = (resolve(self.op, side) for side in sides[:2])
+        left, right = (self.unconverted(side) for side in sides[:2])
         if self.streams(left):
             left, right = right, left
         if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
@@ -301,12 +308,13 @@ class Finder:
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
-        return (set(tensor.type.dtypes) <= set(FLOATS) or is_float8(self.op, load)) and tensor.default is None
+        return (set(tensor.type.dtypes) <= set(FLOATS) or of_bytes(self.op, load)) and tensor.default is None
 
     def alike(self, stream: Stream) -> bool:
-        """Whether all matrices are of one dtype, but for those of float8, which are converted to that."""
-        wide = [self.op.input(load.name).type for load in stream.matrices if not is_float8(self.op, load)]
-        return not wide or are_alike(wide)
+        """Whether all matrices are of one dtype, but for those of single bytes, which are converted to that."""
+        types = [self.op.input(load.name).type for load in stream.matrices]
+        wide = [own for own, load in zip(types, stream.matrices, strict=True) if not of_bytes(self.op, load)]
+        return are_alike(wide) if wide else not any("int8" in own.dtypes for own in types)
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:
