@@ -63,6 +63,14 @@ CASES = {
         QKV, f"{ATTENDED}\no = sum(a * a, E)", lambda q, k, v: full(q, k, v).square().sum(-1), steps=3
     ),
     "mean_of_rows": Case(QKV, f"{ATTENDED}\no = mean(a, M)", lambda q, k, v: full(q, k, v).mean(2), steps=3),
+    "sum_of_rows_beside": Case(
+        QKV,
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) + sum(q, D)",
+        lambda q, k, v: causal(q, k, v) + q.sum(-1, keepdim=True),
+        outputs="o:q[B, H, M, E]",
+        by="k v",
+        passes=1,
+    ),
     "projection": Case(
         f"{QKV}; w:T[H, E, K]",
         f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = sum(a * w, H, E)",

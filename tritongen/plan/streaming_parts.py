@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from ..families.family import Step
-from ..families.stream import Stream
-from ..lang.ir import Op, fresh
-from ..passes.structure import reached, references
-from ..spec.types import Output
+from ..families.stream import NotStreamed, Stream
+from ..lang.ir import Load, Node, Op, Ref, Value, fresh, replaced
+from ..lowering.tile import needed
+from ..passes.structure import reached, reads, references
 from .weighted_means import renamed
 
 
-def streamed_in(forward: Step) -> tuple[Op, Stream] | None:
-    """A forward, as what one of its steps streams and what others make of that; None where it has no such step.
+def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
+    """The steps of a forward that stream, and what."""
+    steps = forward.family.steps(forward.program) or (forward,)
+    return [(step, stream) for step in steps if (stream := step.family.stream(step.program))]
 
-    Nor has it one where several steps stream, or where the one that does reads what others have stored.
+
+def streamed_first(forward: Step, streams: list[tuple[Step, Stream]]) -> tuple[Op, Stream]:
+    """A forward, as what one of its steps streams and what others make of that.
+
+    Raises `NotStreamed` where several steps stream, or what does is computed by a step before.
     """
-    stream = forward.family.stream(forward.program)
-    if stream is not None:
-        return forward.op, stream
-    streams = [(step, step.family.stream(step.program)) for step in forward.family.steps(forward.program)]
-    found = [(step, stream) for step, stream in streams if stream is not None]
-    if len(found) != 1:
-        return None
-    op, (step, stream) = forward.op, found[0]
-    made, given = ({one.name for one in named} for named in (_outputs(step.op), op.inputs))
-    if not made <= op.names or any(tensor.name not in given for tensor in step.op.inputs):
-        return None
-    outputs = {one.name for one in _outputs(op)}
+    (step, stream), *others = streams
+    op = forward.op
+    if step is forward:
+        return op, stream
+    if others:
+        raise NotStreamed("several steps of the forward stream")
+    made, outputs = ({result.output.name for result in one.results} for one in (step.op, op))
+    computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
+    if first := sorted(computed & _read_in_loop(step.op, stream)):
+        raise NotStreamed(f"{' and '.join(first)} is computed before it is streamed")
+    inside = {value.name: _with_lines(value, computed) for value in step.op.values}
     refs = {value.name: references(value.node) for value in op.values}
-    behind = tuple(value for value in op.values if value.name in reached(refs, outputs, made) - made)
-    inside = {value.name: value for value in step.op.values}
-    other = [value.name for value in behind if value.name in inside and value.node != inside[value.name].node]
-    if outputs.intersection(other):
-        return None
+    apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
+    other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
+    if not made | computed <= op.names or apart.intersection(other, {*outputs, *computed}):
+        raise NotStreamed("what follows the sums is made of a part of a line")
     taken = {*op.names, *step.op.names}
-    behind = renamed(replace(op, values=behind), {name: fresh(name, taken) for name in other}).values
-    return replace(op, values=(*step.op.values, *(one for one in behind if one.name not in inside))), stream
+    names = {name: fresh(name, taken) for name in other if name in apart}
+    values = renamed(replace(op, values=tuple(value for value in op.values if value.name in apart)), names).values
+    before = reached({value.name: references(value.node) for value in values}, computed, ())
+    own = [value for value in values if value.name not in inside]
+    first_ones = (value for value in own if value.name in before)
+    rest = (value for value in own if value.name not in before)
+    return replace(op, values=(*first_ones, *inside.values(), *rest)), stream
 
 
-def _outputs(op: Op) -> list[Output]:
-    return [result.output for result in op.results]
+def _read_in_loop(op: Op, stream: Stream) -> set[str]:
+    """The inputs of which scores and sums are made."""
+    values = needed(op.values, [one.name for one in (*stream.scores, *stream.sums)])
+    return {name for value in values for name in reads(value.node)}
+
+
+def _with_lines(value: Value, names: Container[str]) -> Value:
+    """A value that refers to lines where it read what they had stored."""
+
+    def line(node: Node) -> Node:
+        if isinstance(node, Load) and node.name in names and not node.at:
+            return Ref(node.name, node.axes, node.dtype)
+        return node
+
+    return replace(value, node=replaced(value.node, line))

@@ -22,6 +22,7 @@ from ..lang.ir import (
     Reduce,
     Ref,
     Result,
+    ScatterSum,
     Value,
     as_loads,
     fresh,
@@ -92,12 +93,16 @@ class StreamPlanner(Planner):
 
     def scores_stored(self, left: tuple[Result, ...], steps: list[Step]) -> StoredScores | None:
         """The scores that steps store for results that no pass takes."""
-        along = (self.stream.rows, self.stream.streamed)
-        if not stores(steps, *along):
+        axes = (self.stream.rows, self.stream.streamed)
+        if not stores(steps, axes, _names(left)):
             return None
-        of_scores = [r for r in left if any({*along} <= {*v.node.axes} for v in needed(self.op.values, _names((r,))))]
-        names = [n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r in of_scores]
-        return StoredScores(along, f"the gradient by {' and '.join(names)} takes no pass along them")
+        for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
+            values = needed(self.op.values, [result.output.name]) if result in left else []
+            if any({*axes} <= {*value.node.axes} for value in values):
+                scattered = any(isinstance(part, ScatterSum) for value in values for part in walk(value.node))
+                what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
+                return StoredScores(axes, f"the gradient by {name} {what}")
+        return None
 
     def step(self, op: Op, results: tuple[Result, ...], every: tuple[Result, ...]) -> Step | None:
         """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""

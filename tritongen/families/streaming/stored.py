@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...lang.ir import Call, Node, Op, Reduce, Ref, Result, Value, walk
@@ -28,25 +28,20 @@ class _Attention:
 
 def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     """The first scores of attention that the steps of an operator store; None where they store none."""
+    steps = tuple(steps)
+    streams = [stream for step in steps if (stream := step.family.stream(step.program))]
     for found in _attentions(op):
-        if stores(steps, found.rows, found.streamed):
-            return StoredScores((found.rows, found.streamed), _why(op, found))
+        axes = (found.rows, found.streamed)
+        if stores(steps, axes) and axes not in [(one.rows, one.streamed) for one in streams]:
+            return StoredScores(axes, _why(op, found))
     return None
 
 
-def stores(steps: Iterable[Step], rows: str, streamed: str) -> bool:
-    """Whether steps store what has both axes, and none of them streams one along the other."""
-    steps = tuple(_each(steps))
-    streams = [step.family.stream(step.program) for step in steps]
-    if any(one and (one.rows, one.streamed) == (rows, streamed) for one in streams):
-        return False
-    return any({rows, streamed} <= {*result.axes} for step in steps for result in step.op.results)
-
-
-def _each(steps: Iterable[Step]) -> Iterator[Step]:
-    for step in steps:
-        inner = step.family.steps(step.program)
-        yield from _each(inner) if inner else (step,)
+def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = ()) -> bool:
+    """Whether steps store what has both axes, but for some results."""
+    every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
+    found = (result for step in every for result in step.op.results)
+    return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 
 def _attentions(op: Op) -> Iterator[_Attention]:
@@ -101,8 +96,9 @@ def _why(op: Op, found: _Attention) -> str:
 
 def _read_besides(op: Op, found: _Attention) -> str:
     """What is made of scores otherwise than by the sum; "" if nothing is."""
-    sums = {value.name for value in op.values if isinstance(value.node, Reduce) and found.streamed in value.node.over}
-    refs = {value.name: references(value.node) for value in op.values if value.name not in sums}
+    reduced = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
+    online = {name for name, node in reduced.items() if found.streamed in node.over and node.kind in ("sum", "max")}
+    refs = {value.name: references(value.node) for value in op.values if value.name not in online}
     for result in op.results:
         names = reached(refs, [result.output.name], ())
         if found.score not in names:
@@ -110,7 +106,8 @@ def _read_besides(op: Op, found: _Attention) -> str:
         if {found.rows, found.streamed} <= {*result.axes}:
             return f"{result.output.name} is a result, and has both axes"
         for value in needed(op.values, [result.output.name]):
-            if value.name in names and isinstance(value.node, Reduce) and found.rows in value.node.over:
-                return f"{line_of(op, value)} reduces them along {found.rows}, too"
+            node = reduced.get(value.name)
+            if node and value.name in names and (along := {found.rows, found.streamed} & {*node.over}):
+                return f"{line_of(op, value)} takes their {node.kind} along {' and '.join(sorted(along))}, too"
         return f"{result.output.name} is made of them otherwise, too"
     return ""

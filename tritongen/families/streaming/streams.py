@@ -257,7 +257,7 @@ class Finder:
         for value in needed(self.op.values, [result.output.name for result in self.op.results]):
             if value.name in known:
                 continue
-            if is_row_sum(value, stream):
+            if is_row_sum(value, stream) and value.name in in_loop:
                 continue
             if any(isinstance(node, Reduce | Take) for node in walk(value.node)):
                 what = "a reduction" if isinstance(value.node, Reduce) else "an element"
