@@ -45,14 +45,14 @@ def streamed_first(forward: Step, streams: list[tuple[Step, Stream]]) -> tuple[O
     values = renamed(replace(op, values=tuple(value for value in op.values if value.name in apart)), names).values
     before = reached({value.name: references(value.node) for value in values}, computed, ())
     own = [value for value in values if value.name not in inside]
-    first_ones = (value for value in own if value.name in before)
-    rest = (value for value in own if value.name not in before)
-    return replace(op, values=(*first_ones, *inside.values(), *rest)), stream
+    own.sort(key=lambda value: value.name not in before)
+    count = sum(value.name in before for value in own)
+    return replace(op, values=(*own[:count], *inside.values(), *own[count:])), stream
 
 
 def _read_in_loop(op: Op, stream: Stream) -> set[str]:
     """The inputs of which scores and sums are made."""
-    values = needed(op.values, [one.name for one in (*stream.scores, *stream.sums)])
+    values = needed(op.values, [*(one.name for one in stream.scores), *(one.name for one in stream.sums)])
     return {name for value in values for name in reads(value.node)}
 
 
