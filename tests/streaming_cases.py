@@ -12,6 +12,7 @@ from streaming_formulas import (
     by_documents,
     by_head,
     causal,
+    decayed,
     divided,
     full,
     grouped,
@@ -184,6 +185,71 @@ CASES = {
         ),
         by="q k v decay",
         steps=3,
+    ),
+    "gradient_by_a_steep_decay": Case(
+        f"{QKV}; decay:T[H]",
+        f"{BEHIND}p = where(behind >= 0, sum(q * k, D) * exp(-99.0 * decay * decay * behind), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, decay: decayed(q, k, v, -99 * decay * decay),
+        by="q k v decay",
+        steps=3,
+    ),
+    "gradient_by_a_base": Case(
+        f"{QKV}; base:T[H]",
+        f"{BEHIND}p = where(behind >= 0, sum(q * k, D) * pow(sigmoid(base), behind), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, base: decayed(q, k, v, torch.nn.functional.logsigmoid(base)),
+        by="q k v base",
+        steps=3,
+    ),
+    "gradient_by_a_base_of_groups": Case(
+        f"{GROUPED}; base:T[G]",
+        f"{BEHIND}p = where(behind >= 0, sum(q * k, D), 0.0)\no = sum(p * sigmoid(base) ** behind * v, N)",
+        lambda q, k, v, base: decayed(
+            q, repeated(k), repeated(v), torch.nn.functional.logsigmoid(base).repeat_interleave(SIZES["R"])
+        ),
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v base",
+        steps=3,
+    ),
+    "weights_of_keys": Case(
+        f"{QKV}; weight:T[B, H, N]",
+        f"{CAUSAL}\no = sum(softmax(s, N) * (v * weight), N)",
+        lambda q, k, v, weight: causal(q, k, v * weight[..., None]),
+    ),
+    "gradient_by_weights_of_keys": Case(
+        f"{QKV}; weight:T[H, N]; gate:T[B, H, M, E]",
+        f"{CAUSAL}\no = sum(softmax(s, N) * (v * sigmoid(weight)), N) * gate",
+        lambda q, k, v, weight, gate: causal(q, k, v * torch.sigmoid(weight)[..., None]) * gate,
+        by="q k v weight gate",
+        steps=4,
+    ),
+    "gradient_by_weights_of_keys_alone": Case(
+        f"{GROUPED}; weight:T[B, G, N]",
+        f"{CAUSAL}\no = sum(softmax(s, N) * weight * v, N)",
+        lambda q, k, v, weight: grouped(q, k, v * weight[..., None]),
+        outputs="o:q[B, (G R), M, E]",
+        by="weight",
+        passes=1,
+    ),
+    "weights_of_a_mean_and_of_scores": Case(
+        f"{QKV}; weight:T[B, H, N]; w:T[B, H, N, K]; sink:T[H]",
+        f"{CAUSAL.replace('0.25', '0.25 * weight')}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"
+        "r = sum(e, N) + exp(sink - m)\no = sum(e * (v * weight), N) / r\nu = sum(e * w, N) / r",
+        lambda q, k, v, weight, w, sink: (
+            with_sink(q, k * weight[..., None], v * weight[..., None], sink),
+            with_sink(q, k * weight[..., None], w, sink),
+        ),
+        outputs="o:q; u:q",
+        by="q k v weight w sink",
+        steps=3,
+    ),
+    "gradient_by_weights_of_probabilities": Case(
+        f"{QKV}; weight:T[B, H, M, N]",
+        "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * weight * v, N)",
+        lambda q, k, v, weight: torch.softmax(scores(q, k), -1) * weight @ v,
+        by="q k v weight",
+        steps=3,
+        passes=3,
+        tiles="dweight",
     ),
     "gradient_by_a_bias_of_keys": Case(
         f"{QKV}; bias:T[H, N]; all:T[B, N]",
@@ -519,7 +585,6 @@ CASES = {
         by="q delta dp",
     ),
     "exp_of_log_softmax": Case(QKV, "s = sum(q * k, D) * 0.25\no = sum(exp(log_softmax(s, N)) * v, N)", full),
-    "exp_over_its_sum": Case(
-        QKV, "p = exp(sum(q * k, D) * 0.25)\no = sum(p * v, N) / sum(p, N)", full, outputs="o:q[B, H, M, E]", by=""
-    ),
+    "exp_over_its_sum": Case(QKV, "p = exp(sum(q * k, D) * 0.25)\no = sum(p * v, N) / sum(p, N)", full, steps=3),
+    "exp_divided_in_the_sum": Case(QKV, "p = exp(sum(q * k, D) * 0.25)\no = sum(p / sum(p, N) * v, N)", full, steps=3),
 }

@@ -66,6 +66,12 @@ def divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return p @ v / (p.sum(-1, keepdim=True) + 1)
 
 
+def decayed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Retention: scores are multiplied by an exponential of the distance times a number for each head."""
+    weights = torch.exp((exponent[:, None, None] * behind(q, k)).masked_fill(behind(q, k) < 0, -torch.inf))
+    return q @ k.mT * weights @ v
+
+
 def repeated(k: torch.Tensor) -> torch.Tensor:
     return k.repeat_interleave(SIZES["R"], 1)
 

@@ -197,6 +197,44 @@ def test_gradients_under_other_masks(
     assert names[1:3] == [DQ, DK_DV]
 
 
+def test_gradients_of_a_decay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a softmax, where columns end for all rows at once: that limit is one number."""
+    lines = (
+        'behind = "index(M) + size(N) - size(M) - index(N)"',
+        'p = "where(behind >= 0, sum(q * k, D) * scale * exp(-decay * behind), 0.0)"',
+        'o = "sum(p * v, N)"',
+    )
+    spec = spec_of("\n".join(lines), f'{OF_HEADS}\ndecay = "float32[H]"', more=GRADIENT)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    q, k, v, do = drawn((140, 128), (205, 128), (205, 80), (140, 80))
+    decay = torch.tensor([0.01, 0.1, 0.5], device=DEVICE)
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    behind = torch.arange(140, device=DEVICE)[:, None] + 65 - torch.arange(205, device=DEVICE)
+    weights = torch.exp(-decay.double()[:, None, None] * behind).masked_fill(behind < 0, 0.0)
+    wanted = torch.autograd.grad(exact[0] @ exact[1].mT * 0.125 * weights @ exact[2], exact, do.double())
+    found = torch.autograd.grad(operator.attend(*given, decay, scale=0.125), given, do)
+    check_errors(found, wanted)
+    assert names[-1] == DK_DV
+    assert "cols < row_end)" in (Path(*operator.__path__) / "gluon_kernels.py").read_text(encoding="utf-8")
+
+
+def test_gradients_with_weights_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward, of values that have a number for each position inside the sum; dv, which these multiply
+    behind the loop, by the plain kernel.
+    """
+    compute = CAUSAL.replace("* v", "* (v * weight)")
+    spec = spec_of(compute, f'{OF_HEADS}\nweight = "float32[..., H, N]"', more=GRADIENT)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    q, k, v, do = drawn((205, 128), (205, 128), (205, 80), (205, 80))
+    weight = drawn((205, 1), dtype=torch.float32)[0][..., 0]
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    s, every_v = masked_scores(*exact, 0.125)
+    wanted = torch.softmax(s, -1) @ (every_v * weight.double()[..., None])
+    o = operator.attend(*given, weight, scale=0.125)
+    check_errors([o, *torch.autograd.grad(o, given, do)], [wanted, *torch.autograd.grad(wanted, exact, do.double())])
+    assert names[:2] == [FORWARD, DQ]
+
+
 PACKED = "(index(N) <= index(M)) & (of_q == of_k)"
 PADDED = "(index(N) <= index(M)) & ((of_q == of_k) | (index(N) == index(M)))"
 

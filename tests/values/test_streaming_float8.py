@@ -1,4 +1,4 @@
-"""Attention to keys and values in float8 with scales, beside a float64 oracle: no scores are stored."""
+"""Attention to keys and values in float8, or int8, with scales, beside a float64 oracle: no scores are stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Case:
         for entry in self.inputs.split("; "):
             kind, axes = entry.split(":")[1].rstrip("]").split("[")
             drawn = torch.randn([SHAPES[axis] for axis in axes.split(", ")], generator=random, dtype=torch.float64)
-            wide = drawn.abs().float() if kind == "float32" else drawn.to(float8 if kind == "float8" else dtype)
+            if kind == "int8":
+                drawn = (50 * drawn).round().clamp(-128, 127)
+            kinds = {"float8": float8, "int8": torch.int8}
+            wide = drawn.abs().float() if kind == "float32" else drawn.to(kinds.get(kind, dtype))
             made.append(wide.to(DEVICE))
         return made
 
@@ -78,6 +81,7 @@ CASES = {
         "sum(softmax(s, N) * (v * b), N)",
         lambda a, b: a[:, :, None] * 0.2,
         lambda a, b: b[:, None, :, None],
+        wrt="q",
     ),
     "all_in_float8": Case(
         f"{Q.replace('T', 'float8')}; {K}; {V}; a:float32[B, H]; b:float32[B, H, M]",
@@ -96,18 +100,45 @@ CASES = {
         wrt="v",
     ),
 }
+INT8 = f"{Q}; {K}; {V}".replace("float8", "int8")
+CASES |= {
+    "int8": Case(
+        f"{INT8}; a:float32[B, H]; b:float32[H]",
+        "sum(q * k, D) * a * 0.004",
+        "sum(softmax(s, N) * v, N) * b",
+        lambda a, b: a[..., None, None] * 0.004,
+        lambda a, b: b[:, None, None],
+        wrt="q",
+    ),
+    "casts_of_int8": Case(
+        f"{INT8}; a:float32[B, H, N]; b:float32[B, N]",
+        "sum(q * (cast(k, q) * a), D) * 0.004",
+        "sum(softmax(s, N) * (cast(v, q) * b), N)",
+        lambda a, b: a[:, :, None] * 0.004,
+        lambda a, b: b[:, None, :, None],
+        wrt="q",
+    ),
+    "values_in_int8": Case(
+        f"{Q}; {K.replace('float8', 'T')}; {V.replace('float8', 'int8')}; b:float32[B, H, N]",
+        "sum(q * k, D) * 0.2",
+        "sum(softmax(s, N) * (v * b), N)",
+        lambda b: 0.2,
+        lambda b: b[..., None],
+        wrt="k",
+    ),
+}
 TOLERANCES = {torch.float16: 4e-3, torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 @pytest.mark.parametrize("float8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, float8: torch.dtype, tmp_path: Path) -> None:
-    """float8 is exact in whatever it is converted to; all of it is multiplied in float16."""
+    """float8 and int8 are exact in whatever they are converted to; all of float8 is multiplied in float16."""
     case = CASES[name]
     attend = built(case.spec(), tmp_path).attend
     for dtype, tolerance in TOLERANCES.items():
         given = case.tensors(dtype, float8)
-        place = {"q": 0, "v": 2}.get(case.wrt)
+        place = {"q": 0, "k": 1, "v": 2}.get(case.wrt)
         if place is not None:
             given[place].requires_grad_()
         found, wanted = attend(*given), case.torch(*given)
@@ -134,7 +165,7 @@ def test_no_scores_are_stored(name: str) -> None:
 
 def test_blocks_are_as_long_as_a_schedule_says() -> None:
     """Few rows take longer ones of float8 otherwise."""
-    spec = CASES["scales_of_positions"].spec()
+    spec = replace(CASES["scales_of_positions"], wrt="").spec()
     assert "float8=True" in generate(spec)["configs.py"]
     scheduled = replace(spec, schedule=replace(spec.schedule, block_n=(64,)))
     assert "float8=True" not in generate(scheduled)["configs.py"]

@@ -14,7 +14,7 @@ from ..passes.structure import Program
 from ..spec.types import Schedule, Spec
 from ..testing.benchmarks import Sizes
 from ..testing.tests import FamilyTests
-from .stream import Stream
+from .stream import StoredScores, Stream
 
 P = TypeVar("P", bound=Program)
 
@@ -89,7 +89,8 @@ class Step:
     """A step of a plan: a program that one function of the host computes, by kernels of one family.
 
     `shapes` and `dtypes` are inputs of the forward whose shapes and dtypes it is passed besides tensors and params,
-    `flags` are passed as they are. `before` is what it calls where it cannot hold a row.
+    `flags` are passed as they are. `before` is what it calls where it cannot hold a row. `stored` are scores
+    of attention that it is made of several steps for.
     """
 
     family: Family[Any]
@@ -99,6 +100,7 @@ class Step:
     flags: tuple[str, ...] = ()
     before: Step | None = None
     says: str = ""  # what it computes, where its results' names do not tell
+    stored: StoredScores | None = None
 
     @property
     def op(self) -> Op:

@@ -24,6 +24,7 @@ from .several.cost import leaves_idle, time_of
 from .several.family import Several
 from .several.stored import always_stored
 from .streaming.family import STREAMING
+from .streaming.stored import stored_scores
 
 # Of several that would take an operator, the first does.
 _FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
@@ -79,4 +80,4 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:
     family = Several(partial(single_step_of, candidates=of_steps or tuple(candidates)))
     program = family.take(op)
-    return Step(family, program) if program is not None else None
+    return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

@@ -8,6 +8,18 @@ from ..lang.ir import Call, Load, Node, Op, Ref
 from ..spec.types import FLOAT8S
 
 
+class NotStreamed(Exception):
+    """Why no kernel streams an axis, as a part of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScores:
+    """Scores that steps store, with the axes of rows and of what would stream, and why, as a part of a sentence."""
+
+    axes: tuple[str, str]
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """A matmul of a matrix along the rows with one along the streamed axis, over whole rows of both."""
@@ -37,7 +49,8 @@ class Stream:
 
     `widths` are the axes that tiles hold whole: those that scores are summed over, and of the matrices of sums. `turns`
     are axes that are summed besides. `largest` is the value that exponentials are taken below, "" where there is none.
-    `group` is the axis of heads that share what streams, "" where none do: its rows may be in one tile.
+    `group` is the axis of heads that share what streams, "" where none do: its rows may be in one tile. What streams
+    may lie in pages.
     """
 
     batch: tuple[str, ...]
@@ -49,6 +62,7 @@ class Stream:
     sums: tuple[StreamSum, ...]
     largest: str
     group: str = ""
+    is_paged: bool = False
 
     @property
     def summed(self) -> tuple[Load, ...]:
@@ -85,11 +99,11 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
     return False
 
 
-def is_float8(op: Op, load: Load) -> bool:
-    """Whether a matrix is of float8, which tiles convert to what is multiplied."""
-    return set(op.input(load.name).type.dtypes) <= set(FLOAT8S)
+def of_bytes(op: Op, load: Load) -> bool:
+    """Whether a matrix is of float8 or int8, which tiles convert to what is multiplied."""
+    return set(op.input(load.name).type.dtypes) <= {*FLOAT8S, "int8"}
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:
-    """The matrix in whose dtype all are multiplied, the first that is not of float8; "" where all are."""
-    return next((load.name for load in stream.matrices if not is_float8(op, load)), "")
+    """The matrix in whose dtype all are multiplied, the first that is not of single bytes; "" where all are."""
+    return next((load.name for load in stream.matrices if not of_bytes(op, load)), "")

@@ -19,6 +19,8 @@ from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
 from ..families.registry import families_of_steps, step_of
+from ..families.stream import NotStreamed, StoredScores
+from ..families.streaming.stored import stores
 from ..lang.ir import Op
 from ..lang.names import marked, told
 from ..lang.reference import reference_mistakes
@@ -27,6 +29,7 @@ from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..plan.streaming_gradient import plan_streaming_backward
+from ..plan.streaming_parts import streamed_first, streams_in
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view
@@ -59,11 +62,18 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
             return plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
             return _plan_whole(spec.grad, forward, families, refused)
-    if stream := forward.family.stream(forward.program):
-        backward = plan_streaming_backward(op, stream, spec.grad, families)
-        if backward is not None:
-            return backward
-    return plan_whole(op, spec.grad, forward, families)
+    streams = streams_in(forward)
+    if not streams:
+        return plan_whole(op, spec.grad, forward, families)
+    try:
+        return plan_streaming_backward(*streamed_first(forward, streams), spec.grad, families)
+    except NotStreamed as refused:
+        why = str(refused)
+    backward, (_, stream) = plan_whole(op, spec.grad, forward, families), streams[0]
+    axes = (stream.rows, stream.streamed)
+    gradients = [result.output.name for result in backward.gradient.op.results]
+    is_stored = stores((backward.forward, *backward.plan.steps), axes, gradients)
+    return replace(backward, stored=StoredScores(axes, why) if is_stored else None)
 
 
 def _plan_whole(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:

@@ -13,6 +13,7 @@ from ..families.several.cost import leaves_idle, time_of
 from ..families.several.stored import as_input, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
+from ..families.stream import StoredScores
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -43,13 +44,15 @@ class Plan:
 class Backward:
     """How the gradients of an operator come about, by the inputs that they are by.
 
-    `forward` has what is saved among its results. `write` tells where gradients are written, as `Grad` has it.
+    `forward` has what is saved among its results. `write` tells where gradients are written, as `Grad` has it. `stored`
+    are scores that are stored for it, though the forward by itself streams them.
     """
 
     gradient: Gradient
     forward: Step
     plan: Plan
     write: str = "backward"
+    stored: StoredScores | None = None
 
     @property
     def time(self) -> float:

@@ -1,10 +1,11 @@
 """The gradient of what is streamed: scores are recomputed, and by lse, their logsumexp, the probabilities of a softmax.
 
 With p = exp(s - lse), o = sum(p * v, N) and the gradient do of o, the gradient of the scores is ds = p * (dp - delta),
-where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. A sink x has
-the gradient -exp(x - lse) * delta. The rest is the gradient of the math of the scores, an operator of its own to which
-ds is given. One kernel takes the gradients that lie along the rows, and tells delta to another, for those that lie
-along what was streamed. Where results are more than means, a pass over the rows comes first, for do and delta.
+where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. Where v has a
+weight in the sum, dp is multiplied by it, and its gradient is p * dp. A sink x has the gradient -exp(x - lse) * delta.
+The rest is the gradient of the math of the scores, an operator of its own to which ds is given. One kernel takes the
+gradients that lie along the rows, and tells delta to another, for those that lie along what was streamed. Where results
+are more than means, steps that differentiate what is made of these come first, for do and delta.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
-from ..families.stream import Stream, is_float8, multiplied_as
+from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes
 from ..lang.ir import (
     Call,
     Cast,
@@ -44,15 +45,22 @@ from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of
 
 
-def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward | None:
-    """None where results are made of sums otherwise than by means and lse, or something else is to be saved."""
+def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward:
+    """Raises `NotStreamed` where results are made of sums otherwise than by means and lse, or something else is to be
+    saved.
+    """
+    if stream.is_paged:
+        raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
+    if grad.save:
+        raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
     means = means_of(op, stream)
-    if means is None or grad.save:
-        return None
+    if means is None:
+        what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
+        raise NotStreamed(f"{' and '.join(result.output.name for result in op.results)} is made of {what}")
     try:
         return _Planner(means, stream, grad, families).backward()
-    except Mistakes:
-        return None
+    except Mistakes as refused:
+        raise NotStreamed(refused.mistakes[0].message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,9 @@ class _Planner:
     """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
 
     def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
-        self.score, self.sinks, self.matrices = means.score, means.sinks, dict(means.means)
+        self.score, self.sinks = means.score, means.sinks
+        self.matrices = {mean.name: mean.matrix for mean in means.means}
+        self.weights = {mean.name: mean.weight for mean in means.means}
         self.op, self.lse = means.op, means.lse
         self.stream, self.grad, self.families = stream, grad, families
         self.taken = self.op.names
@@ -96,7 +106,7 @@ class _Planner:
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
 
-    def backward(self) -> Backward | None:
+    def backward(self) -> Backward:
         results = self.plain_results()
         if results:
             means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
@@ -122,7 +132,7 @@ class _Planner:
 
     def multiplied_as(self, matrix: Load) -> str:
         """The matrix in whose dtype one is multiplied."""
-        return (is_float8(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
+        return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
 
     def own_axis(self, mean: str) -> str:
         return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
@@ -149,7 +159,7 @@ class _Planner:
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
-        return Backward(gradient, forward, Plan(steps, texts))
+        return Backward(gradient, forward, Plan(steps, texts), stored=planner.stored)
 
     def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
@@ -177,7 +187,8 @@ class _Planner:
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
         assert score is not None
-        values = needed(self.op.values, set().union({score.name}, *map(references, self.sinks)))
+        weights = (weight for weight in self.weights.values() if weight is not None)
+        values = needed(self.op.values, set().union({score.name}, *map(references, (*self.sinks, *weights))))
         taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
         results: list[Result] = []
         given: dict[str, Node] = {}
@@ -193,20 +204,28 @@ class _Planner:
 
         lse, delta = _load(self.saved, self.rows), _load(self.delta, self.rows)
         p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
+        weighted: dict[str, Node] = {}
         dp: Node | None = None
         for mean in means:
             assert mean.matrix is not None
             product = applied("mul", mean.seed, mean.matrix)
             axes = tuple(axis for axis in score.axes if axis != mean.own)
-            term = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
+            term: Node = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
+            if weight := self.weights[mean.name]:
+                w = named(f"{mean.name}_weight", weight, says=False)
+                dw = applied("mul", p, term)
+                over = tuple(axis for axis in dw.axes if axis not in w.axes)
+                result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+                weighted[mean.name] = applied("mul", p, w)
+                term = applied("mul", term, w)
             dp = term if dp is None else applied("add", dp, term)
         assert dp is not None
         ds = named("ds", applied("mul", p, applied("sub", dp, delta)))
         result(score, Ref(ds.name, score.axes, score.dtype))
-        constant = Call("detach", (p,), p.axes, p.dtype)
         for mean in means:
             assert mean.matrix is not None
-            product = applied("mul", constant, mean.matrix)
+            factor = weighted.get(mean.name, p)
+            product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
             axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
             node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
             result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
@@ -237,12 +256,13 @@ class _Planner:
 
     # What is made of means and lse
 
-    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward | None:
-        """None where an input is both what means are made of, and what is made of them."""
+    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward:
+        """Raises `NotStreamed` where an input is both what means are made of, and what is made of them."""
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
-        if set(gradient.wrt) & set(behind.wrt):
-            return None
+        if both := [name for name in gradient.wrt if name in behind.wrt]:
+            what = f"in the scores and in the math behind the sums along {self.stream.streamed}"
+            raise NotStreamed(f"{', '.join(both)} is both {what}")
         stored = {
             m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
         }
@@ -256,7 +276,8 @@ class _Planner:
         steps, own = planner.plan()
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
         forward = planner.step_of(planner.saving(stored))
-        return Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
+        backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
+        return replace(backward, stored=planner.stored)
 
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""

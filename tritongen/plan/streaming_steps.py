@@ -8,10 +8,13 @@ from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import restricted, unknown
-from ..families.stream import Stream
+from ..families.stream import StoredScores, Stream
+from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
+from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
 from ..lang.ir import (
     Call,
+    Constant,
     Dtype,
     Load,
     Node,
@@ -19,12 +22,14 @@ from ..lang.ir import (
     Reduce,
     Ref,
     Result,
+    ScatterSum,
     Value,
     as_loads,
     fresh,
     replaced,
     walk,
 )
+from ..lang.promotion import promote
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import product_of
@@ -53,6 +58,7 @@ class StreamPlanner(Planner):
         self.stream, self.delta = stream, delta
         self.told_name = delta[1].name if delta is not None else ""
         self.is_told = False
+        self.stored: StoredScores | None = None
         self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
@@ -81,7 +87,22 @@ class StreamPlanner(Planner):
         reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
         if self.delta is not None and self.told_name not in taken and reads:
             steps.insert(0, self.before(self.delta))
-        return [*steps, *super().split(left)]
+        others = super().split(left)
+        self.stored = self.scores_stored(left, others)
+        return [*steps, *others]
+
+    def scores_stored(self, left: tuple[Result, ...], steps: list[Step]) -> StoredScores | None:
+        """The scores that steps store for results that no pass takes."""
+        axes = (self.stream.rows, self.stream.streamed)
+        if not stores(steps, axes, _names(left)):
+            return None
+        for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
+            values = needed(self.op.values, [result.output.name]) if result in left else []
+            if any({*axes} <= {*value.node.axes} for value in values):
+                scattered = any(isinstance(part, ScatterSum) for value in values for part in walk(value.node))
+                what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
+                return StoredScores(axes, f"the gradient by {name} {what}")
+        return None
 
     def step(self, op: Op, results: tuple[Result, ...], every: tuple[Result, ...]) -> Step | None:
         """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""
@@ -93,7 +114,7 @@ class StreamPlanner(Planner):
             others = tuple(result for result in every if result not in results)
             told = (told_result(self.delta[1]),) if self.reads_delta(op, others) else ()
             op = _with_delta(op, *self.delta)
-        step = self.found(single_step_of, restricted(op, (*results, *told), suffix))
+        step = self.found(_stream_step_of, restricted(op, (*results, *told), suffix))
         self.is_told |= bool(told) and step is not None
         return step
 
@@ -117,6 +138,11 @@ class StreamPlanner(Planner):
             return super().told(step, users)
         shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
         return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+
+
+def _stream_step_of(op: Op, families: Families) -> Step:
+    """The step that computes results in a pass along rows, or along what streams."""
+    return single_step_of(op, tuple(STREAMING_GRADIENTS if family is STREAMING else family for family in families))
 
 
 def tile_step_of(op: Op, _: Families) -> Step:
@@ -184,19 +210,60 @@ def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
 
 
 def _at_once(op: Op, node: Node, stream: Stream) -> Node:
-    """A sum of a product in which another sum of scores is, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
+    """A sum of what another sum of scores multiplies, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
     if not isinstance(node, Reduce) or node.kind != "sum":
         return node
-    factors = _factors(node.arg)
-    for place, factor in enumerate(factors):
-        inner = op.value(factor.name).node if isinstance(factor, Ref) else factor
-        others = (*factors[:place], *factors[place + 1 :])
-        if not isinstance(inner, Reduce) or any(set(other.axes) & set(inner.over) for other in others):
-            continue
-        if inner.kind == "sum" and _has_axes_of_scores(inner.arg, stream):
-            over = tuple(axis for axis in op.axes if axis in (*inner.over, *node.over))
-            return _at_once(op, replace(node, arg=product_of((inner.arg, *others)), over=over), stream)
-    return node
+    found = _summed_in(op, node.arg, stream)
+    if found is None:
+        return node
+    arg, inner = found
+    over = tuple(axis for axis in op.axes if axis in (*inner, *node.over))
+    return _at_once(op, replace(node, arg=arg, over=over), stream)
+
+
+def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...]] | None:
+    """A node that is the sum over some axes of another, and that; None where no sum of scores multiplies it."""
+    match node:
+        case Ref(name=name):
+            return _summed_in(op, op.value(name).node, stream)
+        case Reduce(kind="sum", arg=arg, over=over) if _has_axes_of_scores(arg, stream):
+            return arg, over
+        case Call(function="mul"):
+            factors = _factors(node)
+            for place, factor in enumerate(factors):
+                found = _summed_in(op, factor, stream)
+                others = (*factors[:place], *factors[place + 1 :])
+                if found and not any(set(other.axes) & set(found[1]) for other in others):
+                    return _times(found[0], others), found[1]
+        case Call(function="where", args=(test, *_)) if (chosen := _chosen(node)) is not None:
+            found = _summed_in(op, chosen, stream)
+            if found and not set(test.axes) & set(found[1]):
+                return _choosing(node, found[0]), found[1]
+    return None
+
+
+def _times(node: Node, factors: tuple[Node, ...]) -> Node:
+    """A node times some factors, which are not met where it is chosen to be 0: they may be infinite there."""
+    chosen = _chosen(node)
+    if chosen is None or not isinstance(node, Call):
+        return product_of((node, *factors))
+    return _choosing(node, product_of((chosen, *factors)))
+
+
+def _chosen(node: Node) -> Node | None:
+    """What a node chooses or else 0; None for what is no such choice."""
+    match node:
+        case Call(function="where", args=(_, Constant(value=0.0), chosen) | (_, chosen, Constant(value=0.0))):
+            return chosen
+    return None
+
+
+def _choosing(node: Call, chosen: Node) -> Call:
+    """A choice between something else and 0."""
+    own = _chosen(node)
+    args = tuple(chosen if arg is own else arg for arg in node.args)
+    axes = tuple(dict.fromkeys((*chosen.axes, *node.axes)))
+    return replace(node, args=args, axes=axes, dtype=promote(node.dtype, chosen.dtype))
 
 
 def _factors(node: Node) -> list[Node]:

@@ -2,7 +2,8 @@
 
 With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by
 U = L + exp(x - m) + ..., where each x is a score that leads to no value: a sink. Then lse = m + log(U), and the mean
-S / U is sum(exp(s - lse) * v, N). Which nodes these are is found by what they are worth, not by how they are written:
+S / U is sum(exp(s - lse) * v, N). The matrix v may have a weight w in the sum, which is as exponentials are: S is then
+sum(exp(s - m) * w * v, N). Which nodes these are is found by what they are worth, not by how they are written:
 the logarithm of a product is a sum of terms, and so is lse.
 """
 
@@ -21,15 +22,24 @@ from ..passes.structure import references
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything."""
+
+    name: str
+    matrix: Load | None
+    weight: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Means:
-    """The operator, in which means and lse are values, each mean with its matrix; `sinks` are what lse is of besides.
+    """The operator, in which means and lse are values; `sinks` are what lse is of besides.
 
     All results are made of these values and of what does not stream. Without a softmax the sums stand for the means, of
     which those of rows have no matrix, and there is no lse.
     """
 
     op: Op
-    means: tuple[tuple[str, Load | None], ...]
+    means: tuple[Mean, ...]
     score: Ref | None = None
     lse: str = ""
     sinks: tuple[Node, ...] = ()
@@ -38,16 +48,33 @@ class Means:
 def means_of(op: Op, stream: Stream) -> Means | None:
     """None where what follows the sums of a softmax is made of more than its means and its lse."""
     if not stream.largest:
-        return Means(op, tuple((one.name, one.matrix) for one in stream.sums))
+        return Means(op, tuple(Mean(one.name, one.matrix) for one in stream.sums))
     largest = op.value(stream.largest).node
     if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
         return None
     score = largest.arg
+    weights: dict[str, Node | None] = {}
+    for one in stream.sums:
+        every = list(_multiplied(op, one.factor))
+        others = [part for part in every if not is_exponent(resolve(op, part), score.name, stream.largest)]
+        made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
+        if len(every) - len(others) != 1 or made_of & {score.name, *(total.name for total in stream.sums)}:
+            return None
+        weights[one.name] = product_of(tuple(others)) if others else None
     totals = [one.name for one in stream.sums if one.matrix is None]
-    powers = (resolve(op, one.factor) for one in stream.sums)
-    if len(totals) != 1 or not all(is_exponent(power, score.name, stream.largest) for power in powers):
+    if len(totals) != 1 or weights[totals[0]] is not None:
         return None
-    return _Finder(op, stream, totals[0]).found(score)
+    return _Finder(op, stream, totals[0], weights).found(score)
+
+
+def _multiplied(op: Op, node: Node) -> Iterator[Node]:
+    """What a node multiplies, through the values that it is made of."""
+    match resolve(op, node):
+        case Call(function="mul", args=args):
+            for arg in args:
+                yield from _multiplied(op, arg)
+        case _:
+            yield node
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +96,9 @@ _Kind = tuple[str, _Lse]  # a mean, by the name of its sum; lse, by none
 
 
 class _Finder:
-    def __init__(self, op: Op, stream: Stream, total: str) -> None:
+    def __init__(self, op: Op, stream: Stream, total: str, weights: Mapping[str, Node | None]) -> None:
         largest = op.value(stream.largest).node
-        self.op, self.total = op, total
+        self.op, self.total, self.weights = op, total, weights
         self.largest = Ref(stream.largest, largest.axes, largest.dtype)
         self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None}
         self.raw = {total, stream.largest, *self.matrices}
@@ -93,15 +120,16 @@ class _Finder:
             return None
         reached = self.reached(roots)
         ends = [kind for kind, name in self.named.items() if name in reached]
-        means = [(self.named[name, divisor], self.matrices[name]) for name, divisor in ends if name]
+        sums = [name for name, _ in ends if name]
         divisors = {divisor for _, divisor in ends}
-        if not means or len(divisors) > 1:
+        if not sums or len(divisors) > 1:
             return None
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
-        called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in dict(means)}
-        op = _renamed(replace(self.op, values=tuple(self.values)), called)
-        means = [(called.get(name, name), matrix) for name, matrix in means]
+        names = {name: self.named[name, divisor] for name in sums}
+        called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in names.values()}
+        op = renamed(replace(self.op, values=tuple(self.values)), called)
+        means = (Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items())
         return Means(op, tuple(means), score, lse, divisor.sinks)
 
     def reached(self, roots: Iterable[str]) -> set[str]:
@@ -279,7 +307,7 @@ class _Finder:
         return Constant(0.0, Dtype("float")) if found is None else found
 
 
-def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+def renamed(op: Op, names: Mapping[str, str]) -> Op:
     """The operator, some of whose values are called otherwise."""
 
     def renamed(node: Node) -> Node:

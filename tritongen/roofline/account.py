@@ -9,6 +9,7 @@ from typing import Any
 
 from ..emit.registration import autocast_rule
 from ..families.family import Step
+from ..families.stream import StoredScores
 from ..lang.ir import Load, Op, Reduce, Ref, Result
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of
@@ -66,6 +67,7 @@ class Account:
 
     Where the forward writes the gradient, `in_forward`, the steps of the backward begin with another forward,
     which autograd runs instead. `without_kernel` are gradients that are no more than an expression of the host.
+    `stored` are scores of attention that the steps of a pass store, by its name.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Account:
     backward: tuple[StepCost, ...] = ()
     in_forward: bool = False
     without_kernel: tuple[tuple[str, str], ...] = ()
+    stored: tuple[tuple[str, StoredScores], ...] = ()
 
     @property
     def steps(self) -> tuple[StepCost, ...]:
@@ -86,12 +89,14 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     """What a spec costs where axes have given lengths. Raises `Mistakes` for what is wrong with its math."""
     forward = forward_of(spec)
     backward = backward_of(spec, forward)
+    found = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
+    stored = tuple((title, one) for title, one in found if one is not None)
     counted = _Counted(forward.op, lengths_of(forward.op, given), device)
     autocast = autocast_rule(forward.program, forward.family.autocast)
     if backward is None:
         view = forward_module(forward, spec, autocast).view
         steps = counted.steps(forward, {**_by_function(view["steps"]), _function(forward): view}, frozenset())
-        return _account(spec, counted, steps, ())
+        return replace(_account(spec, counted, steps, ()), stored=stored)
     view = autograd_module(backward, spec, autocast)[0].view
     functions = _by_function((*view["steps"], *view["gradient"]["parts"]))
     first = backward.forward
@@ -106,7 +111,8 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     made = {tensor.name for cost in after for tensor in cost.writes}
     spelled = () if in_forward else backward.plan.spelled.items()
     without = tuple((f"d{name}", text) for name, text in spelled if text not in made)
-    return replace(_account(spec, counted, steps, after), in_forward=in_forward, without_kernel=without)
+    account = _account(spec, counted, steps, after)
+    return replace(account, in_forward=in_forward, without_kernel=without, stored=stored)
 
 
 def _account(spec: Spec, counted: _Counted, forward: list[StepCost], backward: Iterable[StepCost]) -> Account:

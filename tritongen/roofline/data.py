@@ -19,6 +19,7 @@ def as_data(account: Account) -> dict[str, Any]:
         "backward": [_step(step) for step in account.backward],
         "in_forward": account.in_forward,
         "without_kernel": dict(account.without_kernel),
+        "stored_scores": [{"for": title, "axes": list(one.axes), "why": one.why} for title, one in account.stored],
     }
 
 

@@ -60,6 +60,8 @@ def _picture(account: Account) -> Iterator[str]:
         titled = title
         yield f"  {reads:{left}} -> [{step:{middle}}] -> {writes}"
     yield from (f"  {name} = {text}" for name, text in account.without_kernel)
+    for title, one in account.stored:
+        yield f"scores [{', '.join(one.axes)}] are stored in the {title}: {one.why}"
 
 
 def _names(tensors: Iterable[Tensor]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...lang.ir import ALWAYS, Dtype, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
+from ...lang.promotion import kind_of
 from ...passes.contractions import is_product
 from ...passes.structure import SAVES
-from ...spec.types import BATCH, COMPUTED, FLOATS, Input, Output, TensorType, plain_shape
+from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_perhaps_absent, is_whole
 
 
@@ -46,11 +47,15 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
 
 
 def _told(op: Op, dtype: Dtype) -> Dtype:
-    """The dtype that floats promote to: numbers of rows do not count, and of those of one type the first does."""
+    """The dtype that floats promote to: numbers of rows do not count, nor integers, and of those of one type the first
+    does.
+    """
     types = {tensor.name: tensor.type for tensor in op.inputs}
+    whole = {*INTS, *BOOLS, *(name for name, own in types.items() if kind_of(own.dtypes) in ("int", "bool"))}
     rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
     first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
-    leaves = [leaf for leaf in dtype.of if leaf not in rows] or dtype.of
+    leaves = [leaf for leaf in dtype.of if leaf not in whole] or dtype.of
+    leaves = [leaf for leaf in leaves if leaf not in rows] or leaves
     leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
     return Dtype("float", tuple(dict.fromkeys(leaves)))
 

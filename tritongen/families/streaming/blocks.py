@@ -117,6 +117,13 @@ class Blocks:
         return [replace(lines[0], comment=says), *lines[1:]]
 
     @property
+    def limits_by_row(self) -> list[str]:
+        """The names of the limits that differ from row to row of a tile."""
+        assert self.limits is not None
+        ends = {"row_begin": self.limits.first, "row_end": self.limits.last}
+        return [name for name, end in ends.items() if First(self.rows) in parts_of(end)]
+
+    @property
     def in_limits(self) -> str:
         """Whether a row meets a column."""
         assert self.limits is not None

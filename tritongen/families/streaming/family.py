@@ -32,10 +32,11 @@ class Streaming(Maps[StreamingProgram]):
     title = "streaming"
     autocast = "lower"
     has_own_tables = True
+    is_narrow = False  # whether heads are known to be as narrow as tiles, whatever the math
 
     def take(self, op: Op) -> StreamingProgram | None:
         pages = pages_of(op)
-        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)))
+        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)), self.is_narrow)
         if found is None:
             return None
         op, stream = found
@@ -46,9 +47,8 @@ class Streaming(Maps[StreamingProgram]):
             return StreamingProgram(op, over, stream, blocks)
         if not are_matrices(pages, stream):
             return None
-        return StreamingProgram(
-            pages.parted(op), pages.parted_axes(over), stream, replace(blocks, is_paged=True), pages
-        )
+        paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
+        return StreamingProgram(pages.parted(op), pages.parted_axes(over), *paged, pages)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
@@ -58,8 +58,7 @@ class Streaming(Maps[StreamingProgram]):
         return found
 
     def stream(self, program: StreamingProgram) -> Stream | None:
-        """Gradients of what lies in pages are planned as a whole."""
-        return program.stream if program.pages is None else None
+        return program.stream
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return StreamingModule(program, around, autotune).module()
@@ -75,4 +74,11 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingSizes(program, spec)
 
 
+class StreamingGradients(Streaming):
+    """Gradients of what a forward streams, whose heads are those of the forward."""
+
+    is_narrow = True
+
+
 STREAMING = Streaming()
+STREAMING_GRADIENTS = StreamingGradients()

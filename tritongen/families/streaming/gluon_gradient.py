@@ -206,6 +206,12 @@ class _GradientBuilder(Builder):
         super().inner(value)
         self.rows_lowering.spreads = False
 
+    def final(self, value: Value) -> list[Line]:
+        self.rows_lowering.spreads = not {*self.stream.widths}.isdisjoint(value.node.axes)
+        lines = super().final(value)
+        self.rows_lowering.spreads = False
+        return lines
+
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
         columns that these are below are 0 there.
@@ -225,11 +231,12 @@ class _GradientBuilder(Builder):
         return False
 
     def limits(self, test: Node) -> str:
-        """Limits of rows are vectors, too."""
+        """Limits that differ from row to row are vectors, too."""
         spreads, self.rows_lowering.spreads = self.rows_lowering.spreads, False
         text = super().limits(test)
         self.rows_lowering.spreads = spreads
-        return re.sub(r"\brow_(begin|end)\b", r"row_\1[:, None]", text)
+        names = self.blocks.limits_by_row if text else []
+        return re.sub(rf"\b({'|'.join(names)})\b", r"\1[:, None]", text) if names else text
 
     def sum(self, total: StreamSum) -> None:
         self.rows_lowering.spreads = True
@@ -258,12 +265,6 @@ class _GradientBuilder(Builder):
             matrix = self.sums[name].matrix
             assert matrix is not None
             self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
-
-    def final(self, value: Value) -> list[Line]:
-        self.rows_lowering.spreads = bool(set(value.node.axes) & set(self.stream.widths))
-        lines = super().final(value)
-        self.rows_lowering.spreads = False
-        return lines
 
     def store(self, result: Result) -> list[Line]:
         return [] if result in self.wide else super().store(result)

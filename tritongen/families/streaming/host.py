@@ -13,7 +13,7 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
-from ..stream import is_float8, multiplied_as
+from ..stream import multiplied_as, of_bytes
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
@@ -143,14 +143,14 @@ class StreamingModule(Common):
 
     def streaming(self) -> Streaming:
         streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
-        float8 = any(is_float8(self.op, load) for load in streamed)
-        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), float8)
+        bytes_ = any(of_bytes(self.op, load) for load in streamed)
+        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_)
 
     def widened(self) -> list[str]:
-        """The matrices of float8 beside others that may be of float64."""
+        """The matrices of single bytes beside others that may be of float64."""
         other = multiplied_as(self.op, self.stream)
         may_be_wide = other and "float64" in self.op.input(other).type.dtypes
-        return [load.name for load in self.stream.matrices if may_be_wide and is_float8(self.op, load)]
+        return [load.name for load in self.stream.matrices if may_be_wide and of_bytes(self.op, load)]
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""

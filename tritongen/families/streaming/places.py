@@ -13,7 +13,7 @@ from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
 from ...lowering.tile import Tensor, Tile, decoded, widen_float8
 from ...spec.types import BATCH, Input
-from ..stream import Stream, is_float8, multiplied_as
+from ..stream import Stream, multiplied_as, of_bytes
 
 
 def space_of(op: Op, stream: Stream) -> Space:
@@ -92,8 +92,8 @@ class Places(Tile):
         return [read, *self.converted(load)]
 
     def converted(self, load: Load) -> list[Line]:
-        """The line that converts float8 to the other matrices' dtype, or float16 where these are all: it is exact."""
-        if not is_float8(self.op, load):
+        """The line that converts single bytes to the others' dtype, or float16 where these are all: it is exact."""
+        if not of_bytes(self.op, load):
             return []
         other = multiplied_as(self.op, self.stream)
         if not other:

@@ -9,10 +9,12 @@ that grows, the sums so far are scaled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ...lang.ir import (
     Call,
+    Cast,
     Constant,
     Index,
     Load,
@@ -31,17 +33,20 @@ from ...passes.contractions import applied, dot_of, is_product, product_of, side
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.shifts import falls_with
-from ...passes.structure import only_maps_and_reduces, references
+from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
-from ..stream import Scores, Stream, StreamSum, is_float8
+from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
 from .exponents import Exponents
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024
 
 
-def stream_of(op: Op) -> tuple[Op, Stream] | None:
-    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math."""
+def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream] | None:
+    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math.
+
+    Where heads are not known to be narrow, the math has to tell.
+    """
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
@@ -49,8 +54,8 @@ def stream_of(op: Op) -> tuple[Op, Stream] | None:
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
-            if found := Finder(op, streamed).found():
-                return found
+            with suppress(NotStreamed):
+                return Finder(op, streamed, is_narrow).found()
     return None
 
 
@@ -63,31 +68,36 @@ def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
 class Finder:
     """Looks at an operator as one that streams an axis."""
 
-    def __init__(self, op: Op, streamed: str) -> None:
-        self.op, self.streamed = op, streamed
+    def __init__(self, op: Op, streamed: str, is_narrow: bool = False) -> None:
+        self.op, self.streamed, self.is_narrow = op, streamed, is_narrow
         self.taken = op.names
         self.largest = ""
 
-    def found(self) -> tuple[Op, Stream] | None:
+    def found(self) -> tuple[Op, Stream]:
+        """Raises `NotStreamed`."""
         self.op = with_factors_outside(self.op, self.streamed, self.taken)
         self.op, self.largest = Exponents(self.op, self.streamed, self.taken).below_largest()
         self.op, sums = self.apart()
-        if not sums:
-            return None
         in_loop = self.needed([one.factor for one in sums])
-        if any(one.name in in_loop for one in sums):  # Of which a second pass along the axis would be made.
-            return None
+        if again := next((one.name for one in sums if one.name in in_loop), ""):
+            raise NotStreamed(f"{self.line(again)} is summed along {self.streamed} before what reads it is")
         if all(one.matrix is None for one in sums) and not self.has_powers(in_loop):
-            return None
+            raise NotStreamed("no matrix is summed with them")
         scores: list[Scores] = []
         for name in in_loop:
             node = self.op.value(name).node
             if isinstance(node, Reduce) and name != self.largest and self.streams(node):
                 found = self.scores_of(name, node)
                 if found is None:
-                    return None
+                    raise NotStreamed(f"{self.line(name)} reduces what is no product of two inputs over one axis")
                 scores.append(found)
-        return self.stream(tuple(scores), sums, [name for name in in_loop if name != self.largest]) if scores else None
+        if not scores:
+            raise NotStreamed("there are none")
+        return self.stream(tuple(scores), sums, [name for name in in_loop if name != self.largest])
+
+    def line(self, name: str) -> str:
+        """The line of [compute] that a value came from."""
+        return line_of(self.op, self.op.value(name))
 
     # Sums
 
@@ -95,9 +105,9 @@ class Finder:
         return self.streamed in node.axes
 
     def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
-        """The operator whose sums along the streamed axis have no factors that lack it, and the sums; () if not so."""
+        """The operator whose sums along the streamed axis have no factors that lack it, and the sums."""
         if self.largest == "several":
-            return self.op, ()
+            raise NotStreamed(f"exponentials along {self.streamed} are below several maxima")
         values: list[Value] = []
         sums: list[StreamSum] = []
         same: dict[tuple[Node, ...], str] = {}  # what is summed, and the value that does
@@ -109,21 +119,22 @@ class Finder:
             if node.kind == "max" and value.name == self.largest:
                 values.append(value)
                 continue
+            line = line_of(self.op, value)
             if node.kind != "sum" or node.dtype.kind != "float":
-                return self.op, ()
+                raise NotStreamed(f"{line} takes their {node.kind} along {self.streamed}")
             factors = list(self.factors(node.arg))
             inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
             divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
             outside = [(factor, d) for factor, d in factors if not self.streams(factor)]
             if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
-                return self.op, ()
+                raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
             matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
             if len(matrices) > 1:
-                return self.op, ()
+                raise NotStreamed(f"{line} multiplies two matrices along {self.streamed}")
             factor = product_of(tuple(f for f in inside if f not in matrices) or (inside[0],))
             falls = falls_with(self.op, self.largest, factor) if self.largest else 0
             if falls not in (0, -1):
-                return self.op, ()
+                raise NotStreamed(f"{line} sums more than exponentials below their maximum")
             known = (resolve(self.op, factor), *matrices)
             if known in same:
                 first = same[known]
@@ -138,10 +149,12 @@ class Finder:
                 values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
             else:
                 values.append(replace(value, node=dot))
-            matrix = resolve(self.op, matrices[0]) if matrices else None
+            matrix = self.unconverted(matrices[0]) if matrices else None
             assert matrix is None or isinstance(matrix, Load)
             sums.append(StreamSum(name, factor, matrix, falls == -1))
             same[known] = name
+        if not sums:
+            raise NotStreamed(f"nothing is summed along {self.streamed}")
         return replace(self.op, values=tuple(values)), tuple(sums)
 
     def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
@@ -174,11 +187,17 @@ class Finder:
 
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
-        node = resolve(self.op, factor)
+        node = self.unconverted(factor)
         others = {axis for other in inside if other is not factor for axis in other.axes}
         return (
             isinstance(node, Load) and not node.at and bool(set(node.axes) - others) and bool(others - set(node.axes))
         )
+
+    def unconverted(self, node: Node) -> Node:
+        """A matrix without a cast that makes floats of its single bytes, which these stay the same in."""
+        node = resolve(self.op, node)
+        inner = resolve(self.op, node.arg) if isinstance(node, Cast) and node.dtype.kind == "float" else node
+        return inner if isinstance(inner, Load) and of_bytes(self.op, inner) else node
 
     # Scores
 
@@ -186,7 +205,7 @@ class Finder:
         sides = sides_of(self.op, node)
         if sides is None or len(node.over) > 1 or not self.streams(node):
             return None
-        left, right = (resolve(self.op, side) for side in sides[:2])
+        left, right = (self.unconverted(side) for side in sides[:2])
         if self.streams(left):
             left, right = right, left
         if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
@@ -202,15 +221,15 @@ class Finder:
 
     # The whole
 
-    def stream(
-        self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...], in_loop: list[str]
-    ) -> tuple[Op, Stream] | None:
+    def stream(self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...], in_loop: list[str]) -> tuple[Op, Stream]:
         rows = self.rows_of(scores, sums)
         overs = {node.over for one in sums if isinstance(node := self.op.value(one.name).node, Reduce)}
         if self.largest:
             overs.add(_over(self.op.value(self.largest)))
-        if rows is None or len(overs) > 1 or len(next(iter(overs))) > 2:
-            return None
+        if rows is None:
+            raise NotStreamed(f"no axis is one of rows, which nothing that has {self.streamed} has beside them")
+        if len(overs) > 1 or len(next(iter(overs))) > 2:
+            raise NotStreamed(f"sums along {self.streamed} are over different axes, or over more than two")
         turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
         widths = [one.over for one in scores]
         for one in sums:
@@ -219,7 +238,8 @@ class Finder:
         inner = {rows, self.streamed, *turns, *widths}
         batch = tuple(axis for axis in self.op.axes if axis not in inner and self.has(axis))
         found = Stream(batch, rows, self.streamed, turns, tuple(dict.fromkeys(widths)), scores, sums, self.largest)
-        return (self.op, found) if self.fits(found, in_loop) else None
+        self.check(found, in_loop)
+        return self.op, found
 
     def has(self, axis: str) -> bool:
         return any(axis in result.axes for result in self.op.results)
@@ -231,43 +251,56 @@ class Finder:
         shared -= {axis for matrix in streamed for axis in matrix.axes}
         return max((axis for axis in shared if axis != BATCH), key=lambda axis: likely(self.op, axis), default=None)
 
-    def fits(self, stream: Stream, in_loop: list[str]) -> bool:
-        """Whether values have no more axes than tiles, and nothing else is reduced."""
+    def check(self, stream: Stream, in_loop: list[str]) -> None:
+        """Raises `NotStreamed` where values have more axes than tiles, or something else is reduced."""
         tile = {*stream.batch, *stream.turns, stream.rows, stream.streamed}
         rows = {*stream.batch, stream.rows}
         known = {*(one.name for one in stream.scores), *(one.name for one in stream.sums), stream.largest}
         choices = Choices(self.op)
-        if any(choices.of(name) for name in known if name) or not self.is_worth_it(stream, in_loop):
-            return False
+        if chosen := next((name for name in sorted(known) if name and choices.of(name)), ""):
+            raise NotStreamed(f"a param decides whether {self.line(chosen)} is computed")
+        if not self.is_worth_it(stream, in_loop):
+            raise NotStreamed(f"{' and '.join(stream.widths)} may be as long as layers of a perceptron are")
         for value in needed(self.op.values, [result.output.name for result in self.op.results]):
             if value.name in known:
                 continue
-            if is_row_sum(value, stream):
+            if is_row_sum(value, stream) and value.name in in_loop:
                 continue
+            if any(isinstance(node, Reduce | Take) for node in walk(value.node)):
+                what = "a reduction" if isinstance(value.node, Reduce) else "an element"
+                raise NotStreamed(f"{self.line(value.name)} takes {what} of what no tile holds whole")
             extra = set(value.node.axes) - (tile if value.name in in_loop else rows)
             is_tile = len(extra) == 1 and extra <= set(stream.widths) and value.name not in in_loop
-            if any(isinstance(node, Reduce | Take) for node in walk(value.node)) or (extra and not is_tile):
-                return False
+            if extra and not is_tile:
+                raise NotStreamed(self.too_wide(value.name, extra))
         for one in stream.scores:
             if not ({stream.rows, one.over} <= set(one.left.axes) <= {*tile, one.over} - {stream.streamed}):
-                return False
+                raise NotStreamed(self.too_wide(one.name, {*one.left.axes} - {*tile, one.over}))
             if not ({stream.streamed, one.over} <= set(one.right.axes) <= {*tile, one.over} - {stream.rows}):
-                return False
+                raise NotStreamed(self.too_wide(one.name, {*one.right.axes} - {*tile, one.over}))
         for total in stream.sums:
-            if total.matrix is not None and len(set(total.matrix.axes) - tile) != 1:
-                return False
-            if not set(total.factor.axes) <= tile:
-                return False
+            if total.matrix is not None and len(extra := set(total.matrix.axes) - tile) != 1:
+                raise NotStreamed(self.too_wide(total.name, extra))
+            if extra := set(total.factor.axes) - tile:
+                raise NotStreamed(self.too_wide(total.name, extra))
             if stream.rows not in total.factor.axes:
-                return False
+                raise NotStreamed(f"{self.line(total.name)} sums what is the same for all {stream.rows}")
         for result in self.op.results:
             extra = set(result.axes) - rows
             if not rows <= set(result.axes) or len(extra) > 1 or not extra <= set(stream.widths):
-                return False
-        return all(self.of_floats(load) for load in stream.matrices) and self.alike(stream)
+                raise NotStreamed(f"{result.output.name} has other axes than rows and a matrix of these")
+        for load in stream.matrices:
+            if not self.of_floats(load):
+                raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
+        if not self.alike(stream):
+            raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are not of one dtype")
+
+    def too_wide(self, name: str, axes: Iterable[str]) -> str:
+        names = [axis for axis in self.op.axes if axis in axes]
+        return f"{self.line(name)} varies along {', '.join(names) or 'axes'} where tiles do not"
 
     def is_worth_it(self, stream: Stream, in_loop: list[str]) -> bool:
-        """Whether matrices are likely to be as narrow as heads are.
+        """Whether matrices are known, or likely, to be as narrow as heads are.
 
         Heads wider than a tile are not: their scores are stored, which takes fewer operations than to compute them for
         each block of a head. The layers of a perceptron are of the same form. There are exponentials below something in
@@ -283,16 +316,17 @@ class Finder:
         totals = [resolve(self.op, one.factor) for one in stream.sums if one.matrix is None]
         if any(isinstance(total, Call) and total.function == "exp" for total in totals):
             return True
-        return narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
+        return self.is_narrow or narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
     def of_floats(self, load: Load) -> bool:
         tensor = self.op.input(load.name)
-        return (set(tensor.type.dtypes) <= set(FLOATS) or is_float8(self.op, load)) and tensor.default is None
+        return (set(tensor.type.dtypes) <= set(FLOATS) or of_bytes(self.op, load)) and tensor.default is None
 
     def alike(self, stream: Stream) -> bool:
-        """Whether all matrices are of one dtype, but for those of float8, which are converted to that."""
-        wide = [self.op.input(load.name).type for load in stream.matrices if not is_float8(self.op, load)]
-        return not wide or are_alike(wide)
+        """Whether all matrices are of one dtype, but for those of single bytes, which are converted to that."""
+        types = [self.op.input(load.name).type for load in stream.matrices]
+        wide = [own for own, load in zip(types, stream.matrices, strict=True) if not of_bytes(self.op, load)]
+        return are_alike(wide) if wide else not any("int8" in own.dtypes for own in types)
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:

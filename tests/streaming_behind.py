@@ -1,0 +1,82 @@
+"""Attention and its like with reductions and matmuls behind it, each with its formula in torch."""
+
+from __future__ import annotations
+
+import torch
+from streaming_cases import CAUSAL, GROUPED, QKV, Case
+from streaming_formulas import causal, decayed, full, grouped, with_sink
+
+DECAY = "behind = index(M) + size(N) - size(M) - index(N)\n"
+DECAY += "a = sum(where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0) * v, N)"
+ATTENDED = "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)"
+
+
+def rms(o: torch.Tensor, *axes: int) -> torch.Tensor:
+    return o * torch.rsqrt((o * o).mean(axes or -1, keepdim=True) + 1e-5)
+
+
+CASES = {
+    "norm": Case(QKV, f"{ATTENDED}\no = a * rsqrt(mean(a * a, E) + 1e-5)", lambda q, k, v: rms(full(q, k, v)), steps=3),
+    "norm_with_a_weight": Case(
+        f"{QKV}; weight:T[E]",
+        f"{ATTENDED}\no = a * rsqrt(mean(a * a, E) + 1e-5) * weight",
+        lambda q, k, v, weight: rms(full(q, k, v)) * weight,
+        by="q k v weight",
+        steps=4,
+    ),
+    "norm_over_heads": Case(
+        QKV,
+        f"{ATTENDED}\no = a * rsqrt(mean(a * a, H, E) + 1e-5)",
+        lambda q, k, v: rms(full(q, k, v), 1, 3),
+        steps=4,
+    ),
+    "layer_norm_of_groups": Case(
+        GROUPED,
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\nd = a - mean(a, E)\no = d * rsqrt(mean(d * d, E) + 1e-5)",
+        lambda q, k, v: torch.nn.functional.layer_norm(grouped(q, k, v), grouped(q, k, v).shape[-1:]),
+        outputs="o:q[B, (G R), M, E]",
+        steps=3,
+    ),
+    "norm_and_sink": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"
+        "a = sum(e * v, N) / (sum(e, N) + exp(sink - m))\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, v, sink: rms(with_sink(q, k, v, sink)),
+        by="q k v sink",
+        steps=4,
+    ),
+    "mean_and_norm": Case(
+        QKV,
+        f"{ATTENDED}\nlse = logsumexp(s, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, v: (rms(full(q, k, v)), full(q, k, v), torch.logsumexp(q @ k.mT * 0.25, -1)),
+        outputs="o:q; a:q; lse:q",
+        steps=3,
+    ),
+    "decay_and_norm": Case(
+        f"{QKV}; decay:T[H]",
+        f"{DECAY}\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, v, decay: rms(decayed(q, k, v, -decay * decay)),
+        by="q k v decay",
+        steps=4,
+    ),
+    "sum_of_squares": Case(
+        QKV, f"{ATTENDED}\no = sum(a * a, E)", lambda q, k, v: full(q, k, v).square().sum(-1), steps=3
+    ),
+    "mean_of_rows": Case(QKV, f"{ATTENDED}\no = mean(a, M)", lambda q, k, v: full(q, k, v).mean(2), steps=3),
+    "sum_of_rows_beside": Case(
+        QKV,
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) + sum(q, D)",
+        lambda q, k, v: causal(q, k, v) + q.sum(-1, keepdim=True),
+        outputs="o:q[B, H, M, E]",
+        by="k v",
+        passes=1,
+    ),
+    "projection": Case(
+        f"{QKV}; w:T[H, E, K]",
+        f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = sum(a * w, H, E)",
+        lambda q, k, v, w: torch.einsum("bhme,hek->bmk", causal(q, k, v), w),
+        by="q k v w",
+        outputs="o:q[B, M, K]",
+        steps=5,
+    ),
+}

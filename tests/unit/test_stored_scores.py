@@ -1,0 +1,106 @@
+"""Why the scores of attention are stored: what plans know of it, and how `tritongen plan` prints that."""
+
+import pytest
+from streaming_cases import CAUSAL, MEAN, QKV, Case
+from streaming_formulas import full
+
+from tritongen.operator.compile import backward_of, forward_of
+from tritongen.roofline.account import account_of
+from tritongen.roofline.data import as_data
+from tritongen.roofline.devices import DEVICES
+from tritongen.roofline.text import as_text
+from tritongen.spec.read import read_spec
+
+SOFTMAX = "s = sum(q * k, D) * 0.25\np = softmax(s, N)\no = sum(p * v, N)"
+TWO = "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; l:T[B, H, N, D]; v:T[B, H, N, E]"
+TWICE = "softmax(sum(q * k, D), N){}softmax(sum(r * l, D), N){}"
+FORWARD = {
+    "p is a result, and has both axes": (QKV, SOFTMAX, "o:q; p:q[B, H, M, N]"),
+    "u takes their argmax along N, too": (QKV, f"{SOFTMAX}\nu = argmax(s, N)", "o:q; u:auto"),
+    "exponentials along N are below several maxima": (
+        TWO,
+        f"o = sum(({TWICE.format(' - 0.5 * ', '')}) * v, N)",
+        "o:q[B, H, M, E]",
+    ),
+    "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
+    "q, k, v are not of one dtype": (QKV.replace("v:T", "v:float32"), SOFTMAX, "o:q"),
+    "s reduces what is no product of two inputs over one axis": (
+        "q:T[B, M, X, D]; k:T[B, N, X, D]; v:T[B, N, E]",
+        "s = sum(q * k, X, D)\no = sum(softmax(s, N) * v, N)",
+        "o:q[B, M, E]",
+    ),
+}
+BACKWARD = {
+    "q is both in the scores and in the math behind the sums along N": (
+        QKV.replace("E]", "D]"),
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) + q",
+        "q k v",
+    ),
+    "the gradient by table is scattered to what was taken": (
+        f"{QKV}; table:float32[H, P]",
+        f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
+        "q k v table",
+    ),
+    "several steps of the forward stream": (
+        TWO,
+        "o = sum(softmax(sum(q * k, D), N) * v, N) - 0.5 * sum(softmax(sum(r * l, D), N) * v, N)",
+        "q k v r l",
+    ),
+    "the gradient by bias has no pass that sums it up": (
+        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; bias:T[M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
+        "q k v bias",
+    ),
+}
+H100 = DEVICES["h100"]
+
+
+@pytest.mark.parametrize("why", FORWARD)
+def test_forward(why: str) -> None:
+    inputs, compute, outputs = FORWARD[why]
+    step = forward_of(Case(inputs, compute, full, outputs=outputs, by="").spec())
+    assert step.stored is not None
+    assert (step.stored.axes, step.stored.why) == (("M", "N"), why)
+
+
+@pytest.mark.parametrize("why", BACKWARD)
+def test_backward(why: str) -> None:
+    """The forward streams by itself."""
+    inputs, compute, by = BACKWARD[why]
+    spec = Case(inputs, compute, full, outputs="o:auto", by=by).spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert forward.stored is None
+    assert backward is not None
+    assert backward.stored is not None
+    assert (backward.stored.axes, backward.stored.why) == (("M", "N"), why)
+
+
+def test_lines_that_are_kept_apart() -> None:
+    text = '[op]\nname = "attend"\n[types]\nT = "float"\n[inputs]\nq = "T[M, D]"\nk = "T[N, D]"\nv = "T[N, E]"\n'
+    text += "[compute]\n"
+    text += 's = "sum(q * k, D)"\no = "sum(softmax(s, N) * v, N)"\n[outputs]\no = "q[M, E]"\n'
+    assert forward_of(read_spec("attend.toml", text)).stored is None
+    step = forward_of(read_spec("attend.toml", f"{text}[schedule]\nfuse = false\n"))
+    assert step.stored is not None
+    assert step.stored.why == "fuse = false computes each line by itself"
+
+
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_plan_tells(name: str) -> None:
+    """In one line of text, and as data."""
+    is_forward = name == "forward"
+    why, (inputs, compute, more) = next(iter((FORWARD if is_forward else BACKWARD).items()))
+    outputs, by = (more, "") if is_forward else ("o:q", more)
+    account = account_of(Case(inputs, compute, full, outputs=outputs, by=by).spec(), {}, H100)
+    line = f"scores [M, N] are stored in the {name}: {why}"
+    assert [one for one in as_text(account).splitlines() if one.startswith("scores")] == [line]
+    assert as_data(account)["stored_scores"] == [{"for": name, "axes": ["M", "N"], "why": why}]
+
+
+@pytest.mark.parametrize("compute", [CAUSAL + MEAN, "h = gelu(sum(q * k, D))\no = sum(h * v, N)"])
+def test_nothing_is_told_of_what_streams_and_of_what_is_no_attention(compute: str) -> None:
+    account = account_of(Case(QKV, compute, full, outputs="o:q[B, H, M, E]").spec(), {}, H100)
+    assert account.stored == ()
+    assert "scores" not in as_text(account)
+    assert as_data(account)["stored_scores"] == []

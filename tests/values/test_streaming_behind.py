@@ -1,0 +1,50 @@
+"""Attention with reductions and matmuls behind it: no scores are stored, forward or backward."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built
+from oracles import compare
+from streaming_behind import CASES
+
+from tritongen.families.family import Step
+from tritongen.families.streaming.program import StreamingProgram
+from tritongen.operator.compile import backward_of, forward_of
+
+
+def each(steps: Iterable[Step]) -> list[Step]:
+    """Steps, and those that others are made of instead of these."""
+    return [one for step in steps for one in (step.family.steps(step.program) or (step,))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
+    case = CASES[name]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        compare(operator.attend, case.torch, case.tensors(dtype), case.places(), tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_scores_are_stored(name: str) -> None:
+    """What follows is differentiated first, in steps of other families, and then what streams is."""
+    case = CASES[name]
+    spec = case.spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    steps = each(backward.plan.steps)
+    assert len(steps) == case.steps
+    assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
+    for step in each((forward, backward.forward, *steps)):
+        assert not [result for result in step.op.results if {"M", "N"} <= {*result.axes}]
+    assert (forward.stored, backward.stored) == (None, None)

@@ -1,0 +1,113 @@
+"""Scores of attention that steps store, and why: what `tritongen plan` tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from ...lang.ir import Call, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lowering.tile import needed
+from ...passes.contractions import sides_of
+from ...passes.structure import line_of, reached, references
+from ...spec.types import BATCH, Output, plain_shape
+from ..family import Step
+from ..steps import restricted
+from ..stream import NotStreamed, StoredScores
+from .streams import Finder, likely
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """A sum along the axis `streamed` of exponentials of scores, a matmul along that and `rows`, times a matrix."""
+
+    total: Value
+    score: str
+    rows: str
+    streamed: str
+
+
+def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
+    """The first scores of attention that the steps of an operator store; None where they store none."""
+    steps = tuple(steps)
+    streams = [stream for step in steps if (stream := step.family.stream(step.program))]
+    for found in _attentions(op):
+        axes = (found.rows, found.streamed)
+        if stores(steps, axes) and axes not in [(one.rows, one.streamed) for one in streams]:
+            return StoredScores(axes, _why(op, found))
+    return None
+
+
+def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = ()) -> bool:
+    """Whether steps store what has both axes, but for some results."""
+    every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
+    found = (result for step in every for result in step.op.results)
+    return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
+
+
+def _attentions(op: Op) -> Iterator[_Attention]:
+    refs = {value.name: references(value.node) for value in op.values}
+    for total in op.values:
+        sides = sides_of(op, total.node)
+        if sides is None or not isinstance(total.node, Reduce):
+            continue
+        for side in sides[:2]:
+            inside = reached(refs, references(side), ())
+            for score in (value for value in op.values if value.name in inside):
+                above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
+                nodes = [side, *(op.value(name).node for name in above)]
+                axes = _axes(op, score.node, total.node)
+                if axes is not None and any(_is_exponential(part, above | {score.name}) for part in nodes):
+                    yield _Attention(total, score.name, *axes)
+
+
+def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
+    """The rows of scores, and the axis of them that is summed; None for what is no matmul of both."""
+    sides = sides_of(op, score)
+    if sides is None:
+        return None
+    own = [{*one.axes} - {*other.axes, BATCH} for one, other in (sides[:2], sides[1::-1])]
+    for rows, columns in (own, own[::-1]):
+        found = [
+            max(one, key=lambda axis: likely(op, axis), default="")
+            for one in (rows & {*total.axes}, columns & {*total.over})
+        ]
+        if all(found):
+            return found[0], found[1]
+    return None
+
+
+def _is_exponential(node: Node, of: set[str]) -> bool:
+    """Whether an exponential of some values is in a node."""
+    return any(isinstance(part, Call) and part.function == "exp" and references(part) & of for part in walk(node))
+
+
+def _why(op: Op, found: _Attention) -> str:
+    if not op.fuse:
+        return "fuse = false computes each line by itself"
+    node = found.total.node
+    own = Ref(found.total.name, node.axes, node.dtype)
+    alone = Result(Output(own.name, "auto", plain_shape(own.axes)), own, own.axes, own.dtype)
+    try:
+        Finder(restricted(op, (alone,), ""), found.streamed).found()
+    except NotStreamed as refused:
+        return str(refused)
+    return _read_besides(op, found) or "steps that store them are reckoned to take less time"
+
+
+def _read_besides(op: Op, found: _Attention) -> str:
+    """What is made of scores otherwise than by the sum; "" if nothing is."""
+    reduced = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
+    online = {name for name, node in reduced.items() if found.streamed in node.over and node.kind in ("sum", "max")}
+    refs = {value.name: references(value.node) for value in op.values if value.name not in online}
+    for result in op.results:
+        names = reached(refs, [result.output.name], ())
+        if found.score not in names:
+            continue
+        if {found.rows, found.streamed} <= {*result.axes}:
+            return f"{result.output.name} is a result, and has both axes"
+        for value in needed(op.values, [result.output.name]):
+            node = reduced.get(value.name)
+            if node and value.name in names and (along := {found.rows, found.streamed} & {*node.over}):
+                return f"{line_of(op, value)} takes their {node.kind} along {' and '.join(sorted(along))}, too"
+        return f"{result.output.name} is made of them otherwise, too"
+    return ""
