@@ -26,7 +26,7 @@ from . import copies, launch, matmul_heuristics, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
 from .search import fastest
 
-REDUCE_M = 4  # rows of a tile per program of the reduction: few, so that many programs read
+REDUCE_M = 4  # rows of a tile per program of the reduction, so that many programs read
 SHORTEST = 32  # terms of a group with its own scale, in TMA kernels
 
 Args = tuple[Any, ...]
@@ -180,7 +180,7 @@ def _by_tma(
         config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
-        block_k = math.gcd(block_k, group_size)  # Each group is a number of whole blocks.
+        block_k = math.gcd(block_k, group_size)  # Groups are made of whole blocks.
     if n_summed > 1:
         block_k = matmul_heuristics.full_block(n_inner, block_k)
     rights = block_n // n_halves, block_k, n_rows

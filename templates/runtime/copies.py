@@ -11,7 +11,7 @@ from . import launch, tensors
 from .copy_kernels import copy_kernel, split_kernel
 from .dtypes import part_dtype
 
-ROWS = 128  # alignment of rows of copies in bytes: a cache line, which TMA reads at once
+ROWS = 128  # bytes: the alignment of rows of copies, a cache line
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 

@@ -17,7 +17,7 @@ from . import (
 from . import gemm_kernels as kernels
 from .matmul_heuristics import tile
 
-VECTOR = 16  # elements: the divisibility of strides and lengths that Triton specialises on
+VECTOR = 16  # elements: Triton specialises on strides and lengths that this divides
 TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
     tile(128, 128, 64, num_warps=8, num_stages=4),

@@ -37,8 +37,7 @@ def use_gluon(
 
 
 def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
-    """Whether streamed blocks are read by TMA: on NVIDIA's Hopper and later, if the rows fill more than half a tile.
-    """
+    """Whether streamed blocks are read by TMA: on NVIDIA's Hopper and later, if the rows fill more than half a tile."""
     return (
         not torch.compiler.is_compiling()  # It does not tell where tensors lie.
         and capability(device) >= (9, 0)

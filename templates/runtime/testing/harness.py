@@ -29,7 +29,7 @@ Dtypes = tuple[torch.dtype, ...]
 
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
-# Relative and absolute tolerances by the dtype of a result; other dtypes are exact. Half precision is rounded once.
+# Relative and absolute, by the dtype of a result; other dtypes are exact. Half precision is rounded once.
 TOLERANCES = {
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
