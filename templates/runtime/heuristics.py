@@ -67,7 +67,7 @@ class Flat(Table):
 
 
 class Tile(Table):
-    """For any strides: rows and columns of a program, and its warps if not 4; first the square tile, then the widest."""
+    """For any strides: rows and columns of a program, and warps if not 4; first the square tile, then the widest."""
 
     def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
         super().__init__(
