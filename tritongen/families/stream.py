@@ -1,4 +1,4 @@
-"""What a kernel streams past a tile of rows: the scores of the two, and the sums of what is made of those."""
+"""What a kernel streams past a tile of rows: the scores, and the sums of values computed from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..spec.types import FLOAT8S
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A matmul of a matrix along the rows with one along the streamed axis, over whole rows of both."""
+    """A matmul of a matrix of the tile by a streamed matrix, over whole heads."""
 
     name: str
     left: Load
@@ -20,9 +20,9 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class StreamSum:
-    """A value that adds up along the streamed axis: a factor times a matrix [streamed, …], or the factor alone.
+    """A sum along the streamed axis: of a factor times a matrix [streamed, …], or of the factor alone.
 
-    It is scaled as the largest grows, if it falls with that.
+    It is rescaled when the running maximum grows, if it depends on that.
     """
 
     name: str
@@ -33,11 +33,11 @@ class StreamSum:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a kernel does that holds a tile of `rows` and goes along `streamed`, for each index of the batch.
+    """The work of a kernel that holds a tile of `rows` and streams `streamed`, for each index of the batch.
 
-    `widths` are the axes that tiles hold whole: those that scores are summed over, and of the matrices of sums. `turns`
-    are axes that are summed besides. `largest` is the value that exponentials are taken below, "" where there is none.
-    `group` is the axis of heads that share what streams, "" where none do: its rows may be in one tile.
+    `widths` are the axes that tiles hold whole: those that scores are summed over, and those of the matrices of sums.
+    `turns` are further summed axes. `largest` is the maximum that exponentials subtract, "" if there is none. `group`
+    is the axis of heads that share the streamed matrices, whose rows may share a tile; "" if there is none.
     """
 
     batch: tuple[str, ...]
@@ -62,7 +62,7 @@ class Stream:
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """What a split leaves of each row: the largest and the sums, each with the axis across it, if it has one."""
+        """The partial results of a split for each row: the maximum and the sums, each with its width, if it has one."""
         sums = [(one.name, "" if one.matrix is None else self.width(one.matrix)) for one in self.sums]
         return tuple([(self.largest, ""), *sums] if self.largest else sums)
 
@@ -86,10 +86,10 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
 
 
 def is_float8(op: Op, load: Load) -> bool:
-    """Whether a matrix is of float8, which tiles convert to what is multiplied."""
+    """Whether a matrix is float8, which tiles convert to the dtype that is multiplied."""
     return set(op.input(load.name).type.dtypes) <= set(FLOAT8S)
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:
-    """The matrix in whose dtype all are multiplied, the first that is not of float8; "" where all are."""
+    """The matrix in whose dtype all are multiplied, the first that is not float8; "" if all are."""
     return next((load.name for load in stream.matrices if not is_float8(op, load)), "")
