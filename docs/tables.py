@@ -23,7 +23,7 @@ TAKES = {
     "bool": "any, as x != 0",
     "where": "a condition, any",
 }
-GIVES = {"promote": "the promotion", "float": "a float", "bool": "bool"}
+GIVES = {"promote": "promoted", "float": "float", "bool": "bool"}
 
 
 def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -34,7 +34,7 @@ def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 def functions() -> str:
     rows = ((f"`{call(one)}`", TAKES[one.accepts], GIVES[one.result], one.summary) for one in FUNCTIONS.values())
-    return table("function | takes | gives | meaning", rows)
+    return table("function | arguments | result | meaning", rows)
 
 
 def call(function: Function) -> str:
@@ -62,7 +62,7 @@ def reductions() -> str:
     for one in REDUCTIONS.values():
         options = "".join(f", {name}={default}" for name, default in one.keywords)
         rows.append((f"`{one.name}(x, N{options})`", takes[one.accepts], one.summary))
-    return table("reduction | takes | meaning", rows)
+    return table("reduction | argument | meaning", rows)
 
 
 def codes() -> str:

@@ -277,7 +277,7 @@ CASES = {
         steps=5,
         passes=3,
     ),
-    "weights_of_keys": Case(
+    "logarithms_of_keys": Case(
         f"{QKV}; weight:T[B, N]",
         "s = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * log(abs(weight)) * v, N)",
         lambda q, k, v, weight: torch.softmax(scores(q, k), -1) @ (v * torch.log(torch.abs(weight))[:, None, :, None]),

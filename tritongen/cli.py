@@ -25,7 +25,7 @@ _FORMAT = click.option(
     "form",
     type=click.Choice(["text", "json", "github"]),
     default="text",
-    help="How mistakes and findings are told.",
+    help="The format of mistakes and findings.",
 )
 
 
@@ -108,7 +108,7 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
 @click.option("--diff", is_flag=True, help="Show what would change.")
 @_FORMAT
 def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
-    """Render the specs in PATHS again, and report what the tree has otherwise."""
+    """Render the specs in PATHS again, and report files that differ from the result."""
     from .diagnostics.report import Rejected
     from .project.build import check as check_tree
 
@@ -157,8 +157,8 @@ def show(spec: str, file: str) -> int:
     metavar="M=4096,N=11008",
     help=f"Lengths of axes; {LENGTH:,} where neither this nor the spec gives one.",
 )
-@click.option("--device", default="h100", help="The device whose roofline times are told by: a100, h100 or h200.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is told.")
+@click.option("--device", default="h100", help="The device whose roofline gives the times: a100, h100 or h200.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="The output format.")
 def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
     """Show the steps that the specs in PATHS become, forward and backward, and what each costs."""
     from .diagnostics.report import Rejected, did_you_mean
@@ -229,10 +229,10 @@ def init() -> int:
     "--family",
     type=click.Choice(["elementwise", "reduction", "rowwise"]),
     default="elementwise",
-    help="What the spec starts as.",
+    help="The kind of math that the first version has.",
 )
 def new(name: str, family: str) -> int:
-    """Write a spec called NAME to start from."""
+    """Write a first version of a spec called NAME."""
     from .diagnostics.report import Mistakes
     from .project.settings import find_settings
     from .project.starters import starter
@@ -267,7 +267,7 @@ def schema() -> int:
 
 @cli.command()
 def doctor() -> int:
-    """Tell what is installed here, and whether it will do."""
+    """Show which versions are installed, and whether they suffice."""
     from .project.doctor import diagnose
 
     enough = True

@@ -1,1 +1,1 @@
-"""What every generated operator shares: the same in every project, of torch, triton and the standard library alone."""
+"""What all generated operators share, identical in every project. It imports torch, triton and the standard library."""

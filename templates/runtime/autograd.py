@@ -13,7 +13,7 @@ from .tensors import overlaps
 def one_by_one(
     call: Callable[..., Any], info: Any, in_dims: Sequence[int | None], *args: Any
 ) -> tuple[Any, Any]:
-    """What torch.func.vmap makes of a call: one for each of the batch."""
+    """The rule of torch.func.vmap that makes one call per element of the batch."""
     each = []
     for place in range(info.batch_size):
         pairs = zip(args, in_dims, strict=True)
@@ -41,9 +41,9 @@ def over_batch(
     in_dims: Sequence[int | None],
     *args: Any,
 ) -> tuple[Any, Any]:
-    """What torch.func.vmap makes of a call: one, with the batch as the first of the leading axes.
+    """The rule of torch.func.vmap that makes a single call, with the batch as the first leading axis.
 
-    `named` has how many axes of an argument follow the leading ones; None where it has no leading ones.
+    `named` has the number of axes of each argument after the leading ones; None if it has no leading ones.
     """
     moved = list(args)
     leading = 0
@@ -65,7 +65,7 @@ def over_batch(
 
 
 class Once(torch.autograd.Function):
-    """Launches that torch.func sees as one function, which has no derivative."""
+    """Launches as a single function for torch.func, without a derivative."""
 
     @staticmethod
     def forward(function, *args):
@@ -92,22 +92,22 @@ def directly(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def once(function: Callable[..., Any], *args: Any) -> Any:
-    """A call of a registered operator, which torch.func by itself does not take for a function."""
+    """A call of a registered operator, which torch.func does not accept by itself."""
     if torch._C._are_functorch_transforms_active():
         return Once.apply(function, *args)
     return function(*args)
 
 
 class Operator:
-    """An operator with a gradient: `forward`, `setup_context` and `backward` as torch.autograd.Function has them.
+    """An operator with a gradient: `forward`, `setup_context` and `backward` as in torch.autograd.Function.
 
-    Two such functions are made of it: `Eager`, which autograd calls, and `Transformed`, which torch.func needs and
-    which takes 15 microseconds more for each call. `backward` has the kernels launched by its argument `call`, which
-    torch.func sees as one function.
+    Two such classes are made from it: `Eager`, which autograd uses, and `Transformed`, which torch.func needs and
+    which takes 15 microseconds more per call. `backward` launches its kernels through its argument `call`, which is a
+    single function for torch.func.
     """
 
-    # Of each argument, how many axes follow the leading ones, over which vmap batches.
-    # None: one call after another.
+    # The number of axes of each argument after the leading ones, over which vmap batches.
+    # None: one call per element of the batch.
     leading: ClassVar[tuple[int | None, ...] | None] = None
     n_results: ClassVar[int] = 1  # the others are saved for the backward
     constant: ClassVar[tuple[int, ...]] = ()  # the results that have no gradient
@@ -152,7 +152,7 @@ def _eager(operator):
 
         @staticmethod
         def backward(ctx, *grads):
-            # No graph of the gradient is asked for; what refuses a derivative of it takes microseconds.
+            # No graph of the gradient is wanted, and the check that refuses one takes microseconds.
             if not torch.is_grad_enabled():
                 return operator.backward(ctx, directly, *grads)
             return once_differentiable(ctx, *grads)
@@ -189,7 +189,7 @@ def _transformed(operator):
 
 
 def own_results(operator: type[Operator], results: Any) -> Any:
-    """What the caller gets of the results of a forward."""
+    """The results of a forward that the caller gets."""
     if not isinstance(results, tuple):
         return results
     return results[0] if operator.n_results == 1 else results[: operator.n_results]
@@ -203,7 +203,7 @@ def call(operator: type[Operator], *args: Any) -> Any:
 
 
 def needs_gradient(*tensors: torch.Tensor | None) -> bool:
-    """Whether autograd or torch.func is to know of a call: what is no tensor is refused later."""
+    """Whether autograd or torch.func must record a call. Arguments that are no tensors are refused later."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             if torch.is_grad_enabled():
@@ -215,9 +215,9 @@ def needs_gradient(*tensors: torch.Tensor | None) -> bool:
 def take_over(
     name: str, tensor: torch.Tensor, *others: torch.Tensor | None
 ) -> torch.Tensor:
-    """The memory of a tensor that is overwritten, of which autograd is told.
+    """The memory of a tensor that is overwritten, which is marked as modified for autograd.
 
-    It is new memory where elements share theirs, or where others of the inputs may be in it.
+    New memory is used where elements share memory, or where other inputs may overlap.
     """
     storage = tensor.untyped_storage().data_ptr()
     shared = (
@@ -237,7 +237,7 @@ def take_over(
 
 
 def spend(name: str, ctx: Any) -> None:
-    """Refuse a second backward: the first gives on the memory in which the gradient was kept."""
+    """Refuse a second backward: the first returned the memory in which the gradient was stored."""
     if getattr(ctx, "is_spent", False):
         raise RuntimeError(
             f"{name}: trying to backward through the graph a second time, "

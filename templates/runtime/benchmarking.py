@@ -1,4 +1,4 @@
-"""The harness of the operators' benchmarks: an operator beside torch and torch.compile, in tables and plots."""
+"""The harness of the operators' benchmarks: an operator compared with torch and torch.compile, in tables and plots."""
 
 import argparse
 import functools
@@ -36,26 +36,26 @@ def draw(
 
 
 def bytes_of(*tensors: torch.Tensor) -> int:
-    """What is read or written where each tensor is once."""
+    """The bytes of tensors that are each read or written once."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def quantiles(run: Callable[[], Any], work: float) -> list[float]:
-    """Work per second: the median, and where the middle three fifths of the runs begin and end."""
+    """Work per second: the median, and the 20th and 80th percentiles of the runs."""
     times = triton.testing.do_bench(run, quantiles=[0.5, 0.8, 0.2])
     return [work / milliseconds * 1e3 for milliseconds in times]
 
 
 @functools.cache
 def copy_rate() -> list[float]:
-    """GB/s of torch's own copy of 1 GiB, read and written."""
+    """GB/s of torch's own copy of 1 GiB, bytes read plus written."""
     source = torch.empty(2**30, dtype=torch.uint8, device=DEVICE)
     return quantiles(source.clone, 2 * bytes_of(source) * 1e-9)
 
 
 @functools.cache
 def matmul_rate() -> list[float]:
-    """TFLOP/s of torch's own product of two matrices of 8192 by 8192 in bfloat16."""
+    """TFLOP/s of torch's own matmul of two 8192 by 8192 bfloat16 matrices."""
     a, b = (
         torch.randn(8192, 8192, dtype=torch.bfloat16, device=DEVICE) for _ in range(2)
     )
@@ -64,7 +64,7 @@ def matmul_rate() -> list[float]:
 
 @dataclass(frozen=True)
 class Graph:
-    """A call under autograd: the inputs that want gradients, the results that have them, and gradients of those."""
+    """A call under autograd: the inputs that require gradients, the results that have one, incoming gradients."""
 
     inputs: list[torch.Tensor]
     results: list[torch.Tensor]
@@ -78,29 +78,29 @@ class Graph:
         wrt: tuple[int, ...],
         more: tuple[Any, ...] = (),
     ) -> "Graph":
-        """The graph of a call, of which the inputs at some positions want gradients."""
+        """The graph of a call in which the inputs at the given positions require gradients."""
         tensors = tuple(tensor.detach() for tensor in tensors)
         inputs = [tensors[place].requires_grad_() for place in wrt]
         results = [r for r in listed(function(*tensors, *more)) if r.requires_grad]
         return cls(inputs, results, [torch.randn_like(r) for r in results])
 
     def backward(self) -> Tensors:
-        """The gradients; the graph is kept."""
+        """The gradients; the graph is retained."""
         return torch.autograd.grad(
             self.results, self.inputs, self.outgoing, retain_graph=True
         )
 
 
 def listed(results: Any) -> Tensors:
-    """The results of a call as a tuple, however many there are."""
+    """The results of a call, always as a tuple."""
     return results if isinstance(results, tuple) else (results,)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What an operator is measured against: a function of its inputs, of what is `given`, and of its params.
+    """A peer of an operator: a function of its inputs, of what is `given`, and of its params.
 
-    What is given is computed once, of inputs and params, and not measured. The forward runs `under` a context.
+    What is given is computed once from inputs and params, and not measured. The forward runs `under` a context.
     """
 
     function: Callable[..., Any]
@@ -119,7 +119,7 @@ BACKENDS = {
 
 
 def backends(reference: Callable[..., Any]) -> dict[str, Peer]:
-    """A reference that calls torch's scaled_dot_product_attention, by each implementation of that alone."""
+    """A reference that calls torch's scaled_dot_product_attention, restricted to each of its backends in turn."""
     return {
         name: Peer(reference, under=functools.partial(sdpa_kernel, backend))
         for name, backend in BACKENDS.items()
@@ -128,11 +128,11 @@ def backends(reference: Callable[..., Any]) -> dict[str, Peer]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark says: the operator, what it is measured against, and how inputs are made.
+    """The declarations of a benchmark: the operator, its peers, and how inputs are made.
 
-    `make` takes a size, and a dtype where there are several; `params` are passed to both functions. With the positions
-    of inputs in `wrt`, the backward by those is measured too. A peer that fails, as where memory does not suffice, has
-    no rate.
+    `make` takes a size, and a dtype if there are several; `params` are passed to both functions. If `wrt` has positions
+    of inputs, the backward with respect to those is measured too. A peer that fails, for example for lack of memory,
+    has no rate.
     """
 
     op: Callable[..., Any]
@@ -161,11 +161,11 @@ class Benchmark:
         ]
 
     def ceiling(self) -> list[float]:
-        """The rate that others are shares of."""
+        """The rate that shares are relative to."""
         raise NotImplementedError
 
     def work(self, tensors: Tensors, backward: bool, size: int) -> float:
-        """How much a call has to do, of which rates are so much a second."""
+        """The work of a call, which rates divide by its time."""
         raise NotImplementedError
 
     def inputs(self, **made: Any) -> Tensors:
@@ -174,7 +174,7 @@ class Benchmark:
         return self.make(**made)
 
     def peer(self, provider: str) -> Peer:
-        """A provider but for the ceiling."""
+        """A provider other than the ceiling."""
         others = {
             self.op.__name__: Peer(self.op),
             "torch": Peer(self.reference),
@@ -183,13 +183,13 @@ class Benchmark:
         return {**self.peers, **others}[provider]
 
     def function(self, provider: str, backward: bool = False) -> Callable[..., Any]:
-        """What a provider computes, from tensors alone, and what it is given besides."""
+        """The function of a provider, of tensors only, and what it is given."""
         peer = self.peer(provider)
         function = functools.partial(peer.function, **self.params)
         if not peer.compiled:
             return function
-        torch.compiler.reset()  # So that each size is compiled for itself.
-        # A graph that is kept for the next run cannot give its memory away.
+        torch.compiler.reset()  # So that each size is compiled separately.
+        # A graph that is retained for the next run cannot hand over its memory.
         torch._functorch.config.donated_buffer = not backward
         return torch.compile(function, dynamic=False)
 
@@ -222,7 +222,7 @@ class Benchmark:
     def steps(
         self, backward: bool = False, **made: Any
     ) -> list[functools.partial[Any]]:
-        """The functions of op.py that launch kernels for a call, with what it passes them."""
+        """The functions of op.py that launch kernels in a call, with their arguments."""
         module = sys.modules[self.op.__module__]
         found: list[functools.partial[Any]] = []
 
@@ -247,7 +247,7 @@ class Benchmark:
         return found
 
     def print_steps(self, **made: Any) -> None:
-        """What each step takes of the time of all, each measured by itself, where there are several."""
+        """The share of the time that each step takes, measured separately, if there are several."""
         steps = self.steps(**made)
         if len(steps) < 2:
             return
@@ -334,7 +334,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class ByBytes(Benchmark):
-    """In GB/s of the bytes that have to move; by the length of rows as well, where `make` takes that axis."""
+    """In GB/s of minimal bytes, by number of elements and, if `make` takes that axis, by row length."""
 
     _: KW_ONLY
     row: str = ""
@@ -348,7 +348,7 @@ class ByBytes(Benchmark):
         return copy_rate()
 
     def work(self, tensors: Tensors, backward: bool, size: int) -> float:
-        """Every input and result once; of the backward, what the operator keeps for it in place of the inputs."""
+        """All inputs and results once; for the backward, the saved tensors in place of the inputs."""
         function = self.function(self.op.__name__)
         if not backward:
             return bytes_of(*tensors, *listed(function(*tensors))) * 1e-9
@@ -369,15 +369,15 @@ class ByBytes(Benchmark):
 
 @dataclass(frozen=True)
 class ByLength(ByBytes):
-    """In GB/s of the bytes that have to move, by the length of what kernels stream: a cache, which few rows read."""
+    """In GB/s of minimal bytes, by the length of the streamed axis: a cache that few rows read."""
 
     argument = "size"
 
 
 @dataclass(frozen=True)
 class ByOperations(Benchmark):
-    """In TFLOP/s of the matmuls: so many operations at a size, and some times as many backward. That is twice where
-    each product has a gradient for either of its factors, and more where products are not stored but recomputed.
+    """In TFLOP/s of the matmuls: the operations at a size, and a multiple of them for the backward: twice if each
+    matmul has a gradient for both of its factors, and more if matmuls are recomputed.
     """
 
     _: KW_ONLY

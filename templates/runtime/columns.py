@@ -1,4 +1,4 @@
-"""Launches of kernels that map rows and sum over them: each program adds up its rows, and one more kernel the parts."""
+"""Launches of kernels that map rows and sum over them: programs write partial sums, which a second kernel adds up."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,20 +29,20 @@ def run(
     """Launch the kernel for rows and columns of a `shape`: whole rows, rows that CTAs share, or tiles of them.
 
     Args:
-        key: that of the call, by which calls like it launch the same on their tensors and, behind these, their sums.
+        key: that of the call; calls with the same key repeat its launches on their own tensors, followed by their sums.
         shape: the numbers of rows and columns.
         compute: the dtype to add up in.
-        sums: the results [n_cols] that are asked for, and None for others.
-        args: the tensors of the kernels, their sizes and their params. Parts of the sums follow the tensors.
-        constants: what they are compiled for, but for the dtype of positions.
-        tiles: the table and the kernel for tiles, for which rows are reduced before.
-        whole: those for whole rows, and what an iteration reads along the columns.
-        shared: the kernel for rows that CTAs share, what an iteration reads along the columns, and how many words
-            CTAs exchange for each row; before its tensors it takes the slots of those.
-        rows: the function that reduces rows alone, and its arguments; before its tensors the kernel for tiles takes
-            what that returns.
-        tiles_args: the arguments of the kernel for tiles, where they are not `args`.
-        add_parts_kernel: the kernel that adds up the parts, where torch has to see its launch.
+        sums: the results [n_cols] that are wanted, None for others.
+        args: the tensors of the kernels, their sizes and their params. Partial sums follow the tensors.
+        constants: their constexprs, but for INDEX.
+        tiles: the table and the kernel for tiles, before which another kernel reduces the rows.
+        whole: those for whole rows, and the tensors that an iteration reads along the columns.
+        shared: the kernel for rows that CTAs share, the tensors that an iteration reads along the columns, and the
+            number of words that CTAs exchange per row; it takes the mailbox of those before its tensors.
+        rows: the function that only reduces rows, and its arguments; the kernel for tiles takes its results before its
+            own tensors.
+        tiles_args: the arguments of the kernel for tiles, if they are not `args`.
+        add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
     n_rows, n_cols = shape
     device = launch.device_of(args[0])
@@ -90,12 +90,12 @@ def run(
     stages = [
         launch.Stage(kernel, grid, (*first, *given, *parts, *sizes, *params), tile)
     ]
-    if first:  # Calls alike would need their own.
+    if first:  # Repeated calls would need their own.
         key = None
     by_name: dict[str, Any] = {}
     names = [""] * len(parts)
     if key is not None:
-        # The kernel has parts where calls have sums.
+        # The kernel has partial sums where calls have sums.
         called = launch.named(kernel, ((*given, *sums), sizes, params))
         names = [*called][len(given) :][: len(sums)]
         by_name = {_sum_of(n) if n in names else n: one for n, one in called.items()}
@@ -123,12 +123,12 @@ def _sum_of(part: str) -> str:
 
 
 def zero(*sums: torch.Tensor | None) -> None:
-    """Set sums of nothing to 0."""
+    """Set empty sums to 0."""
     for one in sums:
         if one is not None:
             one.zero_()
 
 
 def _column_bytes(reads: Sequence[torch.Tensor | None]) -> int:
-    """The bytes of a column of what is read."""
+    """The bytes per column of the tensors that are read."""
     return sum(0 if tensor is None else tensor.element_size() for tensor in reads)

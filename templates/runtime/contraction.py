@@ -1,16 +1,16 @@
-"""How contractions are launched: by which of their kernels, in which tiles, and how programs divide up long sums.
+"""Launches of contractions: the choice of kernels and tiles, split-K and stream-K.
 
-Kernels take their arguments in one order, where lengths are those of rows, columns, and of the inner axis, or how many
-groups it has:
+All kernels take their arguments in the same order, where lengths are those of rows, columns, and of the inner axis, or
+its number of groups:
 
 - strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices
-- TMA: descriptors, a descriptor and the memory of each result, lengths, the number of tiles
-- stream-K: descriptors, partial sums, lengths, the first tile, its split as `choose_stream_k` tells it
-- reduction: results, partial sums, rows and columns, the first tile, its split
+- TMA: descriptors, a descriptor and the tensor of each result, lengths, the number of tiles
+- stream-K: descriptors, partial sums, lengths, the first tile, the split as in `choose_stream_k`
+- reduction: results, partial sums, rows and columns, the first tile, the split
 
-Then come what the loop over the inner axis takes beside matrices, what both that and the epilogue take, and what the
-epilogue takes, each to kernels that have such; then how descriptors lie, and constants. Partial sums that a kernel does
-not leave are None, and so are results that nobody asked for, and matrices that no matmul reads that is chosen.
+Then come the other arguments of the loop over the inner axis, those that the loop and the epilogue share, and those of
+the epilogue, for kernels that have these; then the layouts of descriptors, and constexprs. None stands for partial sums
+that a kernel does not write, for results that are not wanted, and for matrices that the chosen matmuls do not read.
 """
 
 import math
@@ -26,8 +26,8 @@ from . import copies, launch, matmul_heuristics, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
 from .search import fastest
 
-REDUCE_M = 4  # rows of a tile for each program of the reduction: few, so that many programs read
-SHORTEST = 32  # terms of a group that is scaled by itself, where TMA reads
+REDUCE_M = 4  # rows of a tile per program of the reduction, so that many programs read
+SHORTEST = 32  # terms of a group with its own scale, in TMA kernels
 
 Args = tuple[Any, ...]
 Lengths = tuple[int, int, int]
@@ -65,30 +65,30 @@ def run(
     """Launch the kernels of a contraction.
 
     Args:
-        key: what `launch.lookup` told of the call; None for one that is not launched again as it was.
-        by_name: the tensors and params of the call.
+        key: that of the call by `launch.lookup`; None if its launches cannot be repeated.
+        by_name: the tensors and params of the call, by name.
         lengths: of rows, columns and the inner axis.
-        left: matrices of [rows, inner], some with the batch in front.
-        right: matrices of [columns, inner], likewise.
-        results: of as many elements, contiguous.
-        strided: a table, and the kernel that reads by pointers.
+        left: matrices [rows, inner], or [batch, rows, inner].
+        right: matrices [columns, inner], or [batch, columns, inner].
+        results: with rows by columns in each batch element, contiguous.
+        strided: a table, and the kernel that reads through pointers.
         reduction: the kernel that adds up partial sums.
-        described: a table, the kernel that reads by TMA, and that of stream-K or None.
-        n_sums: how many sums a tile has.
-        n_batch: how many matrices are in the batch.
-        n_summed: over how many matrices of a batch a sum goes, beside the inner axis.
-        group_size: the length of the groups of the inner axis that are scaled by themselves; 0 where there are none.
-        dtype: what tensor cores multiply, if not what matrices have.
+        described: a table, the kernel that reads by TMA, and the stream-K kernel or None.
+        n_sums: the number of sums of a tile.
+        n_batch: the number of matrices in the batch.
+        n_summed: the number of matrices of a batch that are summed, besides the inner axis.
+        group_size: the length of groups of the inner axis that have scales of their own; 0 if there are none.
+        dtype: the dtype that tensor cores multiply, if not that of the matrices.
         precision: how float32 is multiplied.
-        accumulator: what sums have, if not what follows from that.
-        loop: what the loop takes beside matrices.
-        both: what the loop and the epilogue take.
-        epilogue: what the epilogue takes.
-        reduced_rows: how many rows of a tile a program of the reduction takes.
-        n_strides: how many strides a kernel takes of each matrix, None for those it lacks; () for as many as it has.
-        search: whether tiles are timed at the first call of a size, and not chosen by rule.
-        pads: whether the kernel that reads by pointers is told how far copies of matrices are padded.
-        layout: how TMA reads and writes, as `_by_tma` takes it.
+        accumulator: the dtype of sums, if not the default for that.
+        loop: arguments of the loop besides matrices.
+        both: arguments that the loop and the epilogue share.
+        epilogue: arguments of the epilogue.
+        reduced_rows: the rows of a tile that a program of the reduction takes.
+        n_strides: the number of strides that a kernel takes of each matrix, None for absent ones; () for all they have.
+        search: whether tiles are timed at the first call of a size, rather than chosen by rule.
+        pads: whether the kernel that reads through pointers takes the padding of copies of matrices.
+        layout: how TMA reads and writes, as for `_by_tma`.
     """
     matrices, beside = (*left, *right), (loop, both, epilogue)
     first = next(one for one in (*matrices, *results) if one is not None)
@@ -166,9 +166,9 @@ def _by_tma(
 ) -> list[launch.Stage]:
     """Persistent programs, and stream-K for the tail wave where that saves time.
 
-    `n_turns` matmuls alternate, whose matrices of a side lie alike; where `is_joined`, one descriptor reads both right
-    matrices. A tile is summed in `n_halves` of its columns, and written in `n_slices`; some kernels may be specialized
-    by warps.
+    `n_turns` matmuls take turns by iteration, with matrices of the same layout; if `is_joined`, one descriptor reads
+    both right matrices. A tile is summed in `n_halves` of its columns, and written in `n_slices`; some kernels may
+    be warp specialised.
     """
     table, kernel, stream_k = described
     loop, both, epilogue = beside
@@ -180,7 +180,7 @@ def _by_tma(
         config = table.choose(n_batch * n_rows, n_cols, n_terms, device)
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
-        block_k = math.gcd(block_k, group_size)  # Groups are whole blocks.
+        block_k = math.gcd(block_k, group_size)  # Groups are made of whole blocks.
     if n_summed > 1:
         block_k = matmul_heuristics.full_block(n_inner, block_k)
     rights = block_n // n_halves, block_k, n_rows
@@ -250,7 +250,7 @@ def _by_pointers(
     *,
     config: triton.Config | None,
 ) -> list[launch.Stage]:
-    """A program for each tile, or split-K for few tiles with a long inner axis."""
+    """One program per tile, or split-K for few tiles with a long inner axis."""
     table, kernel = strided
     loop, both, epilogue = beside
     n_rows, n_cols, n_inner = lengths
@@ -311,7 +311,7 @@ def _by_pointers(
 
 
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
-    """Whether TMA reads matrices as they lie, with rows so many bytes apart; a trace does not tell where."""
+    """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
     return torch.compiler.is_compiling() or all(
         tma.is_readable(matrix, apart) for matrix in matrices
     )
@@ -320,8 +320,8 @@ def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
 def _arranged(
     matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int
 ) -> torch.Tensor | None:
-    """A float32 matrix in which the "rows", or columns, are contiguous, or the "inner" axis: a copy where there are so
-    many of the other matrix that copying does not show, and no batch picks of more than it has.
+    """A float32 matrix with contiguous "rows" (or columns) or "inner" axis: a copy, if the other matrix has so many
+    rows that its cost does not show, and if no batch selects from more matrices than it has.
     """
     if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
@@ -347,7 +347,7 @@ def _reduce(
     split: tuple[int, int, int, int],
     config: triton.Config,
 ) -> launch.Stage:
-    """Some rows of a tile to each program, of the tiles that are split."""
+    """Reduce the tiles that are split, some rows of a tile per program."""
     kernel, rows = reduction
     n_long, _, n_short, _ = split
     tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
@@ -362,7 +362,7 @@ def blocks_of(config: triton.Config) -> tuple[int, int, int]:
 
 
 def options_of(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
-    """What kernels that multiply are compiled for."""
+    """The constexprs of kernels that multiply."""
     tile = {**config.kwargs, "BLOCK_K": block_k}
     return {**tile, "num_warps": config.num_warps, "num_stages": num_stages}
 
@@ -373,7 +373,7 @@ def count_tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -
 
 
 def _steps(n_inner: int, group_size: int, block_k: int) -> int:
-    """How many blocks the inner axis has, those of each group by themselves."""
+    """The number of blocks of the inner axis, each group divided by itself."""
     if not group_size:
         return tensors.cdiv(n_inner, block_k)
     return n_inner // group_size * tensors.cdiv(group_size, block_k)
@@ -386,7 +386,7 @@ def _partial_sums(
     block_n: int,
     device: torch.device,
 ) -> list[torch.Tensor]:
-    """Memory for so many parts of each sum of a tile."""
+    """Memory for so many partial sums of each sum of a tile."""
     count, dtype = sums
     shape = (n_parts, block_m, block_n)
     return [torch.empty(shape, dtype=dtype, device=device) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Copies of matrices to where matmuls read them faster, which cost little beside what is computed of them."""
+"""Copies of matrices into layouts that matmuls read faster, where a copy costs little compared with the matmul."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ from . import launch, tensors
 from .copy_kernels import copy_kernel, split_kernel
 from .dtypes import part_dtype
 
-ROWS = 128  # bytes that rows of copies begin at a multiple of, which is what caches and TMA read at once
+ROWS = 128  # bytes: the alignment of rows of copies, a cache line
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Memory for a tensor whose rows start with the 128 bytes that are copied at once."""
+    """Memory for a tensor whose rows are aligned to the 128 bytes that are copied at once."""
     whole = ROWS // like.itemsize
     *outer, length = shape
     return like.new_empty((*outer, tensors.cdiv(length, whole) * whole))[..., :length]
@@ -36,13 +36,13 @@ def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
-    """Likewise, with its rows contiguous."""
+    """The same with contiguous rows."""
     return with_cols_last(tensor.mT).mT
 
 
 def padded_to(matrices: Sequence[torch.Tensor]) -> int:
-    """What loads of matrices may round their rows up to: what copies with contiguous rows have room for, which `marked`
-    has seen; 1 where there are others, and for a trace.
+    """A multiple to which loads may round up the rows of matrices: the padding of copies with contiguous rows, which
+    `marked` has recorded; 1 if other matrices are among them, and under a trace.
     """
     if torch.compiler.is_compiling():
         return 1
@@ -56,8 +56,8 @@ def padded_to(matrices: Sequence[torch.Tensor]) -> int:
 
 
 def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
-    """Float32 [rows, cols] as [n_parts, rows, cols], or [batch, rows, cols] as [batch * n_parts, rows, cols]: the
-    bfloat16s that add up to each element, the largest first; columns are contiguous and rows aligned.
+    """Float32 [rows, cols] as [n_parts, rows, cols], or [batch, rows, cols] as [batch * n_parts, rows, cols]: bfloat16
+    values that add up to each element, the largest first; columns are contiguous and rows aligned.
     """
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
@@ -73,7 +73,7 @@ def marked(
     tensor: torch.Tensor,
     again: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """The copy of a tensor, with what tells a launch how calls alike make theirs."""
+    """The copy of a tensor, with a record for repeated calls of how to copy theirs."""
     if not torch.compiler.is_compiling():
         seen = functools.partial(_again, again, tensor.size(), tensor.stride())
         vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), seen)
@@ -86,12 +86,12 @@ def _again(
     stride: Sequence[int],
     tensor: torch.Tensor,
 ) -> torch.Tensor:
-    """The copy of the memory of a tensor, seen with some sizes and strides."""
+    """A copy of a tensor, viewed with some sizes and strides."""
     return again(torch.as_strided(tensor, size, stride))
 
 
 def _widest(tensor: torch.Tensor) -> torch.dtype:
-    """An integer of so many bytes that a row of the tensor is copied by whole ones."""
+    """The widest integer dtype of which rows of the tensor are a whole number."""
     *outer, last = tensor.stride()
     places = [tensor.storage_offset(), tensor.shape[-1], *outer]
     places.append(tensor.data_ptr() // tensor.itemsize)
@@ -105,7 +105,7 @@ def _widest(tensor: torch.Tensor) -> torch.dtype:
 def _launch(
     name: str, kernel: Any, tensor: torch.Tensor, copy: torch.Tensor, **constants: int
 ) -> None:
-    """Launch a kernel on the tiles of a tensor that has rows and columns, or a batch of such."""
+    """Launch a kernel on the tiles of a tensor [rows, cols] or [batch, rows, cols]."""
     key, replay = launch.lookup(name, (tensor,), *constants.values())
     if replay is not None:
         replay((tensor, copy))
@@ -115,7 +115,7 @@ def _launch(
     if tensor.stride(-1) == 1:  # As long rows as there are.
         cols = min(1024, tensors.power_of_two(n_cols))
         rows = 2048 // cols
-    else:  # Squares, which are read along one side and written along the other.
+    else:  # Squares, which are read along one axis and written along the other.
         rows = cols = 64
     config = triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=4)
     strides = (*(0,) * (3 - tensor.ndim), *tensor.stride())

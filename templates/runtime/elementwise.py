@@ -1,12 +1,12 @@
-"""How elementwise kernels are launched: on one run of elements where all tensors are one, else on tiles of any strides.
+"""Launches of elementwise kernels: flat if all tensors fold into one dimension, otherwise on tiles with any strides.
 
-`axes` says how tensors and kernel step, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, () where it
-has none, then those that the kernel goes through, the columns last. Axes in parentheses fold into one another as far as
-strides allow, and are as many dimensions to the kernel as `n_dims` says. The kernel knows the length of H=2. W*S=2
-are columns of two axes, W.S such that tensors which have both step through evenly, and 1 is a single column.
+`axes` describes tensors and the iteration space, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, ()
+if it has none, then those of the kernel, with the columns last. Axes in parentheses are folded as far as strides allow,
+into the `n_dims` dimensions of the kernel. The kernel is compiled for the length of H=2. W*S=2 are columns of two axes,
+W.S columns of two axes that are contiguous in tensors with both, and 1 is a single column.
 
-Kernels take pointers; n, or n_rows, n_cols and the lengths of all dimensions of the rows but the first; the strides of
-each tensor along what it moves along; further sizes, and params. Without a table they search their configurations.
+Kernels take pointers; n, or n_rows, n_cols and the lengths of all row dimensions but the first; the strides of each
+tensor along its axes; further sizes, and params. Kernels without a table tune their configurations themselves.
 """
 
 import math
@@ -42,13 +42,13 @@ def layouts(operands: Operands) -> tuple[Layout | None, ...]:
 
 
 def along(values: Sequence[int], own: Axes, axis: str) -> Sequence[int]:
-    """What a shape or strides have along an axis; the leading ones, "...", are any number."""
+    """The entries of a shape or strides for an axis; any number of them for the leading ones, "..."."""
     end = len(values) - len(own) + own.index(axis) + 1
     return values[:end] if axis == "..." else values[end - 1 : end]
 
 
 def lengths(given: Sequence[tuple[Layout | None, Axes]], over: Axes) -> tuple[int, ...]:
-    """The lengths of some axes, each as the last tensor has it that moves along it."""
+    """The lengths of some axes, each from the last tensor that has it."""
     found: list[int] = []
     for axis in over:
         found += [
@@ -62,7 +62,7 @@ def lengths(given: Sequence[tuple[Layout | None, Axes]], over: Axes) -> tuple[in
 def strides(
     layout: Layout | None, own: Axes, over: Axes, n_leading: int = 0
 ) -> tuple[int, ...]:
-    """The strides of a tensor along some axes, 0 along those that it lacks, and where there is no tensor."""
+    """The strides of a tensor along some axes, 0 for those that it lacks, and for an absent tensor."""
     found: list[int] = []
     for axis in over:
         if layout is None or axis not in own:
@@ -76,8 +76,8 @@ def strides(
 def fold_all(
     axes: str, n_dims: int, given: tuple[Layout | None, ...]
 ) -> tuple[bool, bool, tuple[int, ...]] | None:
-    """Whether all tensors are one run of elements after folding; else for tiles whether columns are close to one
-    another, and the kernel's sizes and strides. None where more dimensions are left than it steps through.
+    """Whether all tensors fold into one contiguous dimension; otherwise, for tiles, whether columns are close together,
+    and the kernel's sizes and strides. None if more dimensions remain than the kernel has.
     """
     every, over, _ = parse(axes)
     moving = [one for one in zip(given, every, strict=True) if one[1]]
@@ -85,7 +85,7 @@ def fold_all(
     n_leading = len(shape) - len(over) + 1
     strided = [strides(*one, over, n_leading) for one in moving]
     present = [n for n, (layout, _) in enumerate(moving) if layout is not None]
-    # The last tensor says in which order dimensions are visited.
+    # The last tensor decides the order of the dimensions.
     ordered = (*strided, strided[present[-1]])
     folded = tensors.fold_by_stride(n_dims, shape, ordered)
     if folded is None:
@@ -102,9 +102,9 @@ def fold_all(
 def fold_rows(
     axes: str, n_dims: int, given: tuple[Layout | None, ...]
 ) -> tuple[bool, tuple[int, ...]] | None:
-    """Whether columns are close to one another, and the sizes and strides of a kernel of rows by columns.
+    """Whether columns are close together, and the sizes and strides of a kernel of rows by columns.
 
-    None where more dimensions of the rows are left than it steps through.
+    None if more row dimensions remain than the kernel has.
     """
     every, folded, others = parse(axes)
     moving = list(zip(given, every, strict=True))
@@ -151,9 +151,9 @@ def run(
     /,
     **constants: Any,
 ) -> bool:
-    """Launch the first kernel where every tensor is one run of elements in the same order, else the second, on tiles.
+    """Launch the flat kernel if all tensors are contiguous in the same order, otherwise the second one, on tiles.
 
-    False where more dimensions are left than that steps through; nothing is launched on fake tensors.
+    False if more dimensions remain than that has; nothing is launched on fake tensors.
     """
     every, over, _ = parse(axes)
     given = [
@@ -207,9 +207,9 @@ def run_tiles(
     /,
     **constants: Any,
 ) -> bool:
-    """Launch a kernel on tiles of rows by columns, of which the rows alone fold.
+    """Launch a kernel on tiles of rows by columns, where only the rows are folded.
 
-    False where more dimensions of them are left than it steps through; nothing is launched on fake tensors.
+    False if more row dimensions remain than it has; nothing is launched on fake tensors.
     """
     folded = fold_rows(axes, n_dims, layouts(operands))
     if folded is None:
@@ -242,7 +242,7 @@ def run_line(
     /,
     **constants: Any,
 ) -> None:
-    """Launch a kernel on the elements along one axis, with any strides; but not on fake tensors."""
+    """Launch a kernel on the elements along one axis, with any strides, unless the tensors are fake."""
     every, _, over = parse(axes)
     moving = [
         one for one in zip(layouts(operands), every, strict=True) if over[0] in one[1]
@@ -263,7 +263,7 @@ def _launch_flat(
     params: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """Launch a kernel on blocks of elements, so many as `sizes` begins with."""
+    """Launch a kernel on blocks of elements, whose number is the first of `sizes`."""
 
     def grid(meta: Mapping[str, Any]) -> tuple[int]:
         return (tensors.cdiv(sizes[0], meta["BLOCK"]),)
@@ -282,7 +282,7 @@ def _launch_tiles(
     params: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """Launch a kernel on tiles of so many rows and columns as `sizes` begins with."""
+    """Launch a kernel on tiles of rows and columns, whose numbers are the first of `sizes`."""
     n_rows, n_cols = sizes[:2]
 
     def grid(meta: Mapping[str, Any]) -> tuple[int]:
@@ -303,7 +303,7 @@ def _launch(
     params: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """Launch a kernel by a configuration, or as it searches one."""
+    """Launch a kernel with a configuration, or let it tune its own."""
     launch.run(
         key,
         kernel,

@@ -1,4 +1,4 @@
-"""The matmul that gradients of matmuls are made of: of two matrices as they are, with nothing before or after it."""
+"""The plain matmul of two matrices, without prologue or epilogue, which gradients of matmuls use."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ from . import (
 from . import gemm_kernels as kernels
 from .matmul_heuristics import tile
 
-VECTOR = 16  # elements: what Triton knows strides and lengths to be a multiple of
+VECTOR = 16  # elements: Triton specialises on strides and lengths that this divides
 TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
     tile(128, 128, 64, num_warps=8, num_stages=4),
@@ -49,7 +49,7 @@ STRIDED = matmul_heuristics.Strided(
         tile(16, 32, 64, num_warps=4, num_stages=3),
     ),
 )
-# Of float32 that tensor cores multiply, rounded or in parts.
+# For float32 on tensor cores, rounded or split.
 SPLIT = matmul_heuristics.Strided(
     half=STRIDED.half,
     single=(
@@ -74,16 +74,16 @@ def gemm(
 
     Args:
         left: [rows, inner] or [batch, rows, inner], with any strides: float16, bfloat16, float32 or float64.
-        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device. Where
-            one of the two has no batch, it is the same for all of the other's.
-        precision: how float32 is multiplied: "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
-        sums_batch: whether the result is the sum over the batch, which both have.
+        right: [cols, inner] or [batch, cols, inner], with any strides, of the same dtype and on the same device. If
+            only one of the two has a batch, the other is broadcast.
+        precision: how float32 is multiplied, "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
+        sums_batch: whether the result is summed over the batch, which both must have.
 
     Returns:
-        [rows, cols], or [batch, rows, cols] where either has a batch that is not summed, contiguous, of left's dtype.
+        [rows, cols], or [batch, rows, cols] if either has a batch that is not summed, contiguous, with left's dtype.
 
     Raises:
-        ValueError: for matrices that do not fit together, and for one without a batch where that is summed.
+        ValueError: if the matrices do not match, or one lacks the batch that is summed.
     """
     key, replay = launch.lookup("gemm", (left, right), precision, sums_batch)
     *batch, n_rows, n_inner = left.shape
@@ -132,8 +132,8 @@ def gemm(
 
 
 def _sums(left: torch.Tensor, right: torch.Tensor, precision: str) -> bool:
-    """Whether kernels sum over a batch as it lies: where they read it in vectors and in blocks that are nearly full,
-    and it is not split beforehand.
+    """Whether kernels sum over a batch in place: if they read it in vectors and in blocks that are nearly full, and it
+    is not split beforehand.
     """
     n_batch, _, n_inner = left.shape
     return (
@@ -154,8 +154,8 @@ def _in_a_row(matrices: torch.Tensor) -> torch.Tensor:
 def splits(
     left: torch.Tensor, lengths: contraction.Lengths, n_batch: int, precision: str
 ) -> bool:
-    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: where
-    the result has tiles for half of the SMs.
+    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: if the
+    result has tiles for half of the SMs.
     """
     n_rows, n_cols, _ = lengths
     return (

@@ -1,6 +1,6 @@
-"""How launches pick a configuration: tables of an operator's candidates, each with the rule that picks one.
+"""Tables of an operator's candidate configurations, each with the rule by which launches pick one.
 
-The rules were measured on an H100, and count in SMs of the device at hand.
+The rules were measured on an H100, and scale with the number of SMs of the device.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ import triton
 from .launch import is_nvidia, memoized
 from .tensors import cdiv, power_of_two
 
-SHORTEST_BLOCK = 1024  # columns, of those that read an element of some inputs once
-SHORTEST_PART = 16_384  # columns, of a row that programs share and map back
+SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
+SHORTEST_PART = 16_384  # columns of a row that programs share and map back
 
 
 @memoized
 def sm_count(device: torch.device) -> int:
-    """The streaming multiprocessors of a GPU; the interpreter picks what an H100 would."""
+    """The number of SMs of a GPU; the interpreter behaves like an H100."""
     if device.type != "cuda":
         return 132
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -26,7 +26,7 @@ def sm_count(device: torch.device) -> int:
 
 @memoized
 def shared_memory(device: torch.device) -> int:
-    """The bytes of shared memory that a program can have."""
+    """The bytes of shared memory available to a program."""
     if device.type != "cuda":
         return 2**16
     return (
@@ -35,7 +35,7 @@ def shared_memory(device: torch.device) -> int:
 
 
 class Table:
-    """Candidate configurations. Rules are methods of the tables below, and remember what they picked."""
+    """Candidate configurations. Rules are methods of the tables below, and cache their choices."""
 
     def __init__(self, *configs: triton.Config) -> None:
         self.configs = configs
@@ -44,14 +44,14 @@ class Table:
         return iter(self.configs)
 
     def searched(self) -> list[triton.Config]:
-        """What @triton.autotune searches; the interpreter cannot time, so there the first has to do."""
+        """The configurations that @triton.autotune tries: only the first in the interpreter, which cannot time."""
         return list(
             self.configs[:1] if triton.knobs.runtime.interpret else self.configs
         )
 
 
 class Flat(Table):
-    """For elements in a line: how many to a program, and its warps; the largest block first."""
+    """For flat elements: elements and warps of a program, the largest block first."""
 
     def __init__(self, *blocks: tuple[int, int]) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ class Flat(Table):
         )
 
     def choose(self, n: int) -> triton.Config:
-        """The largest block of which `n` elements still fill the device."""
+        """The largest block with which `n` elements still fill the device."""
         for config in self.configs[:-1]:
             if n >= config.kwargs["BLOCK"] * 1024:
                 return config
@@ -67,9 +67,7 @@ class Flat(Table):
 
 
 class Tile(Table):
-    """For any strides: rows and columns of a program, and its warps where they are not 4; first the square tile, then
-    the widest.
-    """
+    """For any strides: rows and columns of a program, and warps if not 4; first the square tile, then the widest."""
 
     def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
         super().__init__(
@@ -81,7 +79,7 @@ class Tile(Table):
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, close: bool) -> triton.Config:
-        """The widest that the columns fill where those are close to one another, else a square tile."""
+        """The widest tile that the columns fill if those are close together, otherwise the square one."""
         if not close:
             return _narrowed(self.configs[0], n_rows, n_cols)
         found = next(
@@ -92,8 +90,8 @@ class Tile(Table):
 
 
 class Strided(NamedTuple):
-    """For whole rows in registers whose columns do not lie next to each other: up to which row length; rows and
-    elements of a program and elements of a warp, at most; and warps, at least.
+    """For whole rows in registers with strided columns: the maximal row length; the maximal rows and elements of a
+    program and elements of a warp; and the minimal number of warps.
     """
 
     length: int
@@ -111,13 +109,13 @@ STRIDED_REDUCED = Strided(256, 64, 8192, 2048, 1)
 
 
 class Registers:
-    """For whole rows in registers: up to which row length, elements per program, and warps."""
+    """For whole rows in registers: the maximal row length, elements per program, and warps."""
 
     def __init__(self, *rows: tuple[int, int, int], strided: Strided = STRIDED) -> None:
         self.rows, self.strided = rows, strided
 
     def fits(self, n_rows: int, n_cols: int, contiguous: bool) -> bool:
-        """Whether a row is held in registers rather than looped over, for which strided rows may be too few."""
+        """Whether a row is held in registers rather than looped over, for which there may be too few strided rows."""
         if contiguous:
             return n_cols <= self.rows[-1][0]
         few = n_rows < 32_768
@@ -125,9 +123,9 @@ class Registers:
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
-        """Several short rows to a program, warps by the row's length."""
+        """Several short rows per program, and warps by the length of a row."""
         block_n = power_of_two(n_cols)
-        if not contiguous:  # What lies next to each other is in neighbouring rows.
+        if not contiguous:  # Neighbours in memory are in neighbouring rows.
             _, most_rows, elements, of_warp, warps = self.strided
             rows = min(most_rows, elements // block_n)
             num_warps = max(warps, rows * block_n // of_warp)
@@ -140,7 +138,7 @@ class Registers:
 
 
 class Loop(Table):
-    """For a loop over the row: rows by columns per iteration, the last for columns that are not contiguous."""
+    """For a loop over the row: rows by columns per iteration, the last tile for columns that are not contiguous."""
 
     @memoized
     def choose(
@@ -151,10 +149,10 @@ class Loop(Table):
         most_warps: int = 32,
         simple: bool = True,
     ) -> triton.Config:
-        """Wide blocks where columns lie next to each other, else many rows at once; as many elements of short rows.
+        """Wide blocks if columns are contiguous, otherwise many rows at once; as many elements for short rows.
 
-        The state of a lane is one number where it is `simple`; others, of short rows that are strided, are costly to
-        merge, so that there are fewer.
+        The state of a lane is one value if it is `simple`. Other states are costly to merge, so that short, strided
+        rows use fewer.
         """
         if contiguous:
             wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
@@ -174,7 +172,7 @@ class Loop(Table):
 
 
 def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
-    """The tile with as many more rows as rows are shorter than it."""
+    """The tile with more rows in proportion, if rows are shorter than it is wide."""
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     if not 0 < 2 * n_cols <= block_n:
         return config
@@ -186,9 +184,8 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
 
 
 def _widened(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
-    """The tile for strided columns: of few, as many elements in four columns, or in more where rows are fewer.
-
-    Threads have all columns of their rows then, and merge nothing with others.
+    """The tile for strided columns: if these are few, the same number of elements in four columns, or in more if there
+    are few rows. Threads then hold all columns of their rows, and merge nothing with others.
     """
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     found = _narrowed(config, n_rows, n_cols)
@@ -200,7 +197,7 @@ def _widened(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
 
 
 def _filling(n_rows: int, most: int, programs: int = 256) -> int:
-    """How many rows a program has, at most so many, where there are to be so many programs."""
+    """The number of rows of a program, up to a maximum, that leaves a given number of programs."""
     rows = max(1, most)
     while rows > 1 and cdiv(n_rows, rows) < programs:
         rows //= 2
@@ -208,12 +205,12 @@ def _filling(n_rows: int, most: int, programs: int = 256) -> int:
 
 
 def reads_once(n_cols: int, length: int) -> bool:
-    """Whether long rows are looped over, in blocks that read an element once for so many columns."""
+    """Whether long rows are looped over, in blocks that read one element for that many columns."""
     return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
 
 
 def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
-    """The tile, with blocks of columns that divide a length if such are long enough; and whether they do."""
+    """The tile, with blocks of columns that divide a length, if these are long enough; and whether they do."""
     divides = block_n = config.kwargs["BLOCK_N"]
     while length % divides:
         divides //= 2
@@ -225,14 +222,14 @@ def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
-    """How many columns share a running number: those that a thread loads at once, 16 bytes of a row that allows it."""
+    """How many columns share a running maximum: those that a thread loads at once, 16 bytes if the row allows it."""
     return 16 // element_size if contiguous and n_cols % 16 == 0 else 1
 
 
 def choose_splits(
     n_rows: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share a row: enough for about four programs on each SM."""
+    """How many programs share a row: enough for about four programs per SM."""
     programs = cdiv(n_rows, config.kwargs["BLOCK_M"])
     blocks = cdiv(n_cols, config.kwargs["BLOCK_N"])
     sms = sm_count(device)
@@ -244,10 +241,10 @@ def choose_splits(
 def choose_mapped_splits(
     n_rows: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share a row that is mapped back: as many as run at once, of 32 warps on each SM.
+    """How many programs share a row that is mapped back: as many as run at once, with 32 warps per SM.
 
-    Both stages read the row, and one launch more takes as long as a short part: so only where rows are fewer than half
-    of all SMs, which are enough to be as fast as memory is.
+    Both stages read the row, and the second launch takes as long as a short part. So rows are shared only if they are
+    fewer than half of all SMs, which are enough to saturate memory.
     """
     programs = cdiv(n_rows, config.kwargs["BLOCK_M"])
     if 2 * programs > sm_count(device):
@@ -257,21 +254,21 @@ def choose_mapped_splits(
 
 
 class Whole:
-    """For whole rows beside sums over the rows: up to which row length, elements per iteration, warps, and stages."""
+    """For whole rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages."""
 
     def __init__(self, *rows: tuple[int, int, int, int]) -> None:
         self.rows = rows
 
     def fits(self, n_cols: int) -> bool:
-        """Whether a row is held in registers beside the sums over the rows."""
+        """Whether a row fits in registers together with the sums over the rows."""
         return n_cols <= self.rows[-1][0]
 
     @memoized
     def choose(
         self, n_cols: int, column_bytes: int, device: torch.device
     ) -> triton.Config:
-        """Several short rows to an iteration, and as many pipeline stages as shared memory has room for, with so many
-        bytes a column.
+        """Several short rows per iteration, and as many pipeline stages as fit in shared memory at that many bytes per
+        column.
         """
         block_n = power_of_two(n_cols)
         _, elements, num_warps, stages = next(
@@ -287,16 +284,16 @@ class Whole:
 def choose_whole_programs(
     n_rows: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share whole rows: 8 warps or more on each SM, measured."""
+    """How many programs share whole rows: 8 warps or more per SM, as measured."""
     programs: int = sm_count(device) * max(1, 8 // config.num_warps)
     return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
 
 
 class Sums(Table):
-    """For tiles beside sums over the rows: rows by columns per iteration, the widest first."""
+    """For tiles with sums over the rows: rows by columns per iteration, the widest first."""
 
     def choose(self, n_cols: int) -> triton.Config:
-        """The widest that the columns fill."""
+        """The widest tile that the columns fill."""
         return next(
             (c for c in self.configs if c.kwargs["BLOCK_N"] < 2 * n_cols),
             self.configs[-1],
@@ -306,14 +303,14 @@ class Sums(Table):
 def choose_programs(
     n_rows: int, n_tiles: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share the rows of a tile of columns: 16 warps on each SM, measured."""
+    """How many programs share the rows of a tile of columns: 16 warps per SM, as measured."""
     blocks = cdiv(n_rows, config.kwargs["BLOCK_M"])
     programs: int = 16 * sm_count(device) // (config.num_warps * n_tiles)
     return min(blocks, max(1, programs))
 
 
 def use_shared(n_cols: int, device: torch.device) -> bool:
-    """Whether several CTAs hold a part of each row and wait for one another, for which all must run at once."""
+    """Whether several CTAs hold a part of each row and wait for one another, so that all must be resident at once."""
     return (
         is_nvidia(device)
         and n_cols <= 4096 * sm_count(device)
@@ -323,20 +320,20 @@ def use_shared(n_cols: int, device: torch.device) -> bool:
 
 
 def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
-    """For rows that CTAs share: 2048 columns each, three of them in registers at once, which take fewer where they have
-    so few bytes.
+    """For rows that CTAs share: 2048 columns per CTA and three rows in registers at once, which need fewer registers if
+    columns have few bytes.
     """
     tile = {"CTAS_PER_ROW": cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
     return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
 def use_shared_rows(n_cols: int, element_size: int, device: torch.device) -> bool:
-    """Whether CTAs share rows that are mapped back, each with a part in registers: where the loop reads most of a row
-    twice from memory.
+    """Whether CTAs share rows that are mapped back, each with a part in registers: if the loop would read most of a row
+    from memory twice.
     """
     return (
         is_nvidia(device)
-        and n_cols % 16 == 0  # Others are read an element at a time.
+        and n_cols % 16 == 0  # Other rows are read one element at a time.
         and element_size == 2
         and 65_536 <= n_cols <= SHORTEST_PART * sm_count(device)
         and not torch.compiler.is_compiling()  # It has no cooperative launches.
@@ -345,8 +342,8 @@ def use_shared_rows(n_cols: int, element_size: int, device: torch.device) -> boo
 
 
 def choose_shared_rows(n_cols: int, merges_pairs: bool) -> triton.Config:
-    """For rows that CTAs share and map back: 16 warps on each SM, which have three rows in their registers. Up to 32
-    CTAs of 8 warps share a row whose pairs are merged, so that one goes on while another waits.
+    """For rows that CTAs share and map back: 16 warps per SM, with three rows in their registers. Up to 32 CTAs of 8
+    warps share a row whose pairs are merged, so that one continues while another waits.
     """
     halves = merges_pairs and n_cols <= 16 * SHORTEST_PART
     block_n = SHORTEST_PART // 2 if halves else SHORTEST_PART
@@ -355,7 +352,7 @@ def choose_shared_rows(n_cols: int, merges_pairs: bool) -> triton.Config:
 
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:
-    """How many rows are under way at once: as many CTAs as the registers of all SMs allow."""
+    """How many rows are processed at once: as many CTAs as the registers of all SMs allow."""
     resident = 65536 // (32 * config.num_warps * config.maxnreg)
     groups: int = resident * sm_count(device) // config.kwargs["CTAS_PER_ROW"]
     return min(n_rows, groups)

@@ -1,4 +1,4 @@
-"""How kernels are launched: calls like an earlier one launch what that compiled, at a fraction of the host time."""
+"""Launches of kernels. Repeated calls reuse the compiled kernels of the first one, at a fraction of the host time."""
 
 import contextlib
 import functools
@@ -10,12 +10,12 @@ import torch
 import triton
 
 Key = tuple[object, ...]
-# The arguments of a kernel, but for its constants: tensors, sizes and params.
+# The arguments of a kernel other than constexprs: tensors, sizes and params.
 Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
 
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
-    """functools.lru_cache, but for torch.compile, which traces what the function does."""
+    """functools.lru_cache, bypassed under torch.compile, which traces the function itself."""
     remembered = functools.lru_cache(1024)(function)
 
     @functools.wraps(function)
@@ -24,29 +24,29 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
         try:
             return remembered(*args)
-        except TypeError:  # Symbolic sizes, of fake tensors, are no keys.
+        except TypeError:  # Symbolic sizes of fake tensors are not hashable.
             return function(*args)
 
     return call
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make a device the current one, on which Triton launches."""
+    """Make a device the current one, where Triton launches."""
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         return torch.cuda.device(device)
     return contextlib.nullcontext()
 
 
 class Launches:
-    """The launches of calls seen before. Triton works out anew for every launch what its arguments are compiled to,
-    which takes longer than the launch.
+    """A cache of the launches of earlier calls. Triton's launcher finds the compiled kernel of its arguments anew in
+    every launch, which takes longer than the launch itself.
     """
 
     known: ClassVar[dict[Key, Callable[..., None]]] = {}
 
     @classmethod
     def add(cls, key: Key, launch: Callable[..., None]) -> None:
-        """Know the launch of calls like one, of the latest thousands."""
+        """Cache the launch for a key; the cache is cleared when it is full."""
         if len(cls.known) >= 8192:
             cls.known.clear()
         cls.known[key] = launch
@@ -55,10 +55,9 @@ class Launches:
 def lookup(
     function: str, tensors: tuple[Any, ...], *others: object
 ) -> tuple[Key | None, Callable[..., None] | None]:
-    """The key of a call, all that its launches depend on but the values of tensors, and what a call like it launched.
+    """The key of a call, everything that its launches depend on except the values of tensors, and its cached launch.
 
-    There is no key while torch is tracing, and nothing was launched by calls with an argument that is no key, which is
-    refused later.
+    There is no key under a trace, nor for calls with an unhashable argument, which are refused later.
     """
     if torch.compiler.is_compiling():
         return None, None
@@ -70,7 +69,7 @@ def lookup(
 
 
 def layout(tensor: torch.Tensor | None) -> object:
-    """All of a tensor that a launch depends on."""
+    """Everything about a tensor that a launch depends on."""
     if not isinstance(tensor, torch.Tensor):
         return tensor is None
     return (
@@ -83,7 +82,7 @@ def layout(tensor: torch.Tensor | None) -> object:
 
 
 def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
-    """How far apart in memory two tensors are; what is no tensor is refused later."""
+    """The distance of two tensors in memory. Arguments that are no tensors are refused later."""
     if torch.compiler.is_compiling() or not (
         isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
     ):
@@ -92,7 +91,7 @@ def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
 
 
 def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """The one of two tensors that comes first in memory, of which torch.compile knows nothing."""
+    """Whichever tensor comes first in memory; under torch.compile addresses are unknown."""
     if torch.compiler.is_compiling():
         return first
     return first if first.data_ptr() <= second.data_ptr() else second
@@ -110,10 +109,10 @@ def run(
     /,
     **options: Any,
 ) -> None:
-    """Launch a kernel on a tensor that is `made` for each launch, if one is, `tensors`, or descriptors of some, `sizes`
-    and `params`, its arguments in this order; options are its constants.
+    """Launch a kernel. Its arguments are, in this order: a tensor that is `made` for each launch, if any; `tensors`, or
+    descriptors of some; `sizes`; and `params`. Options are its constexprs.
 
-    With a key, calls like this one launch the same at once, on other tensors and params.
+    With a key, later calls with the same key repeat the launch directly, on their own tensors and params.
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
@@ -152,17 +151,17 @@ def is_nvidia(device: torch.device) -> bool:
 
 
 def capability(device: torch.device) -> tuple[int, int]:
-    """The compute capability of a GPU of NVIDIA's; (0, 0) of other devices."""
+    """The compute capability of an NVIDIA GPU; (0, 0) for other devices."""
     return torch.cuda.get_device_capability(device) if is_nvidia(device) else (0, 0)
 
 
 def is_replayed(device: torch.device) -> bool:
-    """Whether what was compiled for a call fits all calls like it: for AMD it depends on sizes in bytes too."""
+    """Whether a compiled kernel is valid for all calls with the same key: on AMD it depends on sizes in bytes too."""
     return is_nvidia(device)
 
 
 def device_of(tensors: tuple[Any, ...]) -> torch.device:
-    """The device of the first that is a tensor, or a descriptor of one."""
+    """The device of the first argument that is a tensor, or a descriptor of one."""
     for tensor in tensors:
         if is_descriptor(tensor):
             tensor = tensor.base
@@ -179,8 +178,8 @@ def is_descriptor(arg: Any) -> bool:
 class Replay:
     """Launches a compiled kernel again, with the tensors and params that have the names of its arguments.
 
-    A tensor that has no name is made for each call, and what was copied, or a descriptor has a copy of, is copied for
-    each. Of the call that was launched first, no tensor is kept.
+    A tensor without a name is made for each call, and copies, including those behind descriptors, are made again for
+    each. No tensor of the first call is kept.
     """
 
     def __init__(
@@ -236,7 +235,7 @@ class Replay:
 
 
 def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
-    """The descriptor of another tensor of the same layout, unchecked: that takes longer than all else."""
+    """The descriptor of another tensor of the same layout, unchecked, since checks take longer than everything else."""
     moved = object.__new__(type(descriptor))
     fields = vars(moved)
     fields.update(vars(descriptor))
@@ -245,21 +244,21 @@ def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
 
 
 class Copied(NamedTuple):
-    """What a tensor is a copy of: an address, and how calls alike make a copy of what they have there."""
+    """The origin of a copy: the address of its source, and how repeated calls copy theirs."""
 
     address: int
     again: Callable[[torch.Tensor], torch.Tensor]
 
 
 def copied_from(arg: Any) -> Copied | None:
-    """What an argument, or what a descriptor describes, is a copy of."""
+    """The origin of an argument, or of the tensor behind a descriptor, if it is a copy."""
     tensor = arg.base if is_descriptor(arg) else arg
     found: Copied | None = getattr(tensor, "copied_from", None)
     return found
 
 
 def is_named(name: str, arg: Any, by_name: dict[str, Any]) -> bool:
-    """Whether an argument is what a call has by that name, or a copy that calls alike make of theirs."""
+    """Whether an argument is the call's tensor of that name, or a copy that repeated calls can make of theirs."""
     tensor = arg.base if is_descriptor(arg) else arg
     if not isinstance(tensor, torch.Tensor):
         return True
@@ -276,9 +275,9 @@ def run_named(
     names: Sequence[str] = (),
     **options: Any,
 ) -> Replay | None:
-    """Launch a kernel, and give what launches it again; None where it was given what is of this call alone.
+    """Launch a kernel, and return its replay; None if an argument belongs to this call alone.
 
-    Its arguments have the `names` of the first tensors, and their own.
+    Its first tensors are called by `names`, and the other arguments by their own names.
     """
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
@@ -300,8 +299,8 @@ def run_named(
 def remember(
     key: Key | None, *launches: Replay | None, names: Sequence[str] = ()
 ) -> None:
-    """Know the launches of a call for calls like it, which give what they are launched with by name, or in the order of
-    `names` as tensors and params.
+    """Cache the launches of a call for later calls with the same key, which pass their arguments by name, or as tensors
+    and params in the order of `names`.
     """
     found = [launch for launch in launches if launch is not None]
     if key is None or len(found) < len(launches):
@@ -321,7 +320,7 @@ def remember(
 
 
 def by_place(launches: Sequence[Replay], names: Sequence[str]) -> Callable[..., None]:
-    """What launches kernels on tensors and params in the order of `names`, faster than by name."""
+    """A function that launches kernels on tensors and params in the order of `names`, faster than by name."""
     rooms = {name: make for one in launches for _, name, make in one.rooms}
     places = {name: place for place, name in enumerate((*names, *rooms))}
     constants: list[Any] = []
@@ -352,7 +351,7 @@ def by_place(launches: Sequence[Replay], names: Sequence[str]) -> Callable[..., 
 
 
 class Stage(NamedTuple):
-    """One of the launches of a call: `names` are those of its first tensors, where they are not the kernel's own."""
+    """One of the launches of a call; `names` are those of its first tensors, if not the kernel's own."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -367,7 +366,7 @@ def run_stages(
     stages: Sequence[Stage],
     names: Sequence[str] = (),
 ) -> None:
-    """Launch kernels one after another; calls like this one launch them again, as `remember` says."""
+    """Launch kernels one after another, and cache the launches as `remember` does."""
     if key is None:
         for kernel, grid, args, options, _ in stages:
             run(None, kernel, grid, None, args, **options)
@@ -380,7 +379,7 @@ def run_stages(
 
 
 def named(kernel: Any, args: Args) -> dict[str, Any]:
-    """The tensors and params of a launch, in order, by what the kernel calls them."""
+    """The tensors and params of a launch, in order, by the kernel's names for them."""
     tensors, sizes, params = args
     names = [
         name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names

@@ -1,11 +1,11 @@
-"""How packages of operators import what they export, and Triton with it, when it is first asked for."""
+"""Lazy imports: packages of operators import what they export, and thereby Triton, on first use."""
 
 import importlib
 from collections.abc import Callable, Sequence
 
 
 def exports(package: str, module: str, names: Sequence[str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package that exports some names of a module in it."""
+    """The `__getattr__` of a package that exports names of one of its modules."""
 
     def get(name: str) -> object:
         if name not in names:

@@ -1,4 +1,4 @@
-"""What operators that are registered with torch.library need besides."""
+"""Helpers of operators that are registered with torch.library."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,26 +8,26 @@ import triton
 
 
 def filled(tensor: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of no elements for None, which no registered operator returns."""
+    """An empty tensor in place of None, which registered operators cannot return."""
     return like.new_empty(0) if tensor is None else tensor
 
 
 def unwritten(
     like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """A tensor that nothing reads, for a result that is not made: one element, seen as many."""
+    """A placeholder for a result that is not computed and never read: one element, expanded."""
     return like.new_zeros((), dtype=dtype).expand(shape)
 
 
 def wrap_triton(kernel: Any) -> Any:
-    """torch.library.wrap_triton, by which torch sees a launch; it refuses kernels of the interpreter."""
+    """torch.library.wrap_triton, which shows launches to torch; it refuses kernels of the interpreter."""
     if triton.knobs.runtime.interpret:
         return kernel
     return torch.library.wrap_triton(kernel)
 
 
 def lower(op: Callable[..., Any], device_type: str) -> Callable[..., Any]:
-    """An operator under autocast: its floats in the dtype of that, float64 as it is."""
+    """An operator under autocast: floats are cast to its dtype, except for float64."""
 
     def is_cast(arg: Any) -> bool:
         lower = (torch.float16, torch.bfloat16, torch.float32)

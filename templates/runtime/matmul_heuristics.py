@@ -1,6 +1,6 @@
-"""How launches of matmuls pick tiles, ways to read matrices, and parts of sums.
+"""The rules by which launches of matmuls choose tiles, TMA or pointers, copies, split-K and stream-K.
 
-The rules were measured on an H100, and count in SMs of the device at hand.
+The rules were measured on an H100, and scale with the number of SMs of the device.
 """
 
 import torch
@@ -14,7 +14,7 @@ Configs = tuple[triton.Config, ...]
 
 
 def persistent_programs(device: torch.device) -> int:
-    """How many programs of a persistent kernel run, one to an SM; the interpreter has two."""
+    """The number of programs of a persistent kernel: one per SM, two in the interpreter."""
     return heuristics.sm_count(device) if device.type == "cuda" else 2
 
 
@@ -28,11 +28,11 @@ def use_tma(
     is_readable: bool = True,
     splits_tiles: bool = False,
 ) -> bool:
-    """Whether tiles are copied by TMA: of half precision or bytes, on NVIDIA's Hopper and later, and for so many terms
-    in all sums, a result counted as 128, that the time on the host to make descriptors does not show. That are fewer
-    where there is a tile for each SM; fewer still where matrices lie so that TMA reads copies alone, for pointers read
-    such matrices an element at a time; and where stream-K splits large tiles that are too few for an eighth of the SMs,
-    for pointers read small tiles there.
+    """Whether tiles are copied by TMA: for half precision or bytes, on NVIDIA's Hopper and later, if there are so many
+    terms in all sums, counting a result as 128, that the host time of descriptors does not show. Fewer suffice if there
+    is a tile for each SM; still fewer if TMA needs copies of the matrices, since pointers read such matrices one
+    element at a time, or if stream-K splits large tiles that occupy less than an eighth of the SMs, since pointers
+    read small tiles there.
     """
     n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
     n_sms = heuristics.sm_count(device)
@@ -52,9 +52,9 @@ def use_tma(
 def contiguous_axis(
     device: torch.device, dtype: torch.dtype, precision: str
 ) -> str | None:
-    """Which axis of matrices has to be contiguous where kernels read them through pointers, on NVIDIA's GPUs: the
-    "rows" where float32 is multiplied as it is, as threads then load 16 bytes from shared memory at once; the "inner"
-    axis where tensor cores multiply tf32, as they take no other; None for either.
+    """Which axis of matrices must be contiguous in kernels that read through pointers, on NVIDIA GPUs: the "rows" for
+    full float32, where threads then load 16 bytes from shared memory at once; the "inner" axis for tf32, since tensor
+    cores support no other; None if it does not matter.
     """
     if dtype != torch.float32 or not is_nvidia(device):
         return None
@@ -62,26 +62,26 @@ def contiguous_axis(
 
 
 def short_block(config: triton.Config, block_k: int) -> int:
-    """The inner elements of a block that is read an element at a time: threads hold 64 without spilling."""
+    """The inner length of a block that is read one element at a time: threads hold 64 elements without spilling."""
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     most: int = 64 * 32 * config.num_warps // (block_m + block_n)
     return min(block_k, max(32, 1 << (most.bit_length() - 1)))
 
 
 def fills(n_inner: int, block_k: int) -> bool:
-    """Whether blocks of an inner axis are nearly full: an eighth more than it has, at most."""
+    """Whether blocks of an inner axis are nearly full, with at most an eighth of padding."""
     return 8 * cdiv(n_inner, block_k) * block_k <= 9 * n_inner
 
 
 def full_block(n_inner: int, block_k: int) -> int:
-    """The inner elements of a block, at most so many, where the inner axes of many matrices are cut apart."""
+    """The inner length of a block, up to a maximum, where a sum goes over many matrices with separate inner axes."""
     while block_k > 32 and not fills(n_inner, block_k):
         block_k //= 2
     return block_k
 
 
 def use_copies(n_others: int, n_terms: int) -> bool:
-    """Whether a copy of a matrix costs less than a matmul gains by it: of many terms, and read for many rows or columns
+    """Whether copying a matrix costs less than a matmul gains by it: if there are many terms, and many rows or columns
     of the other matrix.
     """
     return n_others >= 256 and n_terms >= 2**28
@@ -91,10 +91,10 @@ def use_copies(n_others: int, n_terms: int) -> bool:
 def _tail_wave(
     tiles: int, tile_steps: int, programs: int
 ) -> tuple[float, tuple[int, int, int, int]]:
-    """How many waves of programs some tiles take, and how the tiles of the tail wave are split.
+    """The number of waves that some tiles take, and how the tiles of the tail wave are split.
 
-    Measured: two more kernels take as long as 12 steps, and a wave of split tiles as 12. A wave in which some SMs have
-    nothing to do leaves power to the others, and is as fast as 0.88 of one.
+    Measured: two more kernels take as long as 12 iterations, and a wave of split tiles as another 12. A wave in which
+    some SMs are idle leaves power to the others, and takes 0.88 of the time of a full one.
     """
     waves, left = tiles // programs, tiles % programs
     least, split = 0.88 * tile_steps, (0, 0, 0, 0)
@@ -117,11 +117,11 @@ def _tail_wave(
 def choose_stream_k(
     tiles: int, tile_steps: int, programs: int
 ) -> tuple[int, int, int, int]:
-    """How the tiles of the tail wave are split, where that saves time: how many tiles into how many long parts, a wave
-    of them, and how many into how many short ones, another wave.
+    """How the tiles of the tail wave are split, if that saves time: how many tiles into how many long parts, which fill
+    one wave, and how many into how many short parts, which fill another.
 
-    All programs of a wave are at the same steps of their tiles, so that they read the same from the cache: in one line,
-    where each goes on where another ends, long sums took twice as long.
+    All programs of a wave are at the same iterations of their tiles, so that they share reads through the cache. With
+    contiguous ranges of iterations per program, long sums took twice as long.
     """
     split: tuple[int, int, int, int]
     _, split = _tail_wave(tiles, tile_steps, programs)
@@ -136,8 +136,8 @@ def _least(
     programs: int,
     n_terms: int = 0,
 ) -> triton.Config:
-    """The tiles that take the least time: what each computes, and what it reads at so much a row and column, in as many
-    waves as the programs need for all, the last of which may be split over so many terms.
+    """The tile with the least time: that of computing and of reading a tile, times the number of waves, the last of
+    which may be split over the terms.
     """
     best, least = configs[0], 0.0
     for config in configs:
@@ -152,26 +152,26 @@ def _least(
 
 class Tma(heuristics.Table):
     """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 94, 58 and 42 us for 8,192 terms; 66,
-    42 and 29 of float8.
+    42 and 29 in float8.
     """
 
     def candidates(self, dtype: torch.dtype) -> Configs:
         """What is searched."""
         return self.configs
 
-    @memoized  # It takes longer than a small kernel does.
+    @memoized  # It takes longer than a small kernel.
     def choose(
         self, n_rows: int, n_cols: int, n_terms: int, device: torch.device
     ) -> triton.Config:
-        """For a result of rows by columns, whose tail wave may be split over so many terms."""
+        """The tile for a result of rows by columns, whose tail wave may be split over the terms."""
         return _least(
             self.configs, n_rows, n_cols, 400, heuristics.sm_count(device), n_terms
         )
 
 
 def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Configs:
-    """The tiles of half precision that read the right matrix few times, all rows at once or 64, and in long pieces: 64
-    columns that lie next to one another, if that leaves enough tiles, past few rows in shorter blocks and more stages.
+    """The half-precision tiles that read the right matrix few times, for all rows or 64 at once, and in long pieces: 64
+    contiguous columns, if that leaves enough tiles; for few rows in shorter blocks and with more stages.
     """
     rows = min(n_rows, 64)
     cols = 64 if cols_last and n_cols >= 4096 else 0
@@ -194,7 +194,7 @@ def tile(
     num_stages: int,
     group: int = 8,
 ) -> triton.Config:
-    """Rows by columns of a tile, how much of the inner axis is read at once, and how many rows of tiles L2 swizzles."""
+    """Rows and columns of a tile, its block of the inner axis, and GROUP_M of the L2 swizzle."""
     blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
     return triton.Config(
         {**blocks, "GROUP": group}, num_warps=num_warps, num_stages=num_stages
@@ -202,7 +202,7 @@ def tile(
 
 
 class Strided:
-    """For tiles that are read by pointers: of half precision and bytes, of float32, and of float64."""
+    """For tiles that are read through pointers: for half precision and bytes, for float32, and for float64."""
 
     def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
         self.half, self.single, self.double = half, single, double
@@ -224,11 +224,11 @@ class Strided:
         cols_last: bool,
         device: torch.device,
     ) -> triton.Config:
-        """For a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
+        """The tile for a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
         configs = self.of(dtype)
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)
-        # The math of float32 takes so long that what is read hardly shows.
+        # float32 is so compute-bound that reads hardly show.
         reading = 4 if dtype.itemsize == 4 else 64
         return _least(configs, n_rows, n_cols, reading, heuristics.sm_count(device))
 
@@ -236,10 +236,10 @@ class Strided:
 def choose_stages(
     config: triton.Config, programs: int, stage_bytes: int, device: torch.device
 ) -> int:
-    """How many pipeline stages blocks of the inner axes have.
+    """The number of pipeline stages.
 
-    As many as shared memory has room for, where each program has an SM to itself; what is best for more than half of
-    them leaves some of it free, as measured. Blocks that are computed, and not copied, have none there.
+    As many as fit in shared memory with one program per SM; if more than half of the SMs are busy, the measured optimum
+    leaves some of it free. Blocks that are computed rather than copied take no shared memory.
     """
     stages: int = config.num_stages
     sms = heuristics.sm_count(device)
@@ -251,8 +251,8 @@ def choose_stages(
 
 
 def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -> int:
-    """How many programs an SM needs: one, but of float32 without tensor cores as many as registers and shared memory
-    have room for, since warps of one alone do not hide how long they wait.
+    """How many programs an SM needs: one, but for float32 without tensor cores as many as fit in registers and shared
+    memory, since the warps of a single one cannot hide latency.
     """
     if dtype != torch.float32 or precision != "ieee":
         return 1
@@ -263,10 +263,9 @@ def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -
 def choose_split_k(
     tiles: int, n_inner: int, device: torch.device, per_sm: int = 1
 ) -> int:
-    """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 where each SM has a
-    tile.
+    """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 if each SM has a tile.
 
-    Two would not make up for the kernel that adds their parts up, but where an SM needs several programs.
+    A split in two does not pay for the reduction, unless an SM needs several programs.
     """
     n_sms = heuristics.sm_count(device)
     least = 256 if tiles < n_sms else 1024
@@ -276,5 +275,5 @@ def choose_split_k(
 
 @memoized
 def warps_specialize(device: torch.device) -> bool:
-    """Whether some warps copy and others compute: on Hopper, where it was measured to be faster."""
+    """Whether warps specialise in copying or computing: on Hopper, where that was measured to be faster."""
     return capability(device)[0] == 9

@@ -12,8 +12,8 @@ from .sums_kernels import merge_sums_kernel
 
 
 class Merge(NamedTuple):
-    """The kernel that merges the parts of each row: it takes their states before its tensors, and before its sizes how
-    many parts there are, and if it has `counted` how many columns each.
+    """The kernel that merges the parts of each row. It takes their states before its tensors and, before its sizes, the
+    number of parts and, if `counted`, the columns of each.
     """
 
     kernel: Any
@@ -23,8 +23,8 @@ class Merge(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Results that are plain sums, or means, and so are merged by a kernel of the runtime, which torch has wrapped for
-    operators that are registered.
+    """Results that are plain sums or means, and are merged by a kernel of the runtime, which is wrapped for registered
+    operators.
     """
 
     results: tuple[torch.Tensor, ...]
@@ -33,10 +33,10 @@ class Sums(NamedTuple):
 
 
 class Map(NamedTuple):
-    """The kernel that maps a part of each row, for which each program merges the states of all parts of it: it takes
-    them before its tensors, and before its sizes how many parts there are, and how many columns each.
+    """The kernel that maps a part of each row after merging the states of all of its parts. It takes these before its
+    tensors and, before its sizes, the number of parts and the columns of each.
 
-    Of the constants that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
+    Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
     """
 
     kernel: Any
@@ -47,8 +47,9 @@ class Map(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """For long rows: a kernel whose CTAs share a row, the tensor of which each holds a part, and for each row how many
-    words they exchange, and numbers in those. Behind a mailbox, its arguments are among those of the loop, by name.
+    """For long rows: a kernel whose CTAs share a row, the tensor of which each holds a part, and the number of words
+    that they exchange per row, and of values in these. After the mailbox, its arguments are among those of the loop, by
+    name.
     """
 
     kernel: Any
@@ -60,8 +61,8 @@ class Shared(NamedTuple):
 class Split(NamedTuple):
     """For few long rows: a kernel that reduces a part of each row, and how parts are merged.
 
-    The kernel writes its states behind its tensors, and is told the number of parts and their columns before its sizes.
-    A state without a dtype is not computed.
+    The kernel takes the states that it writes after its tensors, and the number of parts and their columns before its
+    sizes. A state without a dtype is not computed.
     """
 
     states: tuple[torch.dtype | None, ...]
@@ -79,9 +80,9 @@ def sizes(
     by_col: Sequence[torch.Tensor | None] = (),
     by_row: Sequence[torch.Tensor | None] = (),
 ) -> tuple[int, ...] | None:
-    """What kernels are told of rows that are folded into `n_dims` dimensions; None where more remain.
+    """The sizes that kernels take for rows that are folded into `n_dims` dimensions; None if more remain.
 
-    That is n_rows, n_cols, the lengths of the dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
+    These are n_rows, n_cols, the lengths of all dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
     the rows and columns, then of tensors [n_cols], then of tensors [*rows]. Those of an absent tensor are 0.
     """
     absent = (0,) * len(rows)
@@ -123,16 +124,16 @@ def run(
     """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
 
     Args:
-        key: that of the call, by which calls like it launch the same.
+        key: that of the call; calls with the same key repeat its launches.
         shape: the numbers of rows and columns.
-        contiguous: whether neighbouring columns are neighbours in memory.
+        contiguous: whether columns are contiguous.
         args: the tensors of the kernels, their sizes and their params.
-        constants: what they are compiled for, but for the dtype of positions.
-        loop, registers: tables of configurations, each with its kernel; no registers where the state of a row is one
-            number, for which a loop is as good.
+        constants: their constexprs, but for INDEX.
+        loop, registers: tables of configurations, each with its kernel; no registers if the state of a row is one
+            value, for which a loop is as good.
         split: the two stages, if the rows can be split.
-        vector: the tensor of whose columns a thread reduces several at once, if the loop does so.
-        uniform: how many columns in a row share an element of what blocks read once, if there is such.
+        vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
+        uniform: how many adjacent columns share an element that blocks read once, if any.
         search: whether @triton.autotune picks the configuration.
         shared: the kernel for rows that CTAs share.
     """
@@ -161,7 +162,7 @@ def run(
         part = loop[0].choose(n_rows, n_cols, contiguous, 16)
         part, _ = heuristics.within(part, uniform or 1)
         n_splits = heuristics.choose_mapped_splits(n_rows, n_cols, part, device)
-        # The second stage reads the states of all parts as it does a block of columns.
+        # The second stage reads the states of all parts like a block of columns.
         n_splits = min(n_splits, part.kwargs["BLOCK_N"])
         config = part if n_splits > 1 else config
     vectors: dict[str, Any] = {}
@@ -187,7 +188,7 @@ def run(
 def _shared_sizes(
     kernel: Any, loop: Any, args: launch.Args, constants: dict[str, Any]
 ) -> tuple[int | None, ...]:
-    """What the kernel for shared rows takes of the sizes of the loop; nothing where rows are not in one dimension."""
+    """The sizes of the loop that the kernel for shared rows takes; () if rows do not fold into one dimension."""
     first, of_loop, params = args
     names = loop.arg_names[len(first) : len(first) + len(of_loop)]
     told = dict(zip(names, of_loop, strict=True))
@@ -205,7 +206,7 @@ def _run_shared(
     args: launch.Args,
     constants: dict[str, Any],
 ) -> None:
-    """Launch the kernel for rows that CTAs share, as many as run at once, each time with an empty mailbox."""
+    """Launch the kernel for rows that CTAs share, with as many CTAs as run at once, and an empty mailbox."""
     n_rows, n_cols = shape
     device = launch.device_of(args[0])
     pairs = shared.n_numbers > shared.n_words
@@ -229,7 +230,7 @@ def run_parts(
     constants: dict[str, Any],
     tiles: tuple[heuristics.Tile, Any],
 ) -> None:
-    """Launch a kernel of which each program goes along a part of a few rows; behind its sizes it is told how long."""
+    """Launch a kernel whose programs each loop over a part of a few rows, whose length it takes after its sizes."""
     n_rows, n_cols = shape
     config = tiles[0].choose(n_rows, n_cols, contiguous)
     given, sizes, params = args
@@ -242,7 +243,7 @@ def run_parts(
 
 
 def _parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
-    """How many parts a row has, of whole blocks, and how many columns each; fewer where blocks do not divide evenly."""
+    """The number of parts of a row, in whole blocks, and the columns of each; fewer if blocks do not divide evenly."""
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
     return tensors.cdiv(n_cols, split_cols), split_cols
 
@@ -256,7 +257,7 @@ def _run_split(
     vectors: dict[str, Any],
     called: tuple[Any, launch.Args],
 ) -> None:
-    """Launch both stages, with about so many programs to a row, where one kernel would have been `called`."""
+    """Launch both stages, with about so many programs per row, in place of the one kernel that would be `called`."""
     n_rows, n_cols = shape
     n_splits, split_cols = _parts(n_cols, n_splits, tile["BLOCK_N"])
     device = launch.device_of(called[1][0])

@@ -1,4 +1,4 @@
-"""Sums over the positions that name an element: the gradient of a lookup."""
+"""Scatter-add: sums of the terms that an index assigns to each element, the gradient of a lookup."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from .dtypes import compute_dtype, torch_dtype
 from .launch import memoized
 from .tensors import cdiv, power_of_two
 
-TILE = 256  # elements to a program of two warps
+TILE = 256  # elements per program of two warps
 
 
 def scatter_sum(
@@ -22,20 +22,20 @@ def scatter_sum(
     deterministic: bool = True,
     wrap: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Set each row of `sums` to the sum of the terms at its position.
+    """Set each row of `sums` to the sum of the terms whose position it is.
 
-    Positions are sorted, once, so that the terms of a row are neighbours. Each program adds up as many of them, of one
-    row or of many. Of a row that programs share they store parts, which are the terms of the next launch, until one
-    program has them all. So a row of many terms takes no longer than many rows. Terms are added in float32, or
-    float64, in an order that depends on shapes and positions alone.
+    Positions are sorted once, so that the terms of a row are adjacent. Every program adds up the same number of terms,
+    of one row or of many. Programs that share a row store partial sums, which are the terms of the next launch, until
+    one program has them all. So one row with many terms takes no longer than many rows. Terms are added in float32, or
+    float64, in an order that depends only on shapes and positions.
 
     Args:
         terms: [n_lines * n_positions, n_cols] with any strides, floats.
-        positions: [n_lines, n_positions] with any strides, integers, counted in a line; what is outside is left out.
-        sums: [n_lines * n_elements, n_cols], contiguous, which is written.
-        deterministic: whether equal calls give equal bits. Otherwise atomics add up in any order, and nothing is
-            sorted, where that is faster: in float32 and float64. Half precision would need wider sums besides.
-        wrap: what torch sees launches of kernels by, if it has to.
+        positions: [n_lines, n_positions] with any strides, integers, counted within a line; those outside are ignored.
+        sums: [n_lines * n_elements, n_cols], contiguous, the output.
+        deterministic: whether equal calls give equal bits. Otherwise atomics add up in any order, without sorting,
+            where that is faster: in float32 and float64. Half precision would need additional wider sums.
+        wrap: a wrapper that shows launches of kernels to torch, if it has to see them.
     """
     sums.zero_()
     if positions.numel() == 0 or sums.numel() == 0:
@@ -58,7 +58,7 @@ def scatter_sum(
 
 
 def _keys(positions: torch.Tensor, n_rows: int, launches: "_Launches") -> torch.Tensor:
-    """The rows of the sums that positions are, n_rows for those outside of a line."""
+    """The rows of the sums for all positions, n_rows for those outside of a line."""
     n_lines, n_positions = positions.shape
     dtype = torch.int32 if n_rows < 2**31 else torch.int64
     keys = torch.empty(positions.numel(), dtype=dtype, device=positions.device)
@@ -84,7 +84,7 @@ def _add_sorted(
     order: torch.Tensor | None
     keys, order = torch.sort(keys, stable=True)
     found = levels(keys.numel(), n_cols)
-    n_parts = found[-1].first_part  # All parts are in the same memory.
+    n_parts = found[-1].first_part  # All partial sums are in the same memory.
     parts = sums.new_empty((n_parts, n_cols), dtype=torch_dtype(compute))
     part_keys = keys.new_empty(n_parts)
     for level in found:
@@ -107,7 +107,7 @@ def _add_sorted(
 
 
 class Level(NamedTuple):
-    """Terms from the first to the end, so many in each chunk, and the place of the first of their parts."""
+    """A range of terms, their number per chunk, and the index of the first of their partial sums."""
 
     chunk: int
     first_term: int
@@ -121,9 +121,9 @@ class Level(NamedTuple):
 
 @memoized
 def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
-    """The terms, then their parts, two of each chunk, then the parts of those, until there is one chunk.
+    """The terms, then their partial sums, two per chunk, then the partial sums of those, until there is one chunk.
 
-    Of few terms, few are added one after another, so that there are programs for all SMs.
+    If there are few terms, chunks are short, so that there are programs for all SMs.
     """
     level = Level(64 if n_terms * n_cols > 2**24 else 16, 0, n_terms, 0)
     found = [level]
@@ -136,7 +136,7 @@ def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
 
 
 class _Launches:
-    """Launches kernels one after another, as calls like this one have done before."""
+    """Launches kernels one after another, and repeats cached launches."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Launches:
         sizes: tuple[int, ...],
         **options: Any,
     ) -> None:
-        """Launch a kernel for tiles of rows by columns, those of the same rows side by side."""
+        """Launch a kernel on tiles of rows by columns, those of the same rows next to one another."""
         width = min(TILE, power_of_two(shape[1]))
         height = TILE // width
         grid = (cdiv(shape[0], height) * cdiv(shape[1], width),)

@@ -1,4 +1,4 @@
-"""Configurations timed beside one another at the first call of a size, where a call is more than one launch."""
+"""Tuning at the first call of a size, for calls of more than one launch."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from . import dtypes, launch
 
 
 class Searches:
-    """The fastest configurations so far, by what they were searched for."""
+    """The fastest configurations, by the key of their search."""
 
     known: ClassVar[dict[launch.Key, triton.Config]] = {}
 
@@ -24,9 +24,9 @@ def fastest(
     stages: Callable[[triton.Config], Sequence[launch.Stage]],
     device: torch.device,
 ) -> triton.Config | None:
-    """The one of some configurations whose launches take the least time, which calls with this key take from then on.
+    """The configuration whose launches take the least time, which is cached for the key.
 
-    None where nothing can be timed: in the interpreter, in a trace, while a CUDA graph is captured.
+    None if nothing can be timed: in the interpreter, under a trace, while a CUDA graph is captured.
     """
     if len(configs) == 1:
         return configs[0]
@@ -46,7 +46,7 @@ def fastest(
 def _median(
     stages: Callable[[triton.Config], Sequence[launch.Stage]], config: triton.Config
 ) -> float:
-    """Milliseconds; infinite for a tile that the GPU has no room for."""
+    """The median in milliseconds; infinite for a tile that does not fit."""
     call = functools.partial(launch.run_stages, None, {}, stages(config))
     try:
         found: float = triton.testing.do_bench(

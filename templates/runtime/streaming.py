@@ -1,4 +1,4 @@
-"""Launches of kernels that hold a tile of rows past which an axis streams, as attention does."""
+"""Launches of kernels that hold a tile of rows and stream another axis, like attention."""
 
 import importlib
 from collections.abc import Sequence
@@ -17,10 +17,8 @@ BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
 
 
 class Split(NamedTuple):
-    """How programs split what streams past a tile: the kernel that merges the partial sums that they leave.
-
-    Of the partial sums of a row there are so many numbers. The kernel takes these before its tensors, and how many
-    splits there are before its sizes.
+    """How programs split the streamed axis: the kernel that merges their partial sums, and the number of values in the
+    partial sums of a row. The kernel takes these before its tensors, and the number of splits before its sizes.
     """
 
     kernel: Any
@@ -30,13 +28,13 @@ class Split(NamedTuple):
 
 
 class Gluon(NamedTuple):
-    """The Gluon kernel beside a plain one.
+    """The Gluon kernel that replaces a plain one on Hopper.
 
-    Fields: the name of the module beside which `gluon_kernels` is, the operator's name, how many scores a block has and
-    how many matmuls it adds to sums, how many dimensions the batch is folded into, of each tensor whether it is read in
-    tiles of "rows", in blocks of "cols" or of "scores", the rows of which stream where they lie "across", or has a
-    number for each row, column or head (""), how many axes it has besides the batch, None for one without that, and the
-    places of the tensors by which a kernel before it finds the bounds of tiles, if one does.
+    Fields: the name of a module in the package of `gluon_kernels`, the operator's name, the number of scores of a block
+    and of matmuls that it adds to sums, the number of dimensions that the batch is folded into, for each tensor how it
+    is read (in tiles of "rows", in blocks of "cols" or of "scores", or of scores "across", whose rows are streamed; as
+    a value per row, column or head: ""), its number of axes besides the batch, None for one without a batch, and the
+    positions of the tensors from which a kernel before it finds the bounds of tiles, if one does.
     """
 
     module: str
@@ -60,9 +58,9 @@ def sizes(
     every: Sequence[torch.Tensor | None],
     n_own: Sequence[int],
 ) -> tuple[int, ...] | None:
-    """What kernels are told of a batch that is folded into `n_dims` dimensions; None where more remain.
+    """The sizes that kernels take for a batch that is folded into `n_dims` dimensions; None if more remain.
 
-    That is the numbers of rows, and of columns where they count, lengths of the dimensions but the first, and the
+    These are the numbers of rows and, if needed, of columns, the lengths of all dimensions but the first, and the
     strides of each tensor along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor
     are 0.
     """
@@ -96,23 +94,23 @@ def run(
     across: bool = False,
     search: bool = False,
 ) -> None:
-    """Launch a program for each tile of rows of each head, or several that split what streams past it.
+    """Launch one program per tile of rows of each head, or several that split the streamed axis.
 
     Args:
-        key: that of the call, by which calls like it launch the same.
+        key: that of the call; calls with the same key repeat its launches.
         table: of configurations.
-        kernel: what is launched.
-        lengths: how many heads there are, how many rows each has, and how long what streams is.
-        reads: the widths of the matrices that are read for a tile, and of those that are read for each block.
+        kernel: the plain kernel.
+        lengths: the number of heads, the rows of each, and the length of the streamed axis.
+        reads: the widths of the matrices of a tile, and of those of a streamed block.
         args: the tensors of the kernel, its sizes and its params.
-        constants: what it is compiled for, but for its tiles.
-        split: how programs split what streams, if they can.
-        in_group: how many neighbouring heads share what streams, whose rows may lie in one tile; None where a kernel
-            knows of no such.
-        blocks: the matrices that stream, whose blocks are read by TMA where the device and the tensors allow.
-        gluon: the kernel that is launched instead where the device and the tensors allow.
-        across: whether a program takes one block of what otherwise streams.
-        search: whether tiles of the plain kernel are timed at the first call of a size, and not chosen by rule.
+        constants: its constexprs other than tile sizes.
+        split: how programs split the streamed axis, if they can.
+        in_group: the number of adjacent heads that share the streamed matrices, and whose rows may share a tile; None
+            for kernels without groups.
+        blocks: the streamed matrices whose blocks are read by TMA if the device and the tensors allow it.
+        gluon: the kernel that is launched instead if the device and the tensors allow it.
+        across: whether a program takes a single block of the axis that is streamed otherwise.
+        search: whether tiles of the plain kernel are timed at the first call of a size, rather than chosen by rule.
     """
     n_heads, n_rows, n_cols = lengths
     tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
@@ -182,10 +180,10 @@ def _launch(
 
 
 class _Tiling(NamedTuple):
-    """How rows are divided, and what streams past them.
+    """How the rows and the streamed axis are divided.
 
-    Fields: the configuration, whether a tile has the rows of several heads of a group (None where a kernel knows of no
-    groups), how many tiles there are, and how many programs share what streams past one.
+    Fields: the configuration, whether a tile has the rows of several heads of a group (None for kernels without
+    groups), the number of tiles, and the number of programs that split the streamed axis of one.
     """
 
     config: triton.Config
@@ -202,7 +200,7 @@ def _tiling(
     splits: bool,
     config: triton.Config | None = None,
 ) -> _Tiling:
-    """By a configuration, or else by what the table chooses for what is `read`."""
+    """The tiling by a given configuration, or by the one that the table chooses for the matrices that are `read`."""
     n_heads, n_rows, n_cols = lengths
     chosen, packs = config or table.choose(n_rows, *read), None
     if in_group is not None:
@@ -231,7 +229,7 @@ def _stages(
     dims: list[streaming_tma.Dims] | None,
     across: bool,
 ) -> list[launch.Stage]:
-    """The launches of a call: a program for each tile, or several, and then one for each row that merges their sums."""
+    """The launches of a call: one program per tile, or several, and then one per row that merges their partial sums."""
     config, packs, tiles, n_splits = tiling
     given, sizes, params = args
     n_heads, n_rows, n_cols = lengths
@@ -267,5 +265,5 @@ def _stages(
 
 
 def padded(width: int) -> int:
-    """The width of a tile that holds all of a matrix's."""
+    """The width of a tile that holds whole rows of a matrix."""
     return max(16, tensors.power_of_two(width))

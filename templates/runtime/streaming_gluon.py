@@ -1,4 +1,4 @@
-"""Launches of Gluon kernels that hold a tile of rows past which an axis streams."""
+"""Launches of Gluon kernels that hold a tile of rows and stream another axis."""
 
 import importlib
 import math
@@ -13,10 +13,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M = 128
-# By how many scores a block has and how many sums it adds to, which are in registers: its length, and
-# how many blocks there are at a time of heads wider than 64.
+# By the number of scores of a block and of the sums that it adds to, which are in registers: its length, and
+# the number of blocks in flight for heads wider than 64.
 TILES = {(1, 1): (128, 2), (2, 1): (64, 3), (2, 2): (64, 3)}
-OF_SCORES = ("scores", "across")  # kinds of tensors with a number for each
+OF_SCORES = ("scores", "across")  # kinds of tensors with a value per score
 WARPS = 4  # of a warp group: kernels have two, and a warp that loads
 REGISTERS = 168  # of a thread as the launch begins, for three groups
 
@@ -28,10 +28,10 @@ def run(
     in_group: int | None,
     args: launch.Args,
 ) -> bool:
-    """Launch a Gluon kernel in place of the plain one that `streaming.run` was given; False where TMA cannot step
-    through a tensor, or offsets leave int32.
+    """Launch a Gluon kernel in place of the plain one that `streaming.run` was given; False if TMA does not support a
+    tensor, or offsets exceed int32.
 
-    Of neighbouring heads, `in_group` share what streams, if there are groups.
+    `in_group` adjacent heads share the streamed matrices, if there are groups.
     """
     every, told, params = args
     known = cast(Sequence[int], told)
@@ -50,7 +50,7 @@ def run(
     package = gluon.module.rpartition(".")[0]
     kernels = importlib.import_module(".gluon_kernels", package)
     kernel = getattr(kernels, f"{gluon.name}_gluon_kernel")
-    # Strides of what has no descriptor.
+    # Strides of tensors without a descriptor.
     others = [
         step
         for strides, kind in zip(steps, gluon.kinds, strict=True)
@@ -64,7 +64,7 @@ def run(
     )
     tiles = tensors.cdiv(n_rows, BLOCK_M)
     sms = heuristics.sm_count(every[0].device)
-    # Programs of gradients have one tile each, those of others take one tile after another.
+    # Programs of gradients have one tile each, others are persistent.
     programs = n_heads * tiles if gluon.is_gradient else min(n_heads * tiles, sms)
     sizes = (*lengths, *batch[1:], *groups, *others)
     blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": block}
@@ -78,7 +78,7 @@ def run(
     first, bounds, apart = found_bounds(finder, read, lengths, batch, tiles, blocks)
     every_arg = (*given, bounds, *sizes, *apart, *params)
     launches = [first, launch.Stage(kernel, (programs,), every_arg, options)]
-    # Calls alike have bounds of their own, without a name.
+    # Each call has bounds of its own, which have no name.
     named = launch.named(kernel, (every, (None, *sizes, *apart), params))
     launch.run_stages(key, named, launches, tuple(named))
     return True
@@ -92,10 +92,10 @@ def found_bounds(
     tiles: int,
     blocks: dict[str, Any],
 ) -> tuple[launch.Stage, torch.Tensor, list[int]]:
-    """The launch that finds the bounds of all tiles from what is read, with its strides; memory for them, and its
+    """The launch that finds the bounds of all tiles from tensors and their strides; memory for the bounds, and its
     strides along the dimensions of the batch.
     """
-    # Bounds are the same along what none of the tensors steps along by which they are found.
+    # Bounds are shared along dimensions in which none of these tensors has a stride.
     differ = [
         size if any(steps[dim] for _, steps in read) else 1
         for dim, size in enumerate(batch)
@@ -119,8 +119,9 @@ def found_bounds(
 def with_shared_last(
     batch: tuple[int, ...], steps: Sequence[tuple[int, ...]], kinds: Sequence[str]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """The dimensions of the batch, and the strides of all tensors, with those last along which scores have the same
-    numbers: heads side by side then read these from the cache. Behind them are those of length 1, as descriptors ask.
+    """The dimensions of the batch, and the strides of all tensors, reordered: dimensions along which scores have the
+    same values come last, so that adjacent heads read these from the cache, and after them those of length 1, as
+    descriptors require.
     """
     of_scores = [
         one for one, kind in zip(steps, kinds, strict=True) if kind in OF_SCORES
@@ -143,7 +144,7 @@ def descriptors(
     batch: tuple[int, ...],
     block: int,
 ) -> tuple[Any, ...] | None:
-    """The tensors, matrices among them as descriptors; None where there can be no such, or a matrix is not wanted.
+    """The tensors, with descriptors in place of matrices; None if there cannot be one, or a matrix is not wanted.
 
     `steps` are the strides of each, along the dimensions of the batch and then along its own axes.
     """
@@ -166,7 +167,7 @@ def descriptors(
 def described(
     tensor: torch.Tensor, dims: streaming_tma.Dims, kind: str, n_cols: int
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, one block of which is whole rows of one head, or has the scores of a warp group."""
+    """A descriptor of a tensor, in blocks of whole rows of one head, or of the scores of a warp group."""
     n_rows = BLOCK_M // 2
     rows = n_cols if kind in ("cols", "across") else n_rows
     block = streaming_tma.block_of(dims[0], rows)

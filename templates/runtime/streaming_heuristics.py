@@ -1,4 +1,4 @@
-"""How launches of what streams past tiles, as keys and values do, pick tiles, splits and kernels."""
+"""The rules by which launches of streaming kernels, like attention, choose tiles, splits and kernels."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ from . import heuristics
 from .launch import capability, memoized
 from .tensors import cdiv, power_of_two
 
-# The Triton that Gluon kernels compile with, and the first that they were not tried with.
+# The first Triton that Gluon kernels compile with, and the first that they were not tested with.
 GLUON, GLUON_END = (3, 6), (3, 10)
 Tiling = tuple[int, int, int, int, int]
 Timed = tuple[int, int, int, int]
@@ -20,9 +20,9 @@ def use_gluon(
     widths: tuple[int, ...],
     is_gradient: bool,
 ) -> bool:
-    """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: of half precision, in heads
-    of up to 128, on NVIDIA's Hopper, by a Triton that it was tried with, where rows fill more than half a tile. Of
-    gradients, in heads of more than 64: of others plain kernels are as fast.
+    """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: for half precision, heads of
+    up to 128, on NVIDIA's Hopper, with a tested Triton, if rows fill more than half a tile. Gradients only for heads of
+    more than 64: for others, plain kernels are as fast.
     """
     _, n_rows, n_cols = lengths
     return (
@@ -37,9 +37,7 @@ def use_gluon(
 
 
 def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
-    """Whether blocks of what streams past so many rows are read by TMA: on NVIDIA's Hopper and later, where rows fill
-    more than half a tile.
-    """
+    """Whether streamed blocks are read by TMA: on NVIDIA's Hopper and later, if the rows fill more than half a tile."""
     return (
         not torch.compiler.is_compiling()  # It does not tell where tensors lie.
         and capability(device) >= (9, 0)
@@ -49,7 +47,7 @@ def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
 
 
 def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Config:
-    """Rows of a tile, and the length of the blocks that stream past them."""
+    """The rows of a tile, and the length of streamed blocks."""
     tile = {"BLOCK_M": rows, "BLOCK_N": block}
     return triton.Config(tile, num_warps=warps, num_stages=stages)
 
@@ -61,15 +59,15 @@ def streamed_elements(
     tile_widths: tuple[int, ...],
     block_widths: tuple[int, ...],
 ) -> int:
-    """How many elements a program has in shared memory: its tile of matrices of such widths, and blocks in flight."""
+    """The elements that a program has in shared memory: its tile of matrices of these widths, and blocks in flight."""
     return rows * sum(tile_widths) + stages * block * sum(block_widths)
 
 
 class Streamed:
-    """For tiles of rows past which an axis streams, of half precision, of what is wider, and of half precision whose
-    blocks TMA reads: up to which width of the widest matrix, rows, length of a block, warps and stages. Tiles that are
-    `timed` have no width, and are for half precision and for what is wider. Of `float8` are blocks with half the bytes:
-    few rows take longer ones, and two programs an SM, to read as fast.
+    """For streaming kernels, for half precision, for wider dtypes, and for half precision with blocks read by TMA: the
+    maximal width of the widest matrix, rows, length of a block, warps and stages. Tiles that are `timed` have no width,
+    and are for half precision and for wider dtypes. With `float8`, blocks have half the bytes: few rows take longer
+    ones, and two programs per SM, to reach the same bandwidth.
     """
 
     def __init__(
@@ -89,7 +87,7 @@ class Streamed:
         self.float8 = float8
 
     def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
-        """Those of a dtype of so many bytes, by pointers or by TMA."""
+        """The tiles for a dtype of so many bytes, read through pointers or by TMA."""
         if itemsize > 2:
             return self.wide
         return self.described if is_described else self.half
@@ -104,7 +102,7 @@ class Streamed:
         device: torch.device,
         is_described: bool = False,
     ) -> triton.Config:
-        """The tile for matrices of such widths: no more rows than there are, and no more than shared memory holds."""
+        """The tile for matrices of these widths, with no more rows than there are and than fit in shared memory."""
         tiles = self.of(itemsize, is_described)
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
@@ -136,8 +134,8 @@ class Streamed:
         device: torch.device,
         is_described: bool = False,
     ) -> list[triton.Config]:
-        """What is searched: the rule's choice, and other tiles that shared memory holds, of no more rows than there are
-        and of no less than half of the most of these.
+        """What is searched: the rule's choice, and other tiles that fit in shared memory, with no more rows than there
+        are and at least half of the maximum among these.
         """
         room: int = heuristics.shared_memory(device) // itemsize
         most = max(16, power_of_two(n_rows))
@@ -157,7 +155,7 @@ class Streamed:
 
 
 def use_packed_heads(n_rows: int, in_group: int, config: triton.Config) -> bool:
-    """Whether a tile has the rows of several heads of a group, and not of one: where it has room for two."""
+    """Whether a tile has the rows of several heads of a group: if at least two of them fit."""
     rows: int = config.kwargs["BLOCK_M"]
     return in_group > 1 and 2 * n_rows <= rows
 
@@ -169,8 +167,8 @@ def choose_stream_splits(
     device: torch.device,
     float8: bool = False,
 ) -> int:
-    """How many programs share what streams past a tile: about one for each SM, which reads as fast as several do, or
-    two where that is `float8`, with eight blocks or more.
+    """How many programs split the streamed axis of a tile: about one per SM, which reads as fast as several, or two for
+    `float8`, with eight blocks or more each.
     """
     blocks: int = cdiv(n_cols, config.kwargs["BLOCK_N"])
     programs: int = heuristics.sm_count(device) * (2 if float8 else 1)

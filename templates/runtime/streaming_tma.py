@@ -1,4 +1,4 @@
-"""TMA descriptors of matrices of a batch, a block of which is rows of one of them."""
+"""TMA descriptors of batches of matrices, in blocks of rows of one matrix."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import tensors
 
-MOST_DIMS = 5  # that TMA steps through
+MOST_DIMS = 5  # dimensions that TMA supports
 Dims = tuple[tuple[int, ...], tuple[int, ...]]  # lengths and strides
 
 
 class Blocks(NamedTuple):
-    """The matrices that stream of which a kernel takes descriptors.
+    """The streamed matrices of which a kernel takes descriptors.
 
-    Fields: how many dimensions the batch is folded into, how many axes each tensor has besides (None for one without a
-    batch), and the places of the matrices among the tensors.
+    Fields: the number of dimensions that the batch is folded into, the number of axes of each tensor besides (None for
+    one without a batch), and the positions of the matrices among the tensors.
     """
 
     n_dims: int
@@ -28,8 +28,8 @@ class Blocks(NamedTuple):
 def steps_of(
     sizes: Sequence[Any], n_dims: int, n_own: Sequence[int | None], n_heads: int
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Of what `streaming.sizes` has found with two lengths: the sizes of the batch, which has so many heads in all, and
-    the strides of each tensor, of which one without a batch has none there.
+    """From the result of `streaming.sizes` with two lengths: the sizes of the batch, which has so many heads in all,
+    and the strides of each tensor, without those of the batch for one that has none.
     """
     head_sizes, strides = tuple(sizes[2 : 1 + n_dims]), sizes[1 + n_dims :]
     steps = []
@@ -43,11 +43,11 @@ def steps_of(
 def dims_of(
     tensor: torch.Tensor, strides: tuple[int, ...], batch: tuple[int, ...]
 ) -> Dims | None:
-    """The dimensions that TMA steps through: those of the batch, and those behind it, whose `strides` are these; None
-    where it cannot.
+    """The dimensions of a TMA descriptor: those of the batch, and those after it, with their `strides`; None if TMA
+    does not support them.
 
-    Rows are in one piece, and all that is stepped is 16 bytes or a multiple. Where there are too many dimensions, the
-    last of the batch have a length of 1.
+    Rows must be contiguous, and strides multiples of 16 bytes. If there are too many dimensions, the last ones of the
+    batch must have length 1.
     """
     n_own = len(strides) - len(batch)
     n_batch = min(len(batch), MOST_DIMS - n_own)
@@ -73,7 +73,7 @@ def block_of(shape: tuple[int, ...], rows: int) -> list[int]:
 def dims_of_blocks(
     every: Sequence[Any], sizes: Sequence[Any], blocks: Blocks, n_heads: int
 ) -> list[Dims] | None:
-    """The dimensions of the matrices that stream, all of half precision; None where TMA cannot step through one."""
+    """The dimensions of the streamed matrices, all of half precision; None if TMA does not support one."""
     batch, steps = steps_of(sizes, blocks.n_dims, blocks.n_own, n_heads)
     found = []
     for place in blocks.places:
@@ -87,7 +87,7 @@ def dims_of_blocks(
 def descriptors(
     every: Sequence[Any], blocks: Blocks, dims: Sequence[Dims], rows: int
 ) -> list[TensorDescriptor]:
-    """Descriptors of the matrices that stream, in blocks of so many rows."""
+    """Descriptors of the streamed matrices, in blocks of so many rows."""
     return [
         TensorDescriptor(every[place], [*shape], [*strides], block_of(shape, rows))
         for place, (shape, strides) in zip(blocks.places, dims, strict=True)

@@ -1,4 +1,4 @@
-"""What a public function does with its tensors before it launches: checks, folded dimensions, index width."""
+"""The work of a public function before its launches: checks of tensors, folding of dimensions, index width."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 
 
 def check_tensor(name: str, tensor: object) -> None:
-    """Refuse what is no tensor, of which torch's dispatcher would tell less."""
+    """Refuse an argument that is no tensor, with a clearer message than torch's dispatcher has."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
 
@@ -26,7 +26,7 @@ def check(
     ndim: int,
     leading: bool,
 ) -> None:
-    """Refuse a tensor of another dtype or rank than the operator is written for."""
+    """Refuse a tensor of a dtype or rank that the operator does not support."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
@@ -39,7 +39,7 @@ def check(
 def check_device(
     name: str, tensor: torch.Tensor, other: str, beside: torch.Tensor
 ) -> None:
-    """Refuse a tensor on another device than one beside it."""
+    """Refuse a tensor that is not on the device of another argument."""
     if tensor.device != beside.device:
         raise ValueError(f"{name} is on {tensor.device}, {other} on {beside.device}")
 
@@ -47,7 +47,7 @@ def check_device(
 def check_alike(
     name: str, tensor: torch.Tensor, other: str, beside: torch.Tensor
 ) -> None:
-    """Refuse a tensor on another device, or of another dtype, than one beside it."""
+    """Refuse a tensor that does not have the device and the dtype of another argument."""
     check_device(name, tensor, other, beside)
     if tensor.dtype != beside.dtype:
         raise TypeError(
@@ -56,13 +56,13 @@ def check_alike(
 
 
 def check_param(name: str, value: object, kind: str, *types: type) -> None:
-    """Refuse a param of another type: a kernel would take it for something else."""
+    """Refuse a param of the wrong type, which a kernel would misinterpret."""
     if not isinstance(value, types):
         raise TypeError(f"{name} must be {kind}, not {value!r}")
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements of a tensor may share memory, as those of an expanded one do."""
+    """Whether elements of a tensor may share memory, as in an expanded one."""
     reached = 0
     for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -79,10 +79,10 @@ def fold(
     strides: Sequence[Sequence[int]],
     columns: bool = False,
 ) -> tuple[Sequence[int], Sequence[tuple[int, ...]]] | None:
-    """Merge neighbouring dimensions that every tensor steps through evenly.
+    """Merge adjacent dimensions that are contiguous with one another in every tensor.
 
-    Returns `most` sizes and the strides of each tensor; None where more remain. Sizes of 1 fill up
-    what is missing innermost, where Triton drops the division by them, but for the `columns`.
+    Returns `most` sizes and the strides of each tensor; None if more remain. Missing dimensions are
+    filled up with sizes of 1, innermost except for the `columns`, where Triton drops the division by them.
     """
     sizes: list[int] = []
     steps: list[tuple[int, ...]] = []
@@ -107,7 +107,7 @@ def fold(
 
 
 def folded(found: Found | None) -> Found:
-    """What is folded, of no more dimensions than kernels step through."""
+    """The result of folding, which must leave no more dimensions than kernels have."""
     assert found is not None
     return found
 
@@ -128,14 +128,14 @@ def fold_by_stride(
 
 
 def with_last(tensor: torch.Tensor | None, *dims: int) -> torch.Tensor | None:
-    """A view with some dimensions, counted from the end, last and in this order; None of an absent tensor."""
+    """A view with some dimensions, counted from the end, moved last in this order; None for an absent tensor."""
     if tensor is None:
         return None
     return tensor.movedim(dims, tuple(range(-len(dims), 0)))
 
 
 def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
-    """How many neighbours share an element of every tensor: the length of the last dimensions, where none moves."""
+    """How many adjacent positions share an element of every tensor: the length of trailing dimensions of stride 0."""
     length = 1
     for size, *steps in zip(sizes[::-1], *(own[::-1] for own in strides), strict=True):
         if any(steps):
@@ -147,8 +147,8 @@ def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
 def full_shape(
     tensor: torch.Tensor, n: int, *others: tuple[torch.Tensor | None, int]
 ) -> torch.Size:
-    """The shape of a tensor with n dimensions of its own behind the leading ones that it and others have together, each
-    of which is given beside the number of its own.
+    """The shape of a tensor: the leading axes of all tensors, broadcast, and its own last n dimensions. Other tensors
+    are given with the number of their own dimensions.
     """
     batch = tensor.shape[: tensor.dim() - n]
     for other, count in others:
@@ -158,7 +158,7 @@ def full_shape(
 
 
 def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size:
-    """The leading axes that two tensors have together, as torch broadcasts them."""
+    """The leading axes of two tensors, broadcast as in torch."""
     sizes: list[int] = []
     for a, b in itertools.zip_longest(reversed(one), reversed(other), fillvalue=1):
         if a != b and a != 1 and b != 1:
@@ -170,7 +170,7 @@ def broadcast(name: str, one: Sequence[int], other: Sequence[int]) -> torch.Size
 
 
 def check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse a float8 that Triton does not have on an older GPU."""
+    """Refuse a float8 dtype that Triton does not support on older GPUs."""
     if (
         dtype == torch.float8_e4m3fn
         and is_nvidia(device)
@@ -182,7 +182,7 @@ def check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
 
 
 def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
-    """int64 where an offset may leave int32; a tile reaches at most 2**20 elements past the end."""
+    """int64 if an offset may exceed int32; a tile reaches at most 2**20 elements past the end."""
     for tensor in tensors:
         if tensor is None:
             continue
@@ -218,12 +218,12 @@ def stride(tensor: torch.Tensor | None, dim: int) -> int:
 
 
 def cdiv(count: int, size: int) -> int:
-    """How many parts of a size hold `count`. (Triton's own takes microseconds on the host.)"""
+    """Division rounded up. (Triton's own takes microseconds on the host.)"""
     return -(-count // size)
 
 
 def power_of_two(count: int) -> int:
-    """The least power of two that is at least `count`."""
+    """The smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 

@@ -1,4 +1,4 @@
-"""TMA descriptors of matrices, or of aligned copies where none can step through them."""
+"""TMA descriptors of matrices, or of aligned copies where TMA does not support their strides."""
 
 import functools
 
@@ -9,7 +9,7 @@ from . import copies
 
 
 def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
-    """Whether a descriptor can step through a tensor: its rows in one piece, 16 bytes apart or a multiple, or more."""
+    """Whether TMA supports a tensor: contiguous rows, at distances of a multiple of 16 bytes, or of a given one."""
     whole = apart // tensor.itemsize
     *outer, last = tensor.stride()
     return (
@@ -20,12 +20,12 @@ def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
 
 
 def is_readable(tensor: torch.Tensor, apart: int = 16) -> bool:
-    """Whether a descriptor can step through a matrix as it lies, by rows or by columns."""
+    """Whether TMA can read a matrix in place, by rows or by columns."""
     return is_aligned(tensor, apart) or is_aligned(tensor.mT, apart)
 
 
 def aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
-    """The tensor where a descriptor can step through it, with its rows so far apart, else a copy where one can."""
+    """The tensor if TMA supports it at this alignment of rows, otherwise an aligned copy."""
     return tensor if is_aligned(tensor, apart) else copies.with_cols_last(tensor)
 
 
@@ -34,9 +34,9 @@ def descriptor(
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
 
-    Else tiles are copied as they lie, transposed. A matrix that no descriptor can step through, or of bytes,
-    which tensor cores read along the inner axis alone, is copied to where one can; and one whose rows start amid the
-    128 bytes that are copied at once, where the other matrix has so many rows that it is read often.
+    If it is not, tiles are copied as stored, and transposed. A matrix is copied first if TMA does not support its
+    strides; if it has 1-byte elements, which tensor cores read only along the inner axis, and that is not last; and if
+    its rows are not aligned to 128 bytes and the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
     tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
@@ -47,7 +47,7 @@ def descriptor(
 def split_descriptor(
     tensor: torch.Tensor, block: int, block_inner: int, n_parts: int
 ) -> tuple[TensorDescriptor, bool]:
-    """A descriptor of the parts of a float32 matrix, or of those of a batch, and whether the inner axis is last."""
+    """A descriptor of the bfloat16 parts of float32 matrices, and whether the inner axis is last."""
     tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
     split = functools.partial(copies.split, n_parts=n_parts)
     parts = copies.marked(split(tensor), tensor, split)
@@ -57,7 +57,7 @@ def split_descriptor(
 def _as_it_lies(
     tensor: torch.Tensor, block: int, block_inner: int
 ) -> tuple[torch.Tensor, list[int], bool]:
-    """A matrix with its contiguous axis last, the shape of its blocks, and whether that is the inner axis."""
+    """A matrix with its contiguous axis last, the shape of its blocks, and whether that axis is the inner one."""
     if tensor.stride(-1) != 1 and tensor.stride(-2) == 1 and tensor.itemsize > 1:
         return tensor.mT, [block_inner, block], False
     return tensor, [block, block_inner], True
@@ -66,7 +66,7 @@ def _as_it_lies(
 def describe(
     tensor: torch.Tensor, blocks: list[int], apart: int = 16
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, or of a copy of it that says how calls alike make theirs."""
+    """A descriptor of a tensor, or of a copy, with a record of how repeated calls copy theirs."""
     base = aligned(tensor, apart)
     if base is not tensor:
         copies.marked(base, tensor, functools.partial(aligned, apart=apart))
@@ -76,7 +76,7 @@ def describe(
 def descriptors(
     tensors: tuple[torch.Tensor, ...], block: int, block_inner: int, n_others: int = 0
 ) -> tuple[list[TensorDescriptor], bool]:
-    """Descriptors of matrices, as `descriptor` gives one, that are all taken as the first lies; others are copied."""
+    """Descriptors of matrices, as by `descriptor`, all in the layout of the first; others are copied."""
     first, inner_last = descriptor(tensors[0], block, block_inner, n_others)
     others = [tensor if inner_last else tensor.mT for tensor in tensors[1:]]
     described = [describe(tensor, first.block_shape) for tensor in others]
@@ -88,7 +88,7 @@ def joined_descriptor(
 ) -> tuple[TensorDescriptor, bool]:
     """A descriptor of two matrices of one shape, whose last axis is the inner one, and whether `first` is the first.
 
-    One block is a block of each. Where no descriptor can step from one to the other, they are copied to where it can.
+    A block of it has a block of each. If their distance is no valid stride, they are copied to adjacent memory.
     """
     is_first = first.data_ptr() < second.data_ptr()
     lower, upper = (first, second) if is_first else (second, first)
@@ -108,7 +108,7 @@ def joined_descriptor(
 def result_descriptor(
     tensor: torch.Tensor, block_m: int, block_n: int
 ) -> TensorDescriptor | None:
-    """A descriptor that tiles of a result are written through, where there can be one."""
+    """A descriptor through which tiles of a result are written, if TMA supports it."""
     if not is_aligned(tensor):
         return None
     return TensorDescriptor.from_tensor(

@@ -1,4 +1,4 @@
-"""What is multiplied by a matmul is stored, and so it is read wherever it occurs, in place of what it is made of.
+"""Operands of matmuls are stored, so other gradients read them instead of recomputing them.
 
 `dh = r * g; dw = sum(dh * x, M); dx = r * sum(g * w, N)` reads g beside dh: `dx = sum(dh * w, N)` does not.
 """

@@ -1,4 +1,4 @@
-"""What a forward keeps for its gradient, and what the gradient computes again."""
+"""The save policy: what a forward saves for its gradient, and what the gradient recomputes."""
 
 from __future__ import annotations
 

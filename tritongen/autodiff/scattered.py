@@ -1,4 +1,4 @@
-"""The gradient of `take` where elements are taken several times: a sum over the places that they are taken to."""
+"""The gradient of `take` where elements may be taken several times: a scatter-add."""
 
 from __future__ import annotations
 

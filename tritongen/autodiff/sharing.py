@@ -1,4 +1,4 @@
-"""Gives names to what several expressions have in common, so that a kernel computes it once."""
+"""Names common subexpressions, so that a kernel computes them once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices of sums as sums of what is chosen."""
+"""Rewrites choices between sums as sums of choices."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is wrong with a spec, told with its place."""
+"""Diagnostics: mistakes of a spec and their positions."""

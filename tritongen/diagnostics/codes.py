@@ -74,23 +74,23 @@ _TREE = (
         "TG702",
         "a missing file",
         """
-        The spec makes this file, or operators import it from the runtime, and it is not there. Run
+        The spec generates this file, or operators import it from the runtime, and it is missing. Run
         `tritongen build`.
         """,
     ),
     row(
         "TG703",
-        "a file that no spec makes any more",
+        "a file that no spec generates any more",
         """
-        Its header says that tritongen generated it, but its spec is gone, has another name now or
-        makes other files. `tritongen build` removes it.
+        Its header says that tritongen generated it, but its spec is gone, has been renamed or now
+        generates other files. `tritongen build` removes it.
         """,
     ),
     row(
         "TG704",
         "a file that was edited by hand",
         """
-        The digest in its header does not fit the text below, so `tritongen build` refuses to lose
+        The digest in its header does not match its text, so `tritongen build` refuses to overwrite
         what may be somebody's work. Move the change into the spec, or the file out of the folder;
         `git checkout` undoes it, and `tritongen build --force` overwrites it. If a formatter did
         it, exclude the generated folder there.
@@ -98,10 +98,10 @@ _TREE = (
     ),
     row(
         "TG705",
-        "a file of somebody else's in the way",
+        "a file in the way that tritongen did not write",
         """
-        A spec makes a file of this name, but the one that is there has no header of tritongen's, so
-        it is not ours to overwrite. Move it, name the op otherwise, or build with --force.
+        A spec generates a file of this name, but the existing one has no header of tritongen's, so
+        `build` does not overwrite it. Move it, rename the op, or build with --force.
         """,
     ),
     row(
@@ -125,7 +125,7 @@ _TREE = (
         "TG708",
         "a link where a generated folder goes",
         """
-        Files are not written through a symbolic link, since what it leads to may be anybody's.
+        Files are not written through a symbolic link, which may point anywhere.
         That holds for the folder of an operator and for that of the runtime. Put a folder in its
         place, or set `out` to where the generated folders are to be.
         """,
@@ -142,13 +142,14 @@ _SETTINGS = (
     ),
     row(
         "TG802",
-        "a wrong setting",
+        "an invalid setting",
         """
         The settings are, with their defaults:
 
             specs = ["specs"]      # folders and files
             out = "generated"
             line-length = 88       # black's
+            runtime = "shared"     # or "folder": a _runtime/ in each operator's folder
         """,
     ),
     row(

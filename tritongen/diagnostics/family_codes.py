@@ -30,9 +30,9 @@ FAMILIES = (
         "TG603",
         "a take of what cannot be stored",
         """
-        A line with a reduction behind it is stored by one step, and taken from by the next. It needs a dtype that is
-        known before the call: a float of the inputs, or int32, int64 or bool. Cast it, or take from the inputs and
-        then reduce.
+        A line that contains a reduction is stored by one step, and `take` reads it in the next. Its dtype must be
+        known before the call: a float dtype of the inputs, or int32, int64 or bool. Cast it, or take from the inputs
+        and reduce afterwards.
 
             [inputs]
             x = "number[M, N]"
@@ -46,10 +46,10 @@ FAMILIES = (
     ),
     row(
         "TG604",
-        "a gradient that is not there",
+        "a gradient that does not exist",
         """
-        A gradient is by a float input, and zero where nothing changes smoothly with it: leave such an input out of wrt,
-        and one of float8, to which a gradient would be rounded without a scale. `digamma` and `heaviside` have no
+        Gradients are taken by float inputs on which the results depend smoothly. Leave other inputs out of wrt, and
+        those of float8, to which a gradient would be rounded without a scale. `digamma` and `heaviside` have no
         derivative here.
 
             [inputs]
@@ -66,10 +66,10 @@ FAMILIES = (
     ),
     row(
         "TG606",
-        "a value that is saved for nothing",
+        "a saved value that the gradient does not read",
         """
-        `save` has the lines of [compute] that the forward keeps for the backward. A line that the gradient does not
-        read would only cost memory. Without `save`, numbers for each row are kept and all else is computed again.
+        `save` lists the lines of [compute] that the forward keeps for the backward. A line that the gradient does not
+        read would only cost memory. Without `save`, one value per row is kept, and the rest is recomputed.
 
             [compute]
             total = "sum(x, N)"
@@ -82,11 +82,11 @@ FAMILIES = (
     ),
     row(
         "TG607",
-        "a schedule that these kernels do not have",
+        "a schedule that does not apply to these kernels",
         """
-        Tiles of a contraction have at least 16 rows and columns, and as many terms. Only a contraction sums an axis
-        block by block, and so has block_k. Attention and its like hold heads whole, but stream an axis in a pipelined
-        loop, and so have num_stages.
+        Tiles of a contraction are at least 16 x 16 x 16. Only a contraction sums an axis in blocks, and so only it has
+        block_k. Attention and similar kernels hold whole heads, but stream an axis in a pipelined loop: they have
+        num_stages, and no block_k. Elementwise and row-wise kernels have neither.
 
             [schedule]                     # of y = "sum(x * w, K)"
             block_m = [64, 128]
@@ -99,11 +99,11 @@ FAMILIES = (
         "TG608",
         "a gradient that the forward cannot write",
         """
-        With write = "forward" or "in_place" the forward writes the gradient as it is where that of the result is 1,
-        and the backward multiplies each row by one number. So the operator reduces rows, and has one result with a
-        gradient, with one number for each row; inputs in wrt have all axes, and are not optional. Nothing else is
-        kept (no `save`), and no operator of torch's is registered, which would compute the gradient in every call.
-        In place, no line takes an input in wrt from other columns.
+        With write = "forward" or "in_place" the forward writes the gradient for an incoming gradient of 1, and the
+        backward scales each row by one factor. So the operator must reduce rows and have a single differentiable
+        result, with one value per row; inputs in wrt must have all axes, and not be optional. Nothing else is saved
+        (no `save`), and the operator cannot be registered with torch, where every call would compute the gradient.
+        In place, no line may `take` an input in wrt from other columns.
 
             [compute]
             loss = "logsumexp(x, V) - take(x, target, V)"

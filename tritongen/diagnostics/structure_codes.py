@@ -9,7 +9,7 @@ STRUCTURE = (
         "TG100",
         "the file cannot be read",
         """
-        The system does not let it be opened: look at its permissions, or where a link leads.
+        The system refuses to open it: check its permissions, or where a link points.
         """,
     ),
     row(
@@ -32,7 +32,7 @@ STRUCTURE = (
     ),
     row(
         "TG103",
-        "a table or key that means nothing",
+        "an unknown table or key",
         """
         Unknown keys are errors: most of them are misspellings, which would be ignored otherwise.
 
@@ -40,7 +40,7 @@ STRUCTURE = (
             nmae = "softmax"   # wrong
             name = "softmax"
 
-        docs/spec.md and `tritongen schema` list what there is.
+        docs/spec.md and `tritongen schema` list the known ones.
         """,
     ),
     row(
@@ -72,7 +72,7 @@ STRUCTURE = (
     ),
     row(
         "TG106",
-        "a word that is not among those allowed",
+        "a word that is not allowed here",
         """
         The key takes one of a few words; the message lists them.
 
@@ -138,7 +138,7 @@ STRUCTURE = (
     ),
     row(
         "TG114",
-        "a name of nothing",
+        "a name that is not declared",
         """
         [outputs] and `save` name lines of [compute]; `wrt` and [test] name inputs; a bound in
         [test] names an axis of an input.
@@ -153,7 +153,7 @@ STRUCTURE = (
     ),
     row(
         "TG116",
-        "a character that does not show",
+        "an invisible character",
         """
         What a spec says goes into comments and docstrings, where controls of text direction, zero-width
         characters and the like would let the text look like another.
@@ -179,7 +179,7 @@ STRUCTURE = (
         "a tensor type that cannot be read",
         """
         The grammar is  DTYPE[AXIS, AXIS, ...]  and, for an optional input,  DTYPE[...] = NUMBER .
-        DTYPE is a class (float, int, bool, number, any), dtypes joined by |, or a name of [types].
+        DTYPE is a class (float, int, bool, number, any, float8), dtypes joined by |, or a name of [types].
         An axis is N, C=3 (of fixed length), `...` (first only), or a group (H=2 D).
 
             x = "float[N; M]"  # wrong
@@ -217,7 +217,7 @@ STRUCTURE = (
         "TG124",
         "an axis twice in one tensor",
         """
-        Every dimension has an axis of its own. Two dimensions of equal length need two names.
+        Every dimension is an axis of its own. Two dimensions of equal length need two names.
 
             x = "float[N, N]"  # wrong
             x = "float[M, N]"

@@ -1,4 +1,4 @@
-"""Leaves out of the functions of a module what they would assign and never read."""
+"""Removes assignments that are never read from the functions of a module."""
 
 from __future__ import annotations
 

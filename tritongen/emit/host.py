@@ -206,7 +206,7 @@ class Host(Checks):
         name = target if target.isidentifier() else "folded"
         lines = [
             f"{name} = {call}",
-            f"if {name} is None:  # More dimensions than a kernel steps through.",
+            f"if {name} is None:  # More dimensions than the kernel has.",
             f"    return {self.retry()}",
         ]
         return lines if name == target else [*lines, f"{target} = {name}"]

@@ -1,4 +1,4 @@
-"""The lines of a wrapper that refuse what an operator is not written for, and tell axes apart."""
+"""The lines of a wrapper that check arguments and unpack the lengths of axes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _op_view(
 
 def _extra_results(spec: Spec, op: Op) -> str:
     extra = [result.output.name for result in op.results[len(spec.outputs) :]]
-    return f", with what the backward needs: {', '.join(extra)}" if extra else ""
+    return f", and what the backward needs: {', '.join(extra)}" if extra else ""
 
 
 def typed(op: Op) -> list[str]:

@@ -1,4 +1,4 @@
-"""The launch configurations of kernels that hold a tile of rows past which an axis streams."""
+"""The launch configurations of streaming kernels, like attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family of kernels is to the rest of the program, and a step of a plan, which one family computes."""
+"""The protocol of a family of kernels, and the steps of a plan, each computed by one family."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ P = TypeVar("P", bound=Program)
 
 
 class Family(Protocol[P]):
-    """Turns one kind of math into kernels. All that depends on the kind is asked of its family.
+    """Turns one kind of math into kernels. Everything that depends on the kind of math goes through this protocol.
 
     The programs that a family is given are of the type that its `take` returns.
     """
 
     @property
     def title(self) -> str:
-        """What an operator of the family is, as in "this operator is a contraction"."""
+        """The kind of an operator in messages, as in "this operator is a contraction"."""
 
     @property
     def autocast(self) -> str:
-        """What autocast does to float inputs, as to those of torch's own: "lower", "float32", or "" for nothing."""
+        """How autocast casts float inputs: "lower" (to its dtype), "float32", or "" for not at all."""
 
     @property
     def has_own_tables(self) -> bool:
-        """Whether each step has configurations of its own, or shares those of all rows of a backward."""
+        """Whether each step has configurations of its own, rather than those of all row-wise steps of a backward."""
 
     @property
     def keeps_rows_apart(self) -> bool:
-        """Whether rows are reduced each by itself, so that a forward can write their gradients."""
+        """Whether rows are reduced independently, so that a forward can write their gradients."""
 
     def take(self, op: Op) -> P | None:
-        """The program of an operator whose reductions have names; None where the math is of another kind.
+        """The program of an operator whose reductions have names; None if the math is of another kind.
 
         Raises `Mistakes` for math of this kind that no kernel of the family computes.
         """
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        """What a schedule asks for that these kernels do not do."""
+        """Mistakes for keys of a schedule that these kernels do not support."""
 
     def rows(self, program: P) -> tuple[str, ...] | None:
-        """The axes of the rows that kernels go through, in their order; None where kernels know no rows."""
+        """The axes of the rows in the iteration space of kernels, in order; None if kernels have no rows."""
 
     def matmuls(self, program: P) -> Contraction | None:
-        """The matmuls at which a gradient is cut into steps; None where it is planned as a whole."""
+        """The matmuls at which a gradient is cut into steps; None if it is planned as a whole."""
 
     def stream(self, program: P) -> Stream | None:
-        """What a kernel streams, of which the gradient recomputes the scores; None where it streams nothing."""
+        """What a kernel streams, for a gradient that recomputes the scores; None if it streams nothing."""
 
     def leaves(self, program: P) -> tuple[str, ...]:
-        """The inputs and dtypes whose promotion a launch asks for, besides those of the results."""
+        """The inputs and dtypes whose promotion a launch needs, besides those of the results."""
 
     def steps(self, program: P) -> tuple[Step, ...]:
-        """The steps that a program is made of, in the order in which they run; () where it is one."""
+        """The steps of a program, in the order in which they run; () if it is a single step."""
 
     def before(self, program: P) -> Step | None:
-        """The step whose results a step goes on from where it cannot hold a row; None where it needs none."""
+        """The step that reduces rows for a step that cannot hold them; None if it needs none."""
 
     def module(self, program: P, before: Step | None, around: Around, autotune: bool) -> Module:
-        """The kernels of a program, the function that launches them, and what decides their configurations."""
+        """The kernels of a program, the function that launches them, and what their configurations depend on."""
 
     def tests(self, spec: Spec, program: P, module: Module) -> FamilyTests:
-        """What tests of an operator of the family inherit and declare, and the shapes that they run on."""
+        """The base classes, declarations and shapes of the emitted tests of an operator of the family."""
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        """What tests of a gradient declare of a step of the backward, by the names of the harness."""
+        """The declarations of the emitted tests about a step of the backward, by their names in the harness."""
 
     def benchmark(self, spec: Spec, program: P) -> Sizes:
         """The sizes that a benchmark runs on, and the unit that it reports."""
@@ -86,11 +86,11 @@ Families = tuple[Family[Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a plan: a program that one function of the host computes, by kernels of one family.
+    """A step of a plan: a program that one host function computes, by kernels of one family.
 
-    `shapes` and `dtypes` are inputs of the forward whose shapes and dtypes it is passed besides tensors and params,
-    `flags` are passed as they are. `before` is what it calls where it cannot hold a row. `stored` are scores
-    of attention that it is made of several steps for.
+    Besides tensors and params, the function takes the shapes and dtypes of inputs of the forward, named in `shapes` and
+    `dtypes`, and the `flags`. `before` is the step that it calls if it cannot hold a row. `stored` are attention scores
+    for which it takes several steps.
     """
 
     family: Family[Any]
@@ -99,7 +99,7 @@ class Step:
     dtypes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     before: Step | None = None
-    says: str = ""  # what it computes, where its results' names do not tell
+    says: str = ""  # what it computes, if the names of its results do not say
     stored: StoredScores | None = None
 
     @property
@@ -115,5 +115,5 @@ class Step:
 
 
 def module_of(step: Step, around: Around | None = None, autotune: bool = False) -> Module:
-    """The module of a step's kernels; with `autotune`, launches search their configurations."""
+    """The module of a step's kernels; with `autotune`, launches tune their configurations."""
     return step.family.module(step.program, step.before, around or Around(step.op.name), autotune)

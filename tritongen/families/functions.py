@@ -1,4 +1,4 @@
-"""The heads of the functions that compute steps: signature, what they return, and their math."""
+"""The signatures and docstrings of the functions that compute steps."""
 
 from __future__ import annotations
 

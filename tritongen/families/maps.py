@@ -1,4 +1,4 @@
-"""What families have in common that work on elements and rows, and multiply no matrices."""
+"""The common base of families of elementwise and row-wise kernels, without matmuls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families, and which of them takes an operator."""
+"""The registry of families, and the choice of the one that takes an operator."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from .several.stored import always_stored
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 
-# Of several that would take an operator, the first does.
+# The first family that takes an operator computes it.
 _FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
 
 
 def register(family: Family[Any], templates: str) -> None:
-    """Adds a family, which is asked before those that are there, and the folder that its templates are in."""
+    """Adds a family, which is asked before all others, and its folder of templates."""
     _FAMILIES.insert(0, family)
     add_templates(templates)
 
 
 def families_of_steps(is_registered: bool) -> Families:
-    """Those of steps of a plan, which need not check what they are passed.
+    """The families for steps of a plan, whose arguments are already checked.
 
-    torch.compile sees no kernels of a registered operator but those that its own module launches.
+    In a registered operator, torch.compile only sees kernels that its own module launches, and not the runtime's gemm.
     """
     return (*(() if is_registered else (GEMM,)), COLUMNS, SCALED, SCATTER, *_FAMILIES)
 
 
 def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
-    """The step that computes an operator, by the first family that takes it; those of forwards are asked by default.
+    """The step that computes an operator, by the first family that takes it; by default, the families of forwards.
 
     Raises `Mistakes` for math that no single family takes.
     """
@@ -59,9 +59,9 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
 
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
-    """As `single_step_of`, or a step that is made of several where no family computes all of it.
-
-    Those are asked for the `of_steps`, by default the candidates. Also where lines shall be kept apart.
+    """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
+    one that leaves SMs idle, or if lines are to be kept apart. The steps are of the families `of_steps`, by default the
+    candidates.
     """
     op = one_sided_sums_first(means_as_sums(name_reductions(op)))
     try:

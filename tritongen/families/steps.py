@@ -1,4 +1,4 @@
-"""Steps that are a part of an operator: what they know of the whole, and how the host is written of them."""
+"""Steps of an operator: what they know of the whole operator, and their host functions."""
 
 from __future__ import annotations
 

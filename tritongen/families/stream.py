@@ -1,4 +1,4 @@
-"""What a kernel streams past a tile of rows: the scores of the two, and the sums of what is made of those."""
+"""What a kernel streams past a tile of rows: the scores, and the sums of values computed from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoredScores:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A matmul of a matrix along the rows with one along the streamed axis, over whole rows of both."""
+    """A matmul of a matrix of the tile by a streamed matrix, over whole heads."""
 
     name: str
     left: Load
@@ -32,9 +32,9 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class StreamSum:
-    """A value that adds up along the streamed axis: a factor times a matrix [streamed, …], or the factor alone.
+    """A sum along the streamed axis: of a factor times a matrix [streamed, …], or of the factor alone.
 
-    It is scaled as the largest grows, if it falls with that.
+    It is rescaled when the running maximum grows, if it depends on that.
     """
 
     name: str
@@ -45,12 +45,12 @@ class StreamSum:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a kernel does that holds a tile of `rows` and goes along `streamed`, for each index of the batch.
+    """The work of a kernel that holds a tile of `rows` and streams `streamed`, for each index of the batch.
 
-    `widths` are the axes that tiles hold whole: those that scores are summed over, and of the matrices of sums. `turns`
-    are axes that are summed besides. `largest` is the value that exponentials are taken below, "" where there is none.
-    `group` is the axis of heads that share what streams, "" where none do: its rows may be in one tile. What streams
-    may lie in pages.
+    `widths` are the axes that tiles hold whole: those that scores are summed over, and those of the matrices of sums.
+    `turns` are further summed axes. `largest` is the maximum that exponentials subtract, "" if there is none. `group`
+    is the axis of heads that share the streamed matrices, whose rows may share a tile; "" if there is none. Streamed
+    matrices may be stored in pages.
     """
 
     batch: tuple[str, ...]
@@ -76,7 +76,7 @@ class Stream:
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """What a split leaves of each row: the largest and the sums, each with the axis across it, if it has one."""
+        """The partial results of a split for each row: the maximum and the sums, each with its width, if it has one."""
         sums = [(one.name, "" if one.matrix is None else self.width(one.matrix)) for one in self.sums]
         return tuple([(self.largest, ""), *sums] if self.largest else sums)
 
@@ -100,10 +100,10 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
 
 
 def of_bytes(op: Op, load: Load) -> bool:
-    """Whether a matrix is of float8 or int8, which tiles convert to what is multiplied."""
+    """Whether a matrix is float8 or int8, which tiles convert to the dtype that is multiplied."""
     return set(op.input(load.name).type.dtypes) <= {*FLOAT8S, "int8"}
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:
-    """The matrix in whose dtype all are multiplied, the first that is not of single bytes; "" where all are."""
+    """The matrix in whose dtype all are multiplied, the first that is not of single bytes; "" if all are."""
     return next((load.name for load in stream.matrices if not of_bytes(op, load)), "")

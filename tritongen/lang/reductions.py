@@ -31,28 +31,26 @@ class Reduction:
 
 
 _ROWS = (
-    Reduction("sum", "any", "the sum; integers and booleans add up as int64"),
-    Reduction("prod", "any", "the product; integers and booleans multiply as int64"),
+    Reduction("sum", "any", "the sum; integers and booleans are added as int64"),
+    Reduction("prod", "any", "the product; integers and booleans are multiplied as int64"),
     Reduction("mean", "float", "the sum divided by the length"),
-    Reduction("max", "any", "the largest; NaN if any is NaN"),
-    Reduction("min", "any", "the smallest; NaN if any is NaN"),
+    Reduction("max", "any", "the maximum; NaN if any element is NaN"),
+    Reduction("min", "any", "the minimum; NaN if any element is NaN"),
     Reduction("amax", "any", "the same as max"),
     Reduction("amin", "any", "the same as min"),
-    Reduction("argmax", "any", "the position of the first largest (of the first NaN, if any)"),
-    Reduction("argmin", "any", "the position of the first smallest (of the first NaN, if any)"),
-    Reduction("any", "any", "whether any is true (not zero)"),
-    Reduction("all", "any", "whether all are true (not zero)"),
-    Reduction("count_nonzero", "any", "how many are not zero"),
+    Reduction("argmax", "any", "the position of the first maximum (of the first NaN, if any)"),
+    Reduction("argmin", "any", "the position of the first minimum (of the first NaN, if any)"),
+    Reduction("any", "any", "whether any element is nonzero"),
+    Reduction("all", "any", "whether all elements are nonzero"),
+    Reduction("count_nonzero", "any", "the number of nonzero elements"),
     Reduction("var", "float", "the variance, over length - correction", (("correction", 1),)),
     Reduction("std", "float", "the square root of var", (("correction", 1),)),
-    Reduction(
-        "norm", "float", "the p-norm; p may be any number, inf and -inf, or a param from 1 to some number", (("p", 2),)
-    ),
+    Reduction("norm", "float", "the p-norm; p is any number, inf, -inf, or a bounded param of at least 1", (("p", 2),)),
     Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
-    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow, along its axes"),
-    Reduction("log_softmax", "float", "x - logsumexp(x), along its axes"),
-    Reduction("cumsum", "any", "the running sum along one axis"),
-    Reduction("cumprod", "any", "the running product along one axis"),
+    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow; keeps its axes"),
+    Reduction("log_softmax", "float", "x - logsumexp(x); keeps its axes"),
+    Reduction("cumsum", "any", "the cumulative sum along one axis"),
+    Reduction("cumprod", "any", "the cumulative product along one axis"),
 )
 REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
 

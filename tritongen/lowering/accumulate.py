@@ -1,4 +1,4 @@
-"""How each primitive reduction is computed: over a whole row at once, or step by step along it.
+"""How each primitive reduction is computed: over a whole row at once, or iteratively along it.
 
 Step by step, every lane of a tile keeps a state of its own; the states are merged along the
 columns at the end. Merged states can be merged again, which is what a split reduction does.

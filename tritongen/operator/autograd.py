@@ -48,10 +48,10 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     signature = [*typed(op), *([f"{name}: bool" for name in extra])]
     saved = len(op.results) - len(view["results"])
     returns = returned_types(len(op.results)) if is_registered else returned_types(len(view["results"]), saved)
-    says = "The forward, with what the backward needs if it saves that" if saves else "The forward"
+    says = "The forward, and what the backward needs if that is saved" if saves else "The forward"
     if is_registered:
         view["registration"] = registration_view(spec, op, autocast, [_registered(step, optional) for step in steps])
-        says = "The forward, with what the backward needs" if saved else says
+        says = "The forward, and what the backward needs" if saved else says
     view["gradient"] = {
         "parts": functions,
         "forward_signature": ", ".join(signature),

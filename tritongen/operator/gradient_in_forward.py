@@ -104,13 +104,13 @@ def notes(backward: Backward) -> list[str]:
     grads = " and ".join(backward.plan.spelled.values())
     where = "into new memory"
     if backward.write == IN_PLACE:
-        where = f"over {names}, of which nothing is left"
+        where = f"over {names}"
     text = (
-        f"Under autograd this writes {grads}, as for a gradient of 1 of {result}, {where}. That alone is kept, for one "
-        f"backward, which multiplies it in place by the gradient of {result} where that is not 1, and gives it on."
+        f"Under autograd this writes {grads}, for an incoming gradient of 1, {where}. Nothing else is saved. There can "
+        f"be one backward, which scales {grads} in place by the gradient of {result}, unless that is 1, and returns it."
     )
     if backward.write == IN_PLACE:
-        text += " (torch.compile and torch.func write into new memory, as is done where elements overlap.)"
+        text += " (Under torch.compile and torch.func, and where elements overlap, new memory is used.)"
     return textwrap.wrap(shown(text), 84)
 
 

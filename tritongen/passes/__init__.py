@@ -1,1 +1,1 @@
-"""Op -> Op: what the structure of the math is."""
+"""Op -> Op: analyses and rewrites of the structure of the math."""

@@ -1,4 +1,4 @@
-"""What kernels of a contraction reduce of what it gives: whole rows, groups of columns side by side, or strips."""
+"""Reductions in the epilogue of a contraction: whole rows, groups of adjacent columns, or strips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means of products with two sides, as sums of them that are divided: tensor cores add up, they divide nothing."""
+"""Means of products with two sides, rewritten as sums that are divided, which are contractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products that are only added to one another: their terms are those of one sum, in one accumulator."""
+"""Sums of products that are only added to one another: merged into one sum, with one accumulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over axes that some factors alone have: those are summed first, beside fewer axes.
+"""Sums over axes that only some factors have: these factors are summed first.
 
 `sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, and `sum(x * w * u, K, N)`, where u has no K, is
 `sum(sum(x * w, K) * u, N)`.

@@ -1,4 +1,4 @@
-"""Positions that lie in pages, whose numbers are in a table: `take(k, page, P)` of `k[P, S, D]` by `page[B, J]`.
+"""Paged positions, whose pages are listed in a table: `take(k, page, P)` of `k[P, S, D]` by `page[B, J]`.
 
 What is summed over the pages of a sequence and over the positions of each page, J and S, goes along one axis of
 positions, page after page. In terms of that axis `take(k, page, P)` is like an input with a row for each position, so

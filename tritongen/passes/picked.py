@@ -1,4 +1,4 @@
-"""Matrices that are picked by index, one for each of a batch: an expert's weights, `take(w, expert, E)`."""
+"""Matrices that are selected by index, one per batch element: an expert's weights, `take(w, expert, E)`."""
 
 from __future__ import annotations
 

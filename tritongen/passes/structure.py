@@ -1,4 +1,4 @@
-"""Which kind of kernel some math needs, read off its structure and never named by the user."""
+"""The kind of kernel that some math needs, derived from its structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tiles of a matmul are masked away as a whole: those off a triangle or a band."""
+"""Which tiles of a matmul are fully masked: those outside of a triangle or a band."""
 
 from __future__ import annotations
 

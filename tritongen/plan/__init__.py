@@ -1,1 +1,1 @@
-"""Gradients -> the programs that compute them."""
+"""Gradients -> plans: the steps that compute them."""

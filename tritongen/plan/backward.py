@@ -1,4 +1,4 @@
-"""A gradient -> the operators that compute it, and the functions of the host that launch them."""
+"""A gradient -> the steps that compute it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ APART = "reduces along axes that do not go together"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How some results come about: by which steps, in their order.
+    """The steps that compute some results, in order.
 
-    `spelled` has the results that need no kernel, or no other than another's: an expression of the host
-    over what the steps are given and what they compute. `converted` has what steps are given that is an input of theirs
-    in another dtype.
+    `spelled` has the results as host expressions of the arguments and results of the steps: those that need no kernel,
+    or share that of another result. `converted` has the arguments of steps that are inputs in another dtype.
     """
 
     steps: tuple[Step, ...]
@@ -42,10 +41,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """How the gradients of an operator come about, by the inputs that they are by.
+    """The plan of an operator's gradients, and its forward, whose results include the saved values.
 
-    `forward` has what is saved among its results. `write` tells where gradients are written, as `Grad` has it. `stored`
-    are scores that are stored for it, though the forward by itself streams them.
+    `write` says where gradients are written, as in `Grad`. `stored` are scores that it stores, though the forward alone
+    streams them.
     """
 
     gradient: Gradient
@@ -70,10 +69,10 @@ def plan_backward(gradient: Gradient, program: Program, families: Families) -> B
 
 
 def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
-    """The gradient as a whole, for which the forward keeps what makes all steps together fastest.
+    """Plans the gradient as a whole, with a forward that saves what makes all steps together fastest.
 
-    Of values that its steps store for one another and that the gradient would compute again, those are kept, one by
-    one, with which forward and backward take less time. Raises `Mistakes` for a gradient that no family plans.
+    Intermediates of the forward that the gradient would recompute are saved one by one, as long as that lowers the
+    time of forward and backward. Raises `Mistakes` for a gradient that no family plans.
     """
     best = plan_backward(derive(op, grad), forward.program, families)
     stored = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}

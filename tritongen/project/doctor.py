@@ -1,4 +1,4 @@
-"""What is installed here, and whether it will do."""
+"""Which versions are installed, and whether they suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan`: what the steps of specs cost. Nothing is written."""
+"""`plan`: the cost of the steps of specs. Nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices reach at most, by their data sheets: bytes of memory, and operations of matmuls without sparsity."""
+"""Peak rates of devices by their data sheets: memory bandwidth, and dense matmul operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lengths and dtypes that costs are told for."""
+"""The lengths and dtypes for which costs are computed."""
 
 from __future__ import annotations
 

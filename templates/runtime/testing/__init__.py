@@ -1,6 +1,6 @@
-"""The tests that are the same for every operator, as classes that an operator's tests inherit.
+"""The tests that all operators share, as classes that an operator's tests inherit from.
 
-Such a class declares what is its own: inputs, a reference, the lengths of axes. Without a GPU the kernels run in
+A subclass declares the operator: inputs, a reference, the lengths of axes. Without a GPU the kernels run in
 Triton's interpreter.
 """
 

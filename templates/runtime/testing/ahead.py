@@ -1,4 +1,4 @@
-"""Tests of gradients that the forward computes, into new memory or over its inputs."""
+"""Tests of gradients in the forward, written to new memory or over its inputs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def smooth(found: Any) -> torch.Tensor:
 
 
 class GradientInForwardTests(GradientTests):
-    """What is kept is the gradient, for one backward."""
+    """The forward saves only the gradient, for a single backward."""
 
     ahead = True
 
@@ -29,7 +29,7 @@ class GradientInForwardTests(GradientTests):
         arranged: Layout = contiguous,
         **params: Any,
     ) -> None:
-        """The gradients, and the results beside them."""
+        """The gradients and the results."""
         super().check_gradients(*tensors, wrt=wrt, arranged=arranged, **params)
         given = cls.handed(cls.leaves(tensors, wrt))
         got = cls.call(*given, **params)
@@ -55,7 +55,7 @@ class GradientInForwardTests(GradientTests):
         torch.testing.assert_close(sum(slopes), change, rtol=1e-6, atol=1e-6)
 
     def test_gradients_of_mean(self) -> None:
-        """All rows count less than in a sum, by one number that is expanded."""
+        """All rows are weighted by one expanded factor."""
 
         def averaged(function: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *tensors: smooth(function(*tensors)).mean()
@@ -66,7 +66,7 @@ class GradientInForwardTests(GradientTests):
         self.compare_gradients(got, want)
 
     def test_gradients_of_some_rows(self) -> None:
-        """Some count as in a sum, and so stay as they are; others do not."""
+        """Rows with a factor of 1 stay as they are; others are scaled."""
         tensors = self.make(self.ragged)
 
         def halves(function: Callable[..., Any], given: list[Any]) -> Any:
@@ -83,7 +83,7 @@ class GradientInForwardTests(GradientTests):
 
     @each("number", lambda _: (float("inf"), float("nan")))
     def test_zeros_stay(self, number: float) -> None:
-        """Where the gradient of a sum is zero, it is zero whatever comes in."""
+        """Where the gradient of a sum is zero, it stays zero for any incoming gradient."""
         tensors = self.make(self.ragged)
         given = self.leaves(tensors)
         result = smooth(self.call(*self.handed(given)))
@@ -94,7 +94,7 @@ class GradientInForwardTests(GradientTests):
             assert not one[usual != 0].isfinite().any()
 
     def test_second_backward_is_refused(self) -> None:
-        """The first gives on the memory in which the gradient was kept."""
+        """The first returned the memory in which the gradient was stored."""
         given = self.leaves(self.make(self.ragged))
         total = smooth(self.call(*self.handed(given))).sum()
         leaf = given[self.places()[0]]
@@ -113,7 +113,7 @@ class GradientInForwardTests(GradientTests):
 
 
 class _Copied(torch.autograd.Function):
-    """A tensor in memory of its own, laid out as it was: no leaf, so that it may be overwritten."""
+    """A copy with the same layout, which is no leaf and so may be overwritten."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -137,11 +137,11 @@ def view(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class GradientInPlaceTests(GradientInForwardTests):
-    """The gradient takes the place of the input."""
+    """The gradient is written over the input."""
 
     @classmethod
     def handed(cls, given: Iterable[Any]) -> list[Any]:
-        """The tensors, copies of those that require gradients: what is overwritten must not be the test's own."""
+        """The tensors, with copies of those that require gradients, since the test's own must not be overwritten."""
         copied: Any = _Copied
         return [
             one if one is None or not one.requires_grad else copied.apply(one)
@@ -149,7 +149,7 @@ class GradientInPlaceTests(GradientInForwardTests):
         ]
 
     def test_gradients_take_the_place_of_inputs(self) -> None:
-        """Autograd is told, so that what was saved of them elsewhere is not taken for what it was."""
+        """They are marked as modified, so that autograd refuses to use them where they were saved elsewhere."""
         tensors = self.make(self.ragged)
         given = self.handed(self.leaves(tensors))
         by = [given[place] for place in self.places()]

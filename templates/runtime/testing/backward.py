@@ -17,7 +17,7 @@ from .streaming import streamed
 
 
 class BackwardTests(Tiles):
-    """Each configuration of the backward, the forward's own kernels of the same kind before it."""
+    """Each configuration of the backward, after the forward's own kernels of the same kind."""
 
     wrt: ClassVar[tuple[str, ...]]  # the inputs that have gradients
     ahead: ClassVar[bool] = False  # whether the forward computes them
@@ -34,7 +34,7 @@ class BackwardTests(Tiles):
 
     @classmethod
     def leaves(cls, tensors: Iterable[Any], wrt: Sequence[str] = ()) -> list[Any]:
-        """The tensors, each with a gradient of its own if it is one of those to differentiate by."""
+        """The tensors, as leaves that require a gradient if they are in `wrt`."""
         places = cls.places(wrt)
         return [
             None if one is None else one.detach().requires_grad_(place in places)
@@ -43,7 +43,7 @@ class BackwardTests(Tiles):
 
     @classmethod
     def handed(cls, given: Iterable[Any]) -> list[Any]:
-        """What an operator may be given of a test's own tensors."""
+        """The arguments that are passed to the operator for a test's own tensors."""
         return list(given)
 
     @classmethod
@@ -56,7 +56,7 @@ class BackwardTests(Tiles):
         arranged: Layout = contiguous,
         **params: Any,
     ) -> list[torch.Tensor]:
-        """The gradients by some inputs, for random gradients of the results, arranged in memory."""
+        """The gradients of some inputs, for random incoming gradients with a given layout."""
         given = cls.leaves(tensors, wrt)
         found = results(
             function(*(given if as_they_are else cls.handed(given)), **params)
@@ -82,10 +82,10 @@ class BackwardTests(Tiles):
         tensors: Iterable[Any] = (),
         errors: Sequence[float] = (),
     ) -> None:
-        """Equal as far as the dtypes go, beside the largest of a gradient, or to the `errors` of torch itself.
+        """Equal within the tolerance of the dtypes, relative to the maximum of a gradient, or within torch's `errors`.
 
-        Results that are saved for a gradient of float32 are rounded to half precision where some of the `tensors` are
-        of it.
+        Results that are saved for a float32 gradient are rounded to half precision if some `tensors` are half
+        precision.
         """
         floats = [one.dtype for one in tensors if one is not None]
         rounding = max((cls.tolerances.get(dtype, 0.0) for dtype in floats), default=0)
@@ -105,7 +105,7 @@ class BackwardTests(Tiles):
     def errors_of_torch(
         cls, tensors: Sequence[Any], want: Sequence[Any], **options: Any
     ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes."""
+        """The errors of torch itself; 0 if it has no kernels for the dtypes."""
         try:
             own = cls.gradients(cls.in_torch, *tensors, **options)
         except RuntimeError:
@@ -184,7 +184,7 @@ class BackwardTests(Tiles):
     def test_backward_loop_over_scattered_rows(
         self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of so many dimensions that they do not fold."""
+        """With more dimensions than fold."""
         self.not_whole(monkeypatch)
         self.force_loop(monkeypatch)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
@@ -208,14 +208,14 @@ class BackwardTests(Tiles):
     def test_backward_of_loops(
         self, n_splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What the forward saves that loops over rows, or shares them among programs."""
+        """From what a forward saves that loops over rows, or splits them among programs."""
         self.force_loop(monkeypatch, n_splits)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check_gradients(*self.make(self.wide))
 
     @classmethod
     def saving_splits(cls) -> list[int]:
-        """How many programs share a row of the forward, of what no test of the backward's own kernels has."""
+        """How many programs share a row of the forward, for cases that no test of the backward's kernels covers."""
         alone = [1] if cls.loops() and not cls.loops(backward=True) else []
         return alone + ([] if cls.backward_splits else list(cls.splits[:1]))
 
@@ -232,7 +232,7 @@ class BackwardTests(Tiles):
     def test_backward_splits(
         self, n_splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A row shared by several programs, of the forward too where it splits rows."""
+        """A row shared by several programs, in the forward too if it splits rows."""
         self.not_whole(monkeypatch)
         self.force_loop(monkeypatch, n_splits)
         for kind in (heuristics.Loop, heuristics.Tile):
@@ -244,7 +244,7 @@ class BackwardTests(Tiles):
 
     @classmethod
     def not_whole(cls, patch: pytest.MonkeyPatch) -> None:
-        """Have no row be held in registers beside sums over the rows, nor shared by CTAs."""
+        """Force kernels with sums over rows neither to hold rows in registers nor to share them among CTAs."""
         for table in cls.tables_of(heuristics.Whole):
             patch.setattr(table, "fits", lambda *_: False)
         patch.setattr(heuristics, "use_shared", lambda *_: False)
@@ -263,7 +263,7 @@ class BackwardTests(Tiles):
 
     @only(lambda cls: cls.tables_of(heuristics.Whole))
     def test_backward_whole_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One program, which adds up what it finds in each row."""
+        """One program, which loops over all rows."""
         single = heuristics.Whole((2**20, 1, 4, 1))
         for table in self.tables_of(heuristics.Whole):
             monkeypatch.setattr(table, "fits", lambda *_: True)
@@ -275,7 +275,7 @@ class BackwardTests(Tiles):
     def test_backward_shared_rows(
         self, members: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """CTAs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
+        """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
 
         def choose(n_cols: int, _: int) -> triton.Config:
             block_n = triton.next_power_of_2(-(-n_cols // members))
@@ -337,7 +337,7 @@ class BackwardTests(Tiles):
     def test_backward_split_k(
         self, n_parts: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A sum shared by several programs."""
+        """A sum split among several programs."""
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, n_parts)
         self.check_gradients(*self.make(self.tiled[1], self.half()))
@@ -360,7 +360,7 @@ class BackwardTests(Tiles):
     @described
     @only(lambda cls: cls.tables_of(matmul_heuristics.Tma))
     def test_backward_of_tma(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What the forward saves by TMA, which needs lengths that are aligned."""
+        """From what the TMA kernel of the forward saves; it needs aligned lengths."""
         self.force_small(monkeypatch, tma=True)
         self.check_gradients(*self.make(self.tiled[0], self.half()))
 

@@ -1,4 +1,4 @@
-"""A check of what kernels access in Triton's interpreter: nothing outside of the tensors that a launch is given."""
+"""A check in Triton's interpreter that kernels access no memory outside of the tensors of a launch."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def span(one: Any) -> tuple[int, int]:
-    """The addresses from the first element of a tensor, or of what a descriptor describes, to behind the last."""
+    """The range of addresses of a tensor, or of the tensor of a descriptor."""
     described = isinstance(one, TensorDescriptor)
     base = one.base if described else one
     strides = one.strides if described else one.stride()
@@ -21,7 +21,7 @@ def span(one: Any) -> tuple[int, int]:
 
 
 def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
-    """Those of the tensors and descriptors among some arguments."""
+    """The ranges of the tensors and descriptors among some arguments."""
     return [
         span(one)
         for one in arguments
@@ -30,7 +30,7 @@ def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
 
 
 def check_bounds(patch: pytest.MonkeyPatch) -> None:
-    """Have the interpreter refuse accesses outside: masks guard memory, whatever the values that come of it."""
+    """Make the interpreter refuse accesses out of bounds, even where they do not affect values."""
     if not triton.knobs.runtime.interpret:
         return
     executor: Any = interpreter.GridExecutor

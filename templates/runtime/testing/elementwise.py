@@ -14,7 +14,7 @@ SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
 TALL_TILE = triton.Config({"BLOCK_M": 4, "BLOCK_N": 2})
 
 
-# A few roundings of each dtype, beside 1 and the result: what a GPU has of its own is less exact.
+# A few roundings of each dtype, relative to 1 and the result: a GPU's own functions are less accurate.
 ROUNDING = {
     torch.float32: 8e-7 if DEVICE == "cpu" else 4e-6,
     torch.float64: 1e-14 if DEVICE == "cpu" else 1e-13,
@@ -40,18 +40,18 @@ class MapTests(OperatorTests):
 
     @only(lambda cls: cls.tables_of(heuristics.Tile))
     def test_tall_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Several both along rows and columns."""
+        """Several tiles along both rows and columns."""
         self.force_all(monkeypatch, heuristics.Tile, TALL_TILE)
         self.check(*map(scattered, self.make(self.special, ends=False)))
 
 
 class ElementwiseTests(MapTests):
-    """And each function as exactly as its dtype allows."""
+    """The same, and each function as accurate as its dtype allows."""
 
     @each("layout", lambda _: (contiguous, scattered))
     @each("dtypes", lambda cls: cls.halves())
     def test_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
-        """What is computed in it, and not in float32, is off by more than the last rounding."""
+        """Math computed in half precision instead of float32 is off by more than the last rounding."""
         tensors = [layout(one) for one in self.make(self.wide, dtypes)]
         wanted = results(self.oracle(*tensors))
         for got, want in zip(results(self.call(*tensors)), wanted, strict=True):
@@ -59,9 +59,9 @@ class ElementwiseTests(MapTests):
 
     @each("dtypes", lambda cls: [one for one in cls.floats() if one[0] in ROUNDING])
     def test_dense_values(self, dtypes: Dtypes) -> None:
-        """So many values that a coefficient of an approximation that is off by a hundredth shows.
+        """Enough values to reveal an approximation with a coefficient that is off by a hundredth.
 
-        Where torch's own is less exact, as the function is that steep, this may be too.
+        Errors may be as large as torch's, which are larger where a function is steep.
         """
         tensors = self.make(self.dense, dtypes)
         wanted = results(self.oracle(*tensors))

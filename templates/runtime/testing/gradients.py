@@ -14,7 +14,7 @@ from .vmap import VmapTests
 
 
 def one_for_all(tensor: torch.Tensor) -> torch.Tensor:
-    """One number, by strides of zero."""
+    """One value, expanded by strides of zero."""
     return tensor.new_ones(()).expand_as(tensor)
 
 
@@ -68,7 +68,7 @@ class GradientTests(BackwardTests, VmapTests):
     @each("layout", lambda _: (contiguous, scattered))
     @each("dtypes", lambda cls: cls.halves() if cls.rounds_gradients_once() else ())
     def test_gradients_in_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
-        """They are computed in float32, unless of results that are saved, and so were rounded."""
+        """They are computed in float32, except from saved results, which were rounded."""
         tensors = [layout(one) for one in self.make(self.wide, dtypes)]
         saved: list[torch.Tensor] = []
 
@@ -87,7 +87,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @each("outgoing", lambda _: [backwards, scattered, torch.zeros_like, one_for_all])
     def test_layouts_of_outgoing_gradients(self, outgoing: Layout) -> None:
-        """Gradients of the results that are not contiguous, zero, or one number for all."""
+        """Incoming gradients that are not contiguous, zero, or expanded."""
         tensors = self.make(self.unfolded())
         self.check_gradients(*tensors, arranged=outgoing)
 
@@ -112,7 +112,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @only(lambda cls: cls.positions())
     def test_gradients_at_positions_outside(self) -> None:
-        """No memory is read there, nor written."""
+        """No memory is read or written there."""
         self.gradients(self.call, *self.astray())
 
     @only(lambda cls: cls.tiny and not cls.ahead)
@@ -169,7 +169,7 @@ class GradientTests(BackwardTests, VmapTests):
         self.compare_gradients(self.by_torch_func(*tensors, wrt=(name,)), [want])
 
     def test_vmap_of_gradients(self) -> None:
-        """The gradients of each of a batch by themselves."""
+        """The gradients of each element of a batch."""
         pair = [self.make(self.ragged, seed=seed) for seed in range(2)]
         stacked = [torch.stack(both, -1) for both in zip(*pair, strict=True)]
         mapped = torch.func.vmap(self.by_torch_func, -1)
@@ -178,7 +178,7 @@ class GradientTests(BackwardTests, VmapTests):
         self.compare_gradients(mapped(*stacked), together)
 
     def test_checkpointing(self) -> None:
-        """The forward again in the backward, instead of what it saved."""
+        """The forward is repeated in the backward, rather than saved."""
 
         def inside(*given: torch.Tensor) -> Any:
             return self.call(*self.handed(given))
@@ -240,7 +240,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @classmethod
     def of_ones_by(cls, found: Any, given: Sequence[Any]) -> list[torch.Tensor]:
-        """The gradients of results by some inputs, where those of the results are 1."""
+        """The gradients of some inputs, for incoming gradients of 1."""
         chosen = smooth(found)
         ones = [torch.ones_like(one) for one in chosen]
         by = [given[place] for place in cls.places()]
@@ -248,7 +248,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @classmethod
     def of_ones(cls, *tensors: Any) -> list[torch.Tensor]:
-        """The gradients of the operator by some inputs, where those of the results are 1."""
+        """The operator's gradients of some inputs, for incoming gradients of 1."""
         given = cls.leaves(tensors)
         return cls.of_ones_by(cls.call(*cls.handed(given)), given)
 
@@ -256,7 +256,7 @@ class GradientTests(BackwardTests, VmapTests):
     def by_torch_func(
         cls, *tensors: Any, wrt: Sequence[str] = ()
     ) -> list[torch.Tensor]:
-        """`of_ones`, by torch.func.vjp, of some inputs alone."""
+        """`of_ones` by torch.func.vjp, as a function of some inputs only."""
         places = cls.places(wrt)
 
         def call(*chosen: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What the test classes share: the declarations of an operator, its inputs, its oracle, how results are compared."""
+"""The base of the test classes: an operator's declarations, inputs, oracle, and the comparison of results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -36,13 +36,13 @@ TOLERANCES = {
     torch.float32: 1e-5,
     torch.float64: 1e-10,
 }
-# Sums lose a digit more than single operations.
+# Sums lose one more digit than single operations.
 SUMS = TOLERANCES | {torch.float32: 1e-4, torch.float64: 1e-9}
 FLOATS = tuple(TOLERANCES)
 
 
 def each(names: str, values: Callable[[Any], Sequence[Any]]) -> Callable[..., Any]:
-    """A test for each of some values that the class declares; where it declares none there is no such test."""
+    """Parametrise a test by values that the class declares; without any, the test is left out."""
 
     def mark(test: Callable[..., Any]) -> Callable[..., Any]:
         vars(test).setdefault("cases", []).append((names, values))
@@ -52,7 +52,7 @@ def each(names: str, values: Callable[[Any], Sequence[Any]]) -> Callable[..., An
 
 
 def only(holds: Callable[[Any], object]) -> Callable[..., Any]:
-    """A test of the classes for which something holds."""
+    """Restrict a test to the classes for which a condition holds."""
 
     def mark(test: Callable[..., Any]) -> Callable[..., Any]:
         vars(test)["holds"] = holds
@@ -62,19 +62,19 @@ def only(holds: Callable[[Any], object]) -> Callable[..., Any]:
 
 
 def label(value: object) -> str:
-    """What a test is called by a value: tiles and warps of a configuration, the name of a function."""
+    """The name of a value in a test's id: tiles and warps of a configuration, the name of a function."""
     if isinstance(value, triton.Config):
         return "-".join(map(str, (*value.kwargs.values(), value.num_warps)))
     return str(getattr(value, "__name__", value))
 
 
 def results(found: Any) -> tuple[torch.Tensor, ...]:
-    """The results of a call, which may be one."""
+    """The results of a call, always as a tuple."""
     return found if isinstance(found, tuple) else (found,)
 
 
 def wide(tensors: Iterable[Any]) -> list[Any]:
-    """Floats in float64, so that an oracle rounds nothing."""
+    """Floats converted to float64, so that an oracle rounds nothing."""
     return [
         one.double() if one is not None and one.is_floating_point() else one
         for one in tensors
@@ -82,7 +82,7 @@ def wide(tensors: Iterable[Any]) -> list[Any]:
 
 
 class Harness:
-    """The declarations of an operator, which tests are made of."""
+    """The declarations of an operator, from which tests are made."""
 
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
         # Numpy's, in the interpreter, of infinities and NaN, which tests of special values ask for.
@@ -94,7 +94,7 @@ class Harness:
     ]
 
     op: Callable[..., Any]
-    reference: Callable[..., Any]  # what the kernels must compute, in torch
+    reference: Callable[..., Any]  # the oracle, in torch
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
     searched: ModuleType | None = None  # kernels.py, if @triton.autotune
@@ -127,7 +127,7 @@ class Harness:
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
-    shifts: ClassVar[Sequence[float]] = ()  # of values whose exp has no room
+    shifts: ClassVar[Sequence[float]] = ()  # of values whose exp overflows
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
     rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
 
@@ -152,12 +152,12 @@ class Harness:
 
     @pytest.fixture(autouse=True)
     def forgotten_launches(self) -> None:
-        """Tests choose configurations, which calls like those before them would not ask for."""
+        """Clear cached launches, since tests force configurations, which repeated calls would not look up."""
         launch.Launches.known.clear()
 
     @pytest.fixture(autouse=True)
     def within_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Kernels leave what is outside of their tensors alone."""
+        """Kernels access nothing outside of their tensors."""
         check_bounds(monkeypatch)
 
     # Inputs
@@ -174,13 +174,13 @@ class Harness:
 
     @classmethod
     def absent(cls) -> list[tuple[str, ...]]:
-        """The optional inputs that are left out: each, then all."""
+        """Optional inputs to leave out: each by itself, then all."""
         names = [one.name for one in cls.inputs if one.default is not None]
         return [(name,) for name in names] + [tuple(names)] * (len(names) > 1)
 
     @classmethod
     def groups(cls) -> dict[str, Dtypes]:
-        """The dtypes that a caller chooses, by group or input: what each may be."""
+        """The dtypes that a caller may choose for each group or input."""
         found: dict[str, Dtypes] = {}
         for one in cls.inputs:
             if len(one.dtypes) > 1:
@@ -189,7 +189,7 @@ class Harness:
 
     @classmethod
     def dtypes(cls) -> list[Dtypes]:
-        """For each group: each dtype on all that may have it, then mixtures of two of them."""
+        """Dtypes for all groups: each dtype for all that may have it, then mixtures of two."""
         groups = list(cls.groups().values())
         same = [
             tuple(one if one in own else own[n % len(own)] for own in groups)
@@ -203,25 +203,25 @@ class Harness:
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
-        """Whether the device at hand computes with some dtypes."""
+        """Whether the device supports some dtypes."""
         return True
 
     @classmethod
     def floats(cls) -> list[Dtypes]:
-        """The float dtypes that all groups may have, for each."""
+        """For each float dtype that all groups may have: that dtype for all."""
         return [one for one in map(cls.all_of, FLOATS) if one and cls.can_run(one)]
 
     @classmethod
     def all_of(cls, dtype: torch.dtype) -> Dtypes:
-        """One dtype for all groups; nothing where some may not have it."""
+        """One dtype for all groups; empty if some may not have it."""
         groups = cls.groups().values()
         return (dtype,) * len(groups) if all(dtype in own for own in groups) else ()
 
     @classmethod
     def halves(cls) -> list[Dtypes]:
-        """The dtypes of half precision that all groups may have, for each, where results are rounded once.
+        """For each half-precision dtype that all groups may have: that dtype for all, if results are rounded once.
 
-        Triton's interpreter cuts bits off for bfloat16.
+        Triton's interpreter truncates to bfloat16 instead of rounding.
         """
         halves = (
             (torch.float16,) if DEVICE == "cpu" else (torch.float16, torch.bfloat16)
@@ -231,7 +231,7 @@ class Harness:
 
     @classmethod
     def gives_one_float(cls) -> bool:
-        """Whether there is one result, of a dtype that has rounding errors to compare."""
+        """Whether there is a single result, of a dtype with rounding errors."""
         inputs = [torch.empty(0, dtype=one.dtypes[0]) for one in cls.inputs]
         found = cls.result_dtypes(*inputs)
         return len(found) == 1 and found[0].is_floating_point and found[0].itemsize > 1
@@ -240,9 +240,9 @@ class Harness:
     def make(
         cls, shape: Shape, dtypes: Dtypes = (), seed: int = 0, ends: bool = True
     ) -> tuple[torch.Tensor, ...]:
-        """The inputs for axes of some lengths, of float32 where no dtypes are said.
+        """The inputs for axes of some lengths, in float32 unless dtypes are given.
 
-        Of integers between bounds, the first is the lowest and the last the highest, with `ends`.
+        With `ends`, the first of bounded integers is the lowest and the last one the highest.
         """
         torch.manual_seed(seed)
         chosen = dtypes or cls.all_of(torch.float32) or (*cls.dtypes(), ())[0]
@@ -255,13 +255,13 @@ class Harness:
 
     @classmethod
     def positions(cls) -> list[Input]:
-        """The inputs that say where along an axis to read."""
+        """The inputs that are indices into an axis."""
         ranges = [one for one in cls.inputs if isinstance(one.high, str)]
         return [one for one in ranges if not one.dtypes[0].is_floating_point]
 
     @classmethod
     def astray(cls) -> list[torch.Tensor]:
-        """Inputs in which the first position is one too small, and the last one too large."""
+        """Inputs in which the first index is one too small, and the last one too large."""
         tensors = list(cls.make(cls.ragged))
         for one in cls.positions():
             values = tensors[cls.names().index(one.name)].view(-1)
@@ -271,7 +271,7 @@ class Harness:
 
     @classmethod
     def shifted(cls, shift: float) -> list[torch.Tensor]:
-        """Inputs of floats that may be any, with a number added."""
+        """Inputs with a number added to unbounded floats."""
         return [
             tensor + shift if one.is_float and one.low is None else tensor
             for one, tensor in zip(cls.inputs, cls.make(cls.wide), strict=True)
@@ -288,17 +288,17 @@ class Harness:
 
     @classmethod
     def layout_shapes(cls) -> list[Shape]:
-        """Shapes to try layouts with: of more dimensions than kernels step through, as many, and fewer."""
+        """Shapes to try layouts with: with more dimensions than kernels have, as many, and fewer."""
         return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
 
     @classmethod
     def unfolded(cls) -> Shape:
-        """Of as many dimensions as kernels step through."""
+        """With as many dimensions as kernels have."""
         return cls.deep[1:] if "..." in cls.axes else cls.deep
 
     @classmethod
     def layouts(cls) -> list[Layout]:
-        """Layouts to try; what is constant along a reduced axis leaves nothing but rounding."""
+        """Layouts to try, other than those constant along a reduced axis, which leave nothing but rounding."""
         found: list[Layout] = [backwards, scattered, misaligned, overlapping]
         most = max(cls.inputs, key=lambda one: len(one.axes)).axes or ("",)
         expands = {same_rows: most[0], same_columns: most[-1]}
@@ -311,7 +311,7 @@ class Harness:
     def without(
         cls, absent: Sequence[str], tensors: Sequence[torch.Tensor]
     ) -> tuple[list[Any], list[torch.Tensor]]:
-        """The inputs with None for the absent ones, and with what that stands for."""
+        """The inputs with None for the absent ones, and with the values that None stands for."""
         given: list[Any] = list(tensors)
         filled = list(tensors)
         for place, one in enumerate(cls.inputs):
@@ -335,12 +335,13 @@ class Harness:
 
     @classmethod
     def oracle(cls, *tensors: Any, **params: Any) -> Any:
-        """The reference in float64, on the CPU: on a GPU some of torch's own use float32 constants.
+        """The reference in float64 on the CPU, since some of torch's GPU kernels use float32 constants.
 
-        Attention is two matmuls and a softmax: of no heads, torch's kernel for CPUs divides by their number.
+        Attention is computed as two matmuls and a softmax: torch's CPU kernel divides by the number of heads, which
+        may be 0.
         """
         default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # What torch makes of integers.
+        torch.set_default_dtype(torch.float64)  # Torch's dtype for integers.
         try:
             with sdpa_kernel(SDPBackend.MATH):
                 return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
@@ -351,7 +352,7 @@ class Harness:
     def expected(
         cls, oracle: Callable[..., Any], *tensors: Any, **params: Any
     ) -> Any | None:
-        """What an oracle says; None where it refuses an axis of no length, or of 1, which an operator need not."""
+        """The results of an oracle; None if it refuses an axis of length 0 or 1, which an operator may support."""
         try:
             return oracle(*tensors, **params)
         except (RuntimeError, ValueError, IndexError, ArithmeticError):
@@ -362,17 +363,17 @@ class Harness:
 
     @classmethod
     def scale(cls, want: torch.Tensor) -> float:
-        """What an absolute tolerance is relative to."""
+        """The scale of an absolute tolerance."""
         return 1.0
 
     @classmethod
     def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:
-        """Of a result of some inputs."""
+        """The tolerances of a result for some inputs."""
         return cls.tolerances.get(dtype, 0.0)
 
     @classmethod
     def compare(cls, got: Any, want: Any, tensors: Iterable[Any] = ()) -> None:
-        """Equal as far as the dtypes go, with NaN and infinities in the same places."""
+        """Equal within the tolerance of the dtypes, with NaN and infinities in the same places."""
         for one, other in zip(results(got), results(want), strict=True):
             if one.is_floating_point() and one.itemsize == 1:
                 _compare_float8(one, other, cls.tolerances[torch.float32])
@@ -390,8 +391,8 @@ class Harness:
     def check_accuracy(
         cls, got: torch.Tensor, torchs: torch.Tensor, want: torch.Tensor
     ) -> None:
-        """Of what is finite in float64, no error far over torch's own, but for rounding: of the dtype or, since the
-        oracle is float64 too, which has no exacter one, its tolerance.
+        """Where the oracle is finite, no error far above torch's own, except for rounding: that of the dtype or, for
+        float64, whose oracle is no more accurate, its tolerance.
         """
         finite = want.isfinite()
         largest, error, allowed = (
@@ -408,7 +409,7 @@ class Harness:
 
     @classmethod
     def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
-        """Results of half precision are the nearest to what is wanted, but for a few that lie between two."""
+        """Half-precision results are the nearest to the oracle, except for a few ties."""
         if got.dtype not in (torch.float16, torch.bfloat16):
             return
         found, wanted = got.cpu(), want.cpu().double()
@@ -435,8 +436,8 @@ class Harness:
     ) -> list[tuple[str, Any]]:
         """The names of an operator's tables of a kind, each with each of its configurations.
 
-        Those of the backward are named for what they are of: LOOP_BACKWARD, TMA_DX. One that has several names has
-        one of them here.
+        Tables of the backward are named after their gradient: LOOP_BACKWARD, TMA_DX. A table with several names is
+        listed under one of them.
         """
         return [
             (name, config)
@@ -448,7 +449,7 @@ class Harness:
     def force(
         cls, patch: pytest.MonkeyPatch, table: Any, config: triton.Config
     ) -> None:
-        """Have launches take a configuration of a table, chosen or searched."""
+        """Force launches to take a configuration of a table, whether chosen or tuned."""
         if isinstance(table, str):
             table = getattr(cls.tables, table)
         if hasattr(table, "choose"):
@@ -457,7 +458,7 @@ class Harness:
             patch.setattr(table, "candidates", lambda *_: (config,))
         is_searched = cls.searched is not None and isinstance(table, heuristics.Table)
         for kernel in vars(cls.searched).values() if is_searched else ():
-            # The interpreter searches the first of a table alone.
+            # The interpreter tries only the first of a table.
             if isinstance(kernel, Autotuner) and kernel.configs[0] is table.configs[0]:
                 patch.setattr(kernel, "configs", [config])
 
@@ -465,13 +466,13 @@ class Harness:
     def force_all(
         cls, patch: pytest.MonkeyPatch, kind: type, config: triton.Config
     ) -> None:
-        """Have launches take a configuration of every table of a kind, of the forward and the backward."""
+        """Force launches to take a configuration in every table of a kind, of the forward and the backward."""
         for table in cls.tables_of(kind):
             cls.force(patch, table, config)
 
     @classmethod
     def tables_of(cls, kind: type, backward: bool | None = None) -> dict[Any, str]:
-        """The tables of a kind, of both passes or of one, each by one of its names."""
+        """The tables of a kind, of one pass or both, each under one of its names."""
         found: dict[Any, str] = {}
         for name, table in vars(cls.tables).items():
             if type(table) is kind and backward in (None, "_" in name):
@@ -485,7 +486,7 @@ class Harness:
 
     @classmethod
     def force_loop(cls, patch: pytest.MonkeyPatch, splits: int = 1) -> None:
-        """Have rows looped over, by so many programs each."""
+        """Force loops over rows, with so many programs per row."""
         for table in cls.tables_of(heuristics.Registers):
             patch.setattr(table, "fits", lambda *_: False)
         for rule in ("choose_splits", "choose_mapped_splits"):
@@ -493,7 +494,7 @@ class Harness:
 
 
 def _compare_float8(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
-    """The nearest to what is wanted, or the largest where that is larger, with NaN in the same places."""
+    """The nearest to the oracle, saturated at the largest value, with NaN in the same places."""
     info = torch.finfo(got.dtype)
     near = want.to(got.device, torch.float32).clamp(-info.max, info.max)
     half = 0.5 * info.eps + tolerance

@@ -1,4 +1,4 @@
-"""The inputs of a test: what is declared of each, how values are drawn, and where they lie in memory."""
+"""The inputs of a test: their declarations, random values, and layouts in memory."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-PADDING = 1024  # elements before and behind each tensor
+PADDING = 1024  # elements before and after each tensor
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor argument: its axes ("H * D" is one dimension of two), its dtypes, and where values are drawn from.
+    """A tensor argument: its axes ("H * D" is one dimension of two), its dtypes, and the range of its values.
 
-    Inputs of one `group` have the same dtype. `low` and `high` may be axes, for their lengths. One that has a
-    `default` is optional, and stands for that number where it is left out. Scores are sums along an axis, `summed`, of
-    products with one: where its values may be any, they are drawn so that scores are about 1, however long the axis.
+    Inputs of one `group` have the same dtype. `low` and `high` may be axes, for their lengths. An input with a
+    `default` is optional, and stands for that number if it is left out. If `summed` is the axis over which products
+    with an unbounded input give scores, its values are drawn so that scores are about 1, whatever the length.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Input:
 
     @property
     def is_float(self) -> bool:
-        """Whether it may be of a float dtype that has infinities, which float8 is not counted as."""
+        """Whether it may have a float dtype with infinities, which excludes float8."""
         return any(one.is_floating_point and one.itemsize > 1 for one in self.dtypes)
 
     def shape(self, lengths: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-        """Its shape, where the axes have some lengths."""
+        """Its shape for some lengths of axes."""
         return tuple(size for term in self.axes for size in _dimensions(term, lengths))
 
     def draw(
@@ -45,7 +45,7 @@ class Input:
         dtype: torch.dtype,
         ends: bool = True,
     ) -> torch.Tensor:
-        """Random values of it, the same on every device; of integers between bounds also the `ends`."""
+        """Random values, the same on every device; with `ends`, bounded integers include their bounds."""
         low, high = (
             lengths[bound][0] if isinstance(bound, str) else bound
             for bound in (self.low, self.high)
@@ -95,7 +95,7 @@ def steps(shape: Sequence[int]) -> list[int]:
 def placed(
     values: torch.Tensor, strides: Sequence[int] | None = None, first: int = 0
 ) -> torch.Tensor:
-    """The values in memory of their own, amid others that no kernel must read: NaN, or the largest integers."""
+    """The values in new memory, surrounded by others that no kernel may read: NaN, or the largest integers."""
     strides = steps(values.shape) if strides is None else strides
     span = sum(
         (size - 1) * step
@@ -114,23 +114,23 @@ def placed(
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """As it is drawn."""
+    """Contiguous, as drawn."""
     return tensor
 
 
 def backwards(tensor: torch.Tensor) -> torch.Tensor:
-    """With the dimensions in memory in the other order."""
+    """With the order of dimensions reversed in memory."""
     dims = tuple(reversed(range(tensor.ndim)))
     return placed(tensor.permute(dims)).permute(dims)
 
 
 def backward_matrices(tensor: torch.Tensor) -> torch.Tensor:
-    """With the last two dimensions in memory in the other order."""
+    """With the last two dimensions swapped in memory."""
     return placed(tensor.mT).mT if tensor.ndim > 1 else tensor
 
 
 def scattered(tensor: torch.Tensor) -> torch.Tensor:
-    """Every second element of a larger tensor along every dimension, so that none fold together."""
+    """Every second element of a larger tensor along every dimension, so that none fold."""
     large = [2 * size for size in tensor.shape]
     return placed(tensor, [2 * step for step in steps(large)])
 
@@ -141,7 +141,7 @@ def misaligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def overlapping(tensor: torch.Tensor) -> torch.Tensor:
-    """Each row starts one element after the row before it."""
+    """Each row starts one element after the previous one."""
     flat = placed(tensor.flatten())
     ones = (1,) * tensor.ndim
     return flat.as_strided(tensor.shape, ones, flat.storage_offset())

@@ -19,7 +19,7 @@ described = pytest.mark.skipif(
 
 
 class Tiles(Harness):
-    """How kernels of matmuls are chosen, those of a backward too."""
+    """Forces the choice of kernels of matmuls, including those of a backward."""
 
     tiled: ClassVar[Sequence[Shape]]  # several tiles with tails, TMA can copy the first
     shared: ClassVar[Shape]  # eleven small tiles
@@ -31,24 +31,24 @@ class Tiles(Harness):
 
     @classmethod
     def small(cls) -> triton.Config:
-        """A small tile, as wide as it must be where it holds whole rows, or strips of them."""
+        """A small tile, but wide enough if it must hold whole rows, or strips of them."""
         return cls.tile(max(cls.narrowest, min(cls.widths())))
 
     @classmethod
     def extremes(cls) -> list[triton.Config]:
-        """A small tile, and one that is wider than those of the tables where axes have lengths that these divide."""
+        """A small tile and, for axes whose lengths the tables' tiles divide, one wider than these."""
         wide = [cls.tile(4 * max(cls.widths()))] if cls.sizes else []
         return [cls.small(), *wide]
 
     @classmethod
     def tile(cls, width: int) -> triton.Config:
-        """A tile of few rows."""
+        """A tile with few rows."""
         tile = {"BLOCK_M": 16, "BLOCK_N": width, "BLOCK_K": 32, "GROUP": 2}
         return triton.Config(tile, num_stages=2)
 
     @classmethod
     def widths(cls) -> list[int]:
-        """How wide the tiles of the forward's tables are."""
+        """The widths of the tiles in the forward's tables."""
         return [
             config.kwargs["BLOCK_N"]
             for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided)
@@ -60,8 +60,8 @@ class Tiles(Harness):
     def strided(
         cls, *dtypes: torch.dtype, backward: bool = False
     ) -> list[tuple[torch.dtype, str, Any]]:
-        """Tables of tiles that are read by pointers, each with each tile of some dtypes: of half precision, and of
-        others that all inputs may have.
+        """Tables of tiles that are read through pointers, with each tile for some dtypes: half precision, and others
+        that all inputs may have.
         """
         tables = cls.tables_of(matmul_heuristics.Strided, backward)
         others = {torch.float16: cls.extremes()} if tables else {}
@@ -81,7 +81,7 @@ class Tiles(Harness):
         config: triton.Config,
         tma: bool = False,
     ) -> None:
-        """Have launches take a tile of a table, and small ones of the others, in which it may have no room."""
+        """Force launches to take a tile of a table, and small tiles of the others, in which it might not fit."""
         for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
             cls.force_all(patch, kind, cls.small())
         cls.force(patch, table, config)
@@ -94,14 +94,14 @@ class Tiles(Harness):
         tma: bool = False,
         tile: triton.Config | None = None,
     ) -> None:
-        """Have launches take small tiles, or others, of every table."""
+        """Force launches to take small tiles, or given ones, of every table."""
         for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
             cls.force_all(patch, kind, tile or cls.small())
         patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
     def force_split_k(cls, patch: pytest.MonkeyPatch, n_parts: int) -> None:
-        """Have sums be shared by so many programs."""
+        """Force sums to be split among so many programs."""
         patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_parts)
 
     @classmethod
@@ -119,28 +119,28 @@ class Tiles(Harness):
 
 
 class Products(Tiles):
-    """How exact what is made of matmuls is."""
+    """Tolerances of results that are computed from matmuls."""
 
     tolerances = SUMS
     error_factor = (
-        4  # In float32 it adds in the order of the inner axis, torch in parts.
+        4  # In float32 it adds in the order of the inner axis, torch in blocks.
     )
     rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
-        """Triton's interpreter multiplies matrices of bfloat16 wrong."""
+        """Triton's interpreter multiplies bfloat16 matrices incorrectly."""
         return DEVICE == "cuda" or torch.bfloat16 not in dtypes
 
     @classmethod
     def scale(cls, want: torch.Tensor) -> float:
-        """Sums that cancel are as exact as the largest."""
+        """Sums that cancel are only as accurate as the largest ones."""
         finite = want.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
         return max(1.0, finite.max().item() if want.numel() else 0.0)
 
     @classmethod
     def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:
-        """Factors that are computed of tensors are rounded to what is multiplied."""
+        """Operands with a prologue are rounded to the dtype that is multiplied."""
         dtypes = [dtype]
         if cls.rounds_factors:
             dtypes += [one.dtype for one in tensors if one is not None]
@@ -148,7 +148,7 @@ class Products(Tiles):
 
 
 class MatmulTests(Products, OperatorTests):
-    """Tiles that are read by pointers or copied by TMA, and sums that several programs share."""
+    """Tiles read through pointers or copied by TMA, split-K and stream-K."""
 
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
@@ -181,14 +181,14 @@ class MatmulTests(Products, OperatorTests):
 
     @each("n_parts", lambda _: (2, 3, 8))
     def test_split_k(self, n_parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A sum shared by several programs."""
+        """A sum split among several programs."""
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, n_parts)
         self.check(*self.make(self.tiled[1]))
 
     @gpu
     def test_split_k_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """They launch both kernels, with parts of their own."""
+        """They launch both kernels, with partial sums of their own."""
         self.force_small(monkeypatch)
         self.force_split_k(monkeypatch, 3)
         self.check(*self.make(self.tiled[1]))
@@ -257,7 +257,7 @@ class MatmulTests(Products, OperatorTests):
     def test_tma_of_calls_alike(
         self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They launch with the descriptors of those before them, moved to where their own tensors are."""
+        """They reuse the descriptors of earlier calls, with the addresses of their own tensors."""
         self.force_small(monkeypatch, tma=True)
         if self.stream_k:
             self.force_stream_k(monkeypatch, 2, 3)

@@ -12,7 +12,7 @@ from .inputs import DEVICE, Layout, backwards, misaligned, scattered
 
 
 class OperatorTests(Harness):
-    """The forward against its oracle, and what it refuses."""
+    """The forward against its oracle, and the arguments that it refuses."""
 
     # Values
 
@@ -69,7 +69,7 @@ class OperatorTests(Harness):
     @classmethod
     def check_special_values(cls, dtypes: Dtypes) -> None:
         """Zeros of both signs, infinities and NaN."""
-        # Positions as they come: torch's own cross_entropy is NaN at an infinite logit.
+        # Indices are random: torch's own cross_entropy is NaN at an infinite logit.
         tensors = cls.make(cls.special, dtypes, ends=False)
         for one, tensor in zip(cls.inputs, tensors, strict=True):
             for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
@@ -81,7 +81,7 @@ class OperatorTests(Harness):
 
     @only(lambda cls: cls.positions())
     def test_positions_outside(self) -> None:
-        """No memory is read there: in the interpreter `check_bounds` tells."""
+        """No memory is read there, which `check_bounds` ensures in the interpreter."""
         self.call(*self.astray())
 
     @each("absent", lambda cls: cls.absent())
@@ -92,7 +92,7 @@ class OperatorTests(Harness):
 
     @each("params", lambda cls: cls.other_params)
     def test_params(self, params: Mapping[str, Any]) -> None:
-        """In each kernel that is chosen by layout, and where constants show that are less exact than float64."""
+        """In each kernel that is chosen by layout, and with params that need float64 precision."""
         for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
             self.check(*self.make(self.ragged, dtypes), **params)
         self.check(*map(scattered, self.make(self.unfolded())), **params)
@@ -135,7 +135,7 @@ class OperatorTests(Harness):
 
     @gpu
     def test_calls_alike(self) -> None:
-        """Of one shape, with other values, elsewhere in memory and as before: each launches what fits it."""
+        """With one shape, but other values, alignments and the first ones again: each launches a matching kernel."""
         self.check(*self.make(self.ragged))
         self.check(*self.make(self.ragged, seed=1))
         self.check(*map(misaligned, self.make(self.ragged)))
@@ -153,7 +153,7 @@ class OperatorTests(Harness):
     @gpu
     @only(lambda cls: cls.far)
     def test_offsets_beyond_int32(self) -> None:
-        """The first dimension of an input steps by 2**30 elements."""
+        """The first dimension of an input has a stride of 2**30 elements."""
         assert self.far is not None
         name, shape = self.far
         smallest = [

@@ -13,7 +13,7 @@ from .vmap import VmapTests
 
 
 class RegisteredTests(VmapTests):
-    """What torch makes of the operator of torch.ops, and of the public function."""
+    """The operator in torch.ops, and the public function that calls it, under torch's transforms."""
 
     registered: ClassVar[Any]  # of torch.ops
     rest: ClassVar[tuple[Any, ...]] = ()  # what that takes besides tensors
@@ -25,7 +25,7 @@ class RegisteredTests(VmapTests):
     def test_opcheck(self) -> None:
         """torch's own tests of a registered operator."""
         kinds = ["test_schema", "test_autograd_registration", "test_faketensor"]
-        # What launches in Triton's interpreter, torch cannot trace.
+        # torch cannot trace launches in Triton's interpreter.
         if DEVICE == "cuda" or not self.is_traced:
             kinds.append("test_aot_dispatch_dynamic")
         tensors: Any = self.make(self.ragged)
@@ -37,7 +37,7 @@ class RegisteredTests(VmapTests):
     @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_fake_tensors(self, layout: Layout, shape: Shape) -> None:
-        """Without values, results have the shapes, dtypes and strides that they have with them."""
+        """Results of fake tensors have the same shapes, dtypes and strides as real ones."""
         tensors = [layout(tensor) for tensor in self.make(shape)]
         mode = FakeTensorMode()
         with mode:
@@ -50,7 +50,7 @@ class RegisteredTests(VmapTests):
             assert got.stride() == want.stride()
 
     def test_vmap_of_the_operator(self) -> None:
-        """torch.ops itself has a rule, too."""
+        """The operator in torch.ops has a vmap rule too."""
         name = self.registered._qualified_op_name
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         assert has_kernel(name, "FuncTorchBatched")
@@ -61,14 +61,14 @@ class RegisteredTests(VmapTests):
         )
         want = results(self.registered(*tensors, *self.rest))
         for one, other in zip(results(got), want, strict=True):
-            # torch compares no float8 but exactly.
+            # torch compares float8 only exactly.
             near = 0.0 if one.itemsize == 1 else 1e-5
             both = torch.stack([other, other])
             torch.testing.assert_close(one, both, rtol=near, atol=near, equal_nan=True)
 
     @each("half", lambda _: (torch.bfloat16, torch.float16))
     def test_autocast(self, half: torch.dtype) -> None:
-        """Computes in float32, or in the dtype that autocast is for; or it leaves the operator as it is."""
+        """Computes in float32, in autocast's dtype, or as without autocast, as declared."""
         outer, inner = {
             "float32": (half, torch.float32),
             "lower": (torch.float32, half),

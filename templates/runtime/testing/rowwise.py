@@ -16,7 +16,7 @@ Row = tuple[int, ...]
 
 
 def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]:
-    """What the tables of a kind have for rows of some lengths, but the lengths: elements, warps and what follows."""
+    """The entries in tables of a kind for rows of some lengths, without the lengths: elements, warps and the rest."""
     tables = cls.tables_of(kind, backward)
     return list(dict.fromkeys(row[1:] for table in tables for row in table.rows))
 
@@ -24,7 +24,7 @@ def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]
 def force_registers(
     cls: type[Harness], patch: pytest.MonkeyPatch, elements: int, num_warps: int
 ) -> None:
-    """Have rows be held in registers, all in one program as far as its elements reach."""
+    """Force rows to be held in registers, as many in one program as its elements allow."""
 
     def choose(n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
         block_n = triton.next_power_of_2(n_cols)
@@ -37,7 +37,7 @@ def force_registers(
 
 
 class RowwiseTests(MapTests):
-    """Rows in registers, in a loop, and shared by several programs."""
+    """Rows in registers, looped over, and shared by several programs."""
 
     tolerances = SUMS
     ctas_per_row: ClassVar[Sequence[int]] = ()
@@ -51,7 +51,7 @@ class RowwiseTests(MapTests):
     def test_warps(
         self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """That @triton.autotune searches for rows in registers."""
+        """Each number of warps that @triton.autotune tries for rows in registers."""
         self.force(monkeypatch, table, config)
         self.check(*self.make(self.wide))
 
@@ -67,14 +67,14 @@ class RowwiseTests(MapTests):
     def test_loop_over_scattered_rows(
         self, shape: Shape, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of so many dimensions that they do not fold."""
+        """With more dimensions than fold."""
         self.force_loop(monkeypatch)
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         self.check(*map(scattered, self.make(shape)))
 
     @only(lambda cls: cls.loops())
     def test_loop_over_many_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In tiles that are higher than wide."""
+        """In tiles with more rows than columns."""
         self.force_loop(monkeypatch)
         self.force_all(monkeypatch, heuristics.Loop, TALL_TILE)
         self.check(*map(scattered, self.make(self.special, ends=False)))
@@ -94,7 +94,7 @@ class RowwiseTests(MapTests):
 
     @only(lambda cls: cls.loops() and cls.floats())
     def test_special_values_in_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is NaN or infinite in one step stays so through those after it."""
+        """NaN or infinity in one iteration persists through later ones."""
         self.force_all(monkeypatch, heuristics.Loop, TALL_TILE)
         for n_splits in (1, *self.splits):
             self.force_loop(monkeypatch, n_splits)
@@ -111,7 +111,7 @@ class RowwiseTests(MapTests):
     def test_shifted_values(
         self, shift: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """So large that exp is finite only of the distance from the largest."""
+        """Values so large that exp overflows unless the maximum is subtracted."""
         self.check(*self.shifted(shift))
         self.force_all(monkeypatch, heuristics.Loop, SMALL_TILE)
         for n_splits in (1, *self.splits):
@@ -138,7 +138,7 @@ class RowwiseTests(MapTests):
 
     @each("members", lambda cls: cls.ctas_per_row)
     def test_shared_rows(self, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """CTAs that wait for one another run at once on a GPU alone: in the interpreter, each row has one."""
+        """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
 
         def choose(n_cols: int, _: bool) -> triton.Config:
             block_n = triton.next_power_of_2(-(-n_cols // members))

@@ -12,14 +12,14 @@ from .rowwise import RowwiseTests
 
 
 class MatmulStepsTests(Products, RowwiseTests):
-    """Each configuration of each step, with small ones of the others; what is stored between steps is rounded."""
+    """Each configuration of each step, with small ones for the others; intermediates are rounded."""
 
     rounds_factors = True
     stores_between = True
 
     @classmethod
     def layouts(cls) -> list[Layout]:
-        """Those of equal rows or columns are left out: behind a matmul they are constant along what is reduced."""
+        """Without those of equal rows or columns: after a matmul, these are constant along reduced axes."""
         return [
             one for one in super().layouts() if one not in (same_rows, same_columns)
         ]

@@ -1,4 +1,4 @@
-"""Tests of tiles of rows past which an axis streams."""
+"""Tests of kernels that hold a tile of rows and stream another axis."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ hopper = pytest.mark.skipif(
 def streamed(
     tests: type[Tiles], backward: bool = False
 ) -> list[tuple[torch.dtype, str, triton.Config]]:
-    """Tables of the forward or the backward, each with each tile, and a small one, of dtypes of half precision
-    and of wider ones, that all inputs may have.
+    """Tables of the forward or the backward, with each tile and a small one, for half-precision dtypes and wider
+    ones that all inputs may have.
     """
     return [
         (dtype, name, config)
@@ -53,23 +53,23 @@ def noting(
 
 
 class StreamingTests(Products, OperatorTests):
-    """Each configuration, and a small one with several tiles and blocks, which programs may split."""
+    """Each configuration, and a small one with several tiles and blocks, also split among programs."""
 
     rounds_factors = True
     gluon: ClassVar[Sequence[Shape]] = ()  # of tensors that a Gluon kernel takes
-    error_factor = 8  # Scores are sums in another order, and exponentials tell.
+    error_factor = 8  # Scores are summed in another order, and exponentials amplify the difference.
 
     @classmethod
     def layouts(cls) -> list[Layout]:
-        """Those of equal rows or columns are left out: scores of these are all alike."""
+        """Without those of equal rows or columns, whose scores are all equal."""
         return [
             one for one in super().layouts() if one not in (same_rows, same_columns)
         ]
 
     @classmethod
     def check_special_values(cls, dtypes: Dtypes) -> None:
-        """Zeros of both signs, and NaN in a row of the first input. Elsewhere masks hide it from some rows and not from
-        others: torch adds them to scores, and multiplies what is masked by 0.
+        """Zeros of both signs, and NaN in a row of the first input. In other inputs, masks may hide NaN from some rows,
+        where torch adds a mask to scores and multiplies masked values by 0.
         """
         tensors = cls.make(cls.special, dtypes, ends=False)
         for one, tensor in zip(cls.inputs, tensors, strict=True):
@@ -84,7 +84,7 @@ class StreamingTests(Products, OperatorTests):
 
     @classmethod
     def force_splits(cls, patch: pytest.MonkeyPatch, n_splits: int) -> None:
-        """Have small tiles, past which so many programs split what streams."""
+        """Force small tiles, with the streamed axis split among so many programs."""
         cls.force_all(patch, streaming_heuristics.Streamed, SMALL)
         patch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
 
@@ -93,7 +93,7 @@ class StreamingTests(Products, OperatorTests):
     def test_splits(
         self, shape: Shape, n_splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What streams, split among programs, of which the last have none where they are many."""
+        """The streamed axis split among programs, of which the last ones may have no blocks."""
         self.force_splits(monkeypatch, n_splits)
         self.check(*self.make(shape))
 
@@ -127,7 +127,7 @@ class StreamingTests(Products, OperatorTests):
     def test_gluon_kernel(
         self, shape: Shape, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What is launched on Hopper, and the plain kernel on the same tensors."""
+        """The Gluon kernel of Hopper, and the plain kernel on the same tensors."""
         launched = list[str]()
         launchers: list[Callable[..., Any]] = [launch.run_named, launch.run]
         for place, launcher in enumerate(launchers):

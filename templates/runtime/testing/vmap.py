@@ -8,23 +8,23 @@ from .harness import Harness, each, results
 
 
 def batches(cls: type[Harness]) -> list[tuple[str, ...]]:
-    """The inputs that have another axis: all, then each alone."""
+    """The inputs with a mapped axis: all, then each alone."""
     names = tuple(cls.names())
     return list(dict.fromkeys([names, *((name,) for name in names)]))
 
 
 class VmapTests(Harness):
-    """A batch of calls as one."""
+    """torch.func.vmap compared with one call per element."""
 
     @each("batched", batches)
     def test_vmap(self, batched: tuple[str, ...]) -> None:
-        """Some inputs have another axis, the last, and so have the results, as the first."""
+        """Inputs are mapped over their last axis, and results get it as their first."""
         pair = [list(self.make(self.ragged, seed=seed)) for seed in range(2)]
         self.check_vmap(pair, [name in batched for name in self.names()], -1)
 
     @each("narrow", lambda cls: cls.batched())
     def test_vmap_of_broadcast(self, narrow: int) -> None:
-        """Inputs with leading axes have the other axis too, and one has fewer leading ones."""
+        """Inputs with leading axes are mapped too, and one has fewer leading axes."""
         pair = [list(self.make(self.two_batches, seed=seed)) for seed in range(2)]
         for tensors in pair:
             tensors[narrow] = tensors[narrow][0]
@@ -35,7 +35,7 @@ class VmapTests(Harness):
     def check_vmap(
         cls, pair: list[list[torch.Tensor]], batched: list[bool], dim: int
     ) -> None:
-        """Two calls as one, of inputs that are different where they are `batched`."""
+        """Two calls as one, with inputs that differ where they are `batched`."""
         first, second = pair
         given: list[Any] = list(first)
         for place, differs in enumerate(batched):

@@ -1,4 +1,4 @@
-"""The family of sums of what is scattered, which the runtime's kernels compute for all operators alike."""
+"""The family of scatter-adds, which the runtime's kernels compute for all operators."""
 
 from __future__ import annotations
 

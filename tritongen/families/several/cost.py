@@ -1,8 +1,7 @@
-"""What a step is reckoned to take on a GPU, by which cuts are compared.
+"""The cost model of steps, by which cuts are compared.
 
-As a roofline has it: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the rate of
-the tensor cores, whichever takes longer, a part of the other, and a launch. Lengths that no spec tells are taken to be
-`LENGTH`.
+A roofline: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the peak of the tensor
+cores, whichever takes longer, plus a part of the other, plus a launch. Lengths that a spec does not fix are `LENGTH`.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from ..family import Step
 
 ITEMSIZE = 2
 LAUNCH = 3_000.0  # ns
-BANDWIDTH = 3_000.0  # bytes in a ns
-RATE = 600_000.0  # floating-point operations of tensor cores in a ns
-# How much longer a matmul takes whose factors are computed of what is loaded: such tiles pass through registers, once
-# more for each tile of the result. 3.5 times was measured with loads by TMA, and 20 times without.
+BANDWIDTH = 3_000.0  # bytes per ns
+RATE = 600_000.0  # floating-point operations of tensor cores per ns
+# How much longer a matmul takes with a prologue, whose tiles pass through registers, again for each tile of the result.
+# 3.5 times was measured with loads by TMA, and 20 times without.
 PROLOGUE = 4
-# Of what moves while tensor cores are at work, or the other way round, this part is taken to come on top. So what a
-# matmul reads and writes beside its operands is not free.
+# Memory traffic and tensor cores overlap except for this part, so that what a matmul reads and writes besides its
+# operands is not free.
 EXPOSED = 0.125
-ROUNDED = 1 - 1e-9  # of a time that others are never to be less than, which are added up in another order
+ROUNDED = 1 - 1e-9  # tolerance of a lower bound, against sums in another order
 SMS = 132
-LONGEST = 65_536  # elements of a row that one program still holds in registers
-APART = 1_024  # of a row along an axis that is not the last, of which a program holds several side by side
+LONGEST = 65_536  # elements of the longest row that one program holds in registers
+APART = 1_024  # the same along an axis that is not the last, where a program holds several adjacent rows
 
 
 def time_of(step: Step) -> float:
@@ -46,20 +45,20 @@ def time_of(step: Step) -> float:
 
 
 def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]) -> float:
-    """Nanoseconds that no steps take less than which read inputs as a whole, and read or write tensors of some axes."""
+    """A lower bound in nanoseconds for steps that read whole inputs, and read or write tensors with some axes."""
     lengths = _lengths(op)
     axes = [*(op.input(name).type.axes for name in inputs), *tensors]
     return (LAUNCH + sum(_bytes(one, lengths) for one in axes) / BANDWIDTH) * ROUNDED
 
 
 def _lengths(op: Op) -> dict[str, int]:
-    """The lengths that a spec tells, and how many strips there are, twice: they have numbers of float32."""
+    """The lengths that a spec fixes, and the number of strips, twice, since their values are float32."""
     sizes = dict(op.sizes)
     return sizes | {one.axis: 2 * _count(one.over, sizes) // one.width for one in op.strips}
 
 
 def _moved(step: Step, lengths: dict[str, int]) -> float:
-    """The bytes that a step reads and writes, as many more times as SMs are left without work."""
+    """The bytes that a step reads and writes, scaled up if SMs are idle."""
     op = step.op
     taken = gathered(op)
     reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
@@ -74,19 +73,19 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 
 def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
-    """The bytes of an input, of which `take` reads no more than it has positions for."""
+    """The bytes read of an input, of which `take` reads at most one element per index."""
     whole = _bytes(tensor.type.axes, lengths)
     return min(whole, sum(_bytes(load.axes, lengths) for load in loads)) if loads else whole
 
 
 def leaves_idle(step: Step) -> bool:
-    """Whether rows are mapped back that are too few for all SMs: a single one, or as many as the spec says."""
+    """Whether there are too few rows that are mapped back for all SMs: a single one, or a number fixed by the spec."""
     rows = _mapped_rows(step)
     return rows is not None and _count(rows, dict(step.op.sizes)) < SMS
 
 
 def _mapped_rows(step: Step) -> tuple[str, ...] | None:
-    """The axes of rows whose elements need what is reduced of them, so that programs cannot share a row; else None."""
+    """The axes of rows that are mapped back, so that programs cannot share a row; otherwise None."""
     rows = step.family.rows(step.program)
     if rows is None or not step.program.over:
         return None

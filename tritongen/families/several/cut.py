@@ -1,9 +1,8 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
-Of all choices of at most `MOST` values to store, the one whose steps families take and that costs least is where the
-search begins; where so few values are not enough, it begins with all reductions, and what rows are made of them, or
-else with all that may be stored. Then values are stored, or no longer stored, one by one, as long as the steps cost
-less.
+The search starts at the cheapest choice of at most `MOST` values to store whose steps families take; if so few values
+are not enough, at all reductions and the row-wise values computed from them, or else at everything that may be stored.
+Then values are added to the stored ones, or removed from them, one by one, as long as that lowers the cost.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from .naming import factors_named, rows_named, scattered_named, sums_parted, tak
 from .stored import always_stored, as_input, may_be_stored, stored_result
 from .strips import by_strips, made_for, reduced_by_strips, spreads
 
-MOST = 2  # values that are stored, tried in all combinations
+MOST = 2  # the number of stored values up to which all combinations are tried
 
-TakeAlone = Callable[[Op], Step]  # which raises `Mistakes` for what it does not take
+TakeAlone = Callable[[Op], Step]  # raises `Mistakes` for math that it does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,12 @@ class Cut:
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
-    cost: tuple[float, int]  # how long they take, and then how many calls passes over rows repeat
+    cost: tuple[float, int]  # their time, and then the number of function calls in row-wise steps
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the results, their step where a family takes them, and how long it takes."""
+    """Some of the results, their step if a family takes them, and its time."""
 
     op: Op
     step: Step | None
@@ -51,7 +50,7 @@ class _Part:
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
-    """The steps of an operator whose reductions have names; None where values of no dtype of ours would be stored."""
+    """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
     plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
     if not op.fuse:
         return _lines_apart(plain, take)
@@ -62,7 +61,7 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
 
 
 def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
-    """The steps that cost least, of an operator some of whose values have names of its own."""
+    """The cheapest steps of an operator, in which values that may be stored have names."""
     names = [value.name for value in plain.values if may_be_stored(plain, value)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
@@ -81,16 +80,16 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
-    """A step for each line that may be stored, or several where no family computes the line."""
+    """A step for each line that may be stored, or several if no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
     chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
 
 class _Search:
-    """Tries cuts of an operator, and makes a part that several of them have once.
+    """Tries cuts of an operator, and caches parts that several of them share.
 
-    Lines that are to be `apart` are each computed by steps of their own.
+    Lines in `apart` are each computed by steps of their own.
     """
 
     def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset()) -> None:
@@ -102,7 +101,7 @@ class _Search:
         self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
         reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
-        # Matrices that strips are reduced of are computed once for both.
+        # Matrices whose strips are reduced are computed once for both.
         saved = {self.value_of(result) for result in op.results if result.saved}
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         self.results: dict[str, Result] = {}
@@ -110,7 +109,7 @@ class _Search:
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
-        """The steps with some of the values stored, or no longer stored, as long as they cost less."""
+        """Adds values to the stored ones, or removes them, as long as the steps cost less."""
         while True:
             sets = [best.stored ^ {name} for name in names]
             chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
@@ -120,7 +119,7 @@ class _Search:
             best = better
 
     def least(self, choices: Iterable[Sequence[str]], best: Cut | None = None) -> Cut | None:
-        """The first of those choices that cost least, where one costs less than the best that is known."""
+        """The first of the cheapest choices, if one is cheaper than the best so far."""
         for chosen in choices:
             found = self.steps(chosen, best.cost[0] if best else math.inf)
             if found is not None and (best is None or found.cost < best.cost):
@@ -128,8 +127,8 @@ class _Search:
         return best
 
     def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
-        """The steps where some values are stored; None where a family does not take one of them, or they surely take
-        longer than a limit.
+        """The steps if some values are stored; None if no family takes one of them, or they certainly exceed a limit
+        of time.
         """
         stored = {name: self.stored(name) for name in chosen}
         made = {result.output.name for result in stored.values()}
@@ -150,7 +149,9 @@ class _Search:
         return Cut(steps, frozenset(chosen), cost)
 
     def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
-        """The results that may be made at once, one after the other, and what they take at least; None for a circle."""
+        """The groups of results that may be computed together, in order, and a lower bound of their time; None for a
+        cycle.
+        """
         found = {target.output.name: self.made_of((target,), stored) for target in targets}
         reads = {own: {stored[name].output.name for name in names} for own, (_, names) in found.items()}
         levels: list[tuple[list[Result], float]] = []

@@ -1,4 +1,4 @@
-"""Which values of an operator may be stored between its steps, in which dtype, and as results and inputs of those."""
+"""Which values of an operator may be stored between its steps, in which dtype, and as which results and inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .naming import is_perhaps_absent, is_whole
 
 
 def always_stored(op: Op) -> list[str]:
-    """The values that others read at computed positions, what is scattered, the positions, and what comes of it."""
+    """The values that must be stored: those that `take` reads, terms and indices of scatter-adds, and their results."""
     nodes = [node for value in op.values for node in walk(value.node)]
     scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
     found: dict[str, None] = {}
@@ -25,7 +25,7 @@ def always_stored(op: Op) -> list[str]:
 
 
 def may_be_stored(op: Op, value: Value) -> bool:
-    """Whether others are made of a value, and it is no copy of another and of a dtype of its own."""
+    """Whether storing a value makes sense: others use it, it is no copy of another, and its dtype is known."""
     node = value.node
     is_copy = isinstance(node, Ref) or (is_whole(node) and not is_perhaps_absent(op, node))
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
@@ -33,7 +33,7 @@ def may_be_stored(op: Op, value: Value) -> bool:
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
-    """In which dtype a value is stored: numbers of rows as they are computed, others as torch would have them."""
+    """The dtype in which a value is stored: that of the computation for row statistics, torch's for others."""
     dtype = value.node.dtype
     widest = max(len(one.node.axes) for one in op.values)
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest

@@ -1,7 +1,7 @@
-"""Reductions of what a matmul gives, in two: each strip of its tiles in the epilogue, and then what strips gave.
+"""Two-stage reductions of a matmul's result: strips of its tiles in the epilogue, then the partial results.
 
-Where nothing else reads what is reduced, it is not stored then; where something does, it is not read once more. What
-strips gave is small, of the dtype of the computation, and is always reduced in the same order.
+If nothing else reads the result, it is not stored; if something does, one read is saved. The partial results are small,
+have the dtype of the computation, and are reduced in a fixed order.
 """
 
 from __future__ import annotations
