@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..families.stream import Stream, is_exponent
+from ..families.stream import Stream, is_exponent, where_not_empty
 from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
@@ -231,6 +231,7 @@ class _Finder:
 
     def log(self, node: Node) -> _Terms:
         """What the logarithm of a node is the sum of."""
+        node = where_not_empty(node)
         log = Call("log", (node,), node.axes, node.dtype)
         match node:
             case Constant(value=1):

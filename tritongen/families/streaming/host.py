@@ -35,7 +35,7 @@ class StreamingModule(Common):
         self.op, self.stream, self.pages = program.in_kernels, program.stream, program.pages
         self.space = space_of(self.op, self.stream)
         self.search = search
-        self.reduction = None if around.is_gradient else plan_reduction(program)
+        self.reduction = None if around.is_gradient else plan_reduction(program.not_empty)
         # Torch has to see what a triton_op launches.
         by_tma = self.is_plain() and around.register != "triton_op"
         # Of one sum, as dq is, pointers are faster.
@@ -46,7 +46,7 @@ class StreamingModule(Common):
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
-        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and is_known else None
+        self.gluon = (gluon_view(program.not_empty) or gradient_view(program.not_empty)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
