@@ -100,7 +100,7 @@ class _Finder:
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in dict(means)}
-        op = _renamed(replace(self.op, values=tuple(self.values)), called)
+        op = renamed_values(replace(self.op, values=tuple(self.values)), called)
         means = [(called.get(name, name), matrix) for name, matrix in means]
         return Means(op, tuple(means), score, lse, divisor.sinks)
 
@@ -280,7 +280,7 @@ class _Finder:
         return Constant(0.0, Dtype("float")) if found is None else found
 
 
-def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
     """The operator, some of whose values are called otherwise."""
 
     def renamed(node: Node) -> Node:
