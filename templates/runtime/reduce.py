@@ -262,6 +262,19 @@ def exp_below(x, y):
     return exp_of(x, in_base_2(y))
 
 
+# The largest exponent of a row is rounded as it is taken to base 2. Others are multiplied and subtracted from in one
+# instruction, which does not round in between: where the largest is far from 0, its own power is not 1. Down to here
+# it is 2**64 at most; further down it would overflow. So scores below -1.1e9 count as minus infinity in float32.
+LOWEST: tl.constexpr = tl.constexpr(-1.5 * 2**30)
+
+
+@triton.jit
+def first_max(ROWS: tl.constexpr, dtype: tl.constexpr):
+    """What the largest of each row is before any score."""
+    lowest: tl.constexpr = float("-inf") if dtype == tl.float64 else LOWEST
+    return tl.full([ROWS, 1], lowest, dtype)
+
+
 @triton.jit
 def exp_of(x, shift):
     """exp(x) by the power of two whose exponent is less by a shift; float64 has base e throughout."""
@@ -276,8 +289,12 @@ def in_base_2(x):
 
 @triton.jit
 def in_base_e(x):
-    """The exponent to e that gives 2 to the power of x."""
-    return x if x.dtype == tl.float64 else x * 0.6931471805599453
+    """The exponent to e that gives 2 to the power of x: of the largest of a row, minus infinity where none is above
+    `LOWEST`.
+    """
+    if x.dtype != tl.float64:
+        x = tl.where(x == LOWEST, float("-inf"), x * 0.6931471805599453)
+    return x
 
 
 @triton.jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import Call, Load, Node, Op, Ref
+from ..lang.ir import BOOL, INT64, Call, Constant, Dtype, Load, Node, Op, Ref, Size
 from ..spec.types import FLOAT8S
 
 
@@ -97,6 +97,20 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
             return (x, y) == (score, largest)
     return False
+
+
+def unless_empty(factor: Node, *over: str) -> Call:
+    """A factor of the terms of a sum over some axes, and 1 where they are empty: whatever it is, such a sum is 0."""
+    some = Call("ne", (Size(over), Constant(0, INT64)), (), BOOL)
+    return Call("where", (some, factor, Constant(1.0, Dtype("float"))), factor.axes, factor.dtype)
+
+
+def where_not_empty(node: Node) -> Node:
+    """What `unless_empty` was given; another node as it is."""
+    match node:
+        case Call(function="where", args=(Call(function="ne", args=(Size(over=over), _)), factor, _)):
+            return factor if node == unless_empty(factor, *over) else node
+    return node
 
 
 def of_bytes(op: Op, load: Load) -> bool:

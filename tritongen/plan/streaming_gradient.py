@@ -10,6 +10,7 @@ are more than means, steps that differentiate what is made of these come first, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,10 @@ from ..families.family import Families, Step
 from ..families.steps import restricted
 from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes
 from ..lang.ir import (
+    BOOL,
     Call,
     Cast,
+    Constant,
     Dtype,
     Load,
     Node,
@@ -42,7 +45,7 @@ from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
 from .backward import Backward, Plan, Planner
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
-from .weighted_means import Means, means_of
+from .weighted_means import Means, means_of, renamed_values
 
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward:
@@ -61,6 +64,9 @@ def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Famili
         return _Planner(means, stream, grad, families).backward()
     except Mistakes as refused:
         raise NotStreamed(refused.mistakes[0].message) from None
+
+
+FLOAT = Dtype("float")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +107,40 @@ class _Planner:
         self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
         is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
+        self.shift = ""  # lse as gradients read it
         self.delta = self.fresh("delta")
 
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
 
     def backward(self) -> Backward:
+        if self.lse:
+            self.add_shift()
         results = self.plain_results()
         if results:
             means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
             return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
         return self.planned_behind(tuple(map(self.mean_saved, self.matrices)))
+
+    def add_shift(self) -> None:
+        """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
+        where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
+
+        It has the name of lse, unless results are made of that beside the means.
+        """
+        ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
+        roots = {name for result in self.op.results for name in references(result.node)}
+        if any(value.name == self.lse for value in needed(tuple(ends), roots)):
+            self.shift = self.fresh(f"{self.lse}_or_inf")
+        else:
+            self.shift = self.lse
+            self.saved = self.lse = self.fresh(f"{self.lse}_raw")
+            self.op = renamed_values(self.op, {self.shift: self.lse})
+        lse = self.op.value(self.lse).node
+        ref = Ref(self.lse, lse.axes, lse.dtype)
+        more = applied("add", ref, Constant(1.0, FLOAT))
+        value = Value(self.shift, _where_equal(more, ref, Constant(math.inf, FLOAT), ref), "")
+        self.op = replace(self.op, values=(*self.op.values, value))
 
     def plain_results(self) -> dict[str, Result]:
         """The results by the means and lse that they are; none where any of them is made of these otherwise."""
@@ -133,6 +162,10 @@ class _Planner:
     def multiplied_as(self, matrix: Load) -> str:
         """The matrix in whose dtype one is multiplied."""
         return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
+
+    def of_rows(self, name: str) -> Input:
+        """A tensor with a number for each row."""
+        return Input(name, TensorType(COMPUTED, plain_shape(self.rows)))
 
     def own_axis(self, mean: str) -> str:
         return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
@@ -169,7 +202,7 @@ class _Planner:
         found = derive(scores, Grad(wrt), given, saves=False)
         seeds = tuple(self.seeds.items())
         outputs = tuple(mean.tensor.name for mean in means)
-        saved = ((self.saved, self.lse),) if self.lse else ()
+        saved = ((self.shift, self.shift),) if self.lse else ()
         return Gradient(self.op, _plain(found.op), wrt, seeds, saved, outputs)
 
     def sums(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
@@ -202,7 +235,7 @@ class _Planner:
             results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
             given[ref.name] = gradient
 
-        lse, delta = _load(self.saved, self.rows), _load(self.delta, self.rows)
+        lse, delta = _load(self.shift, self.rows), _load(self.delta, self.rows)
         p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
         weighted: dict[str, Node] = {}
         dp: Node | None = None
@@ -233,8 +266,7 @@ class _Planner:
             power = applied("sub", sink, lse)
             x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
             result(x, Call("neg", (delta,), delta.axes, delta.dtype))
-        rows = (Input(name, TensorType(COMPUTED, plain_shape(self.rows))) for name in (self.saved, self.delta))
-        inputs = (*(mean.gradient for mean in means), *self.op.inputs, *rows)
+        inputs = (*(mean.gradient for mean in means), *self.op.inputs, *map(self.of_rows, (self.shift, self.delta)))
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
 
     def delta_of(self, means: tuple[_Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
@@ -252,6 +284,8 @@ class _Planner:
             node = term if node is None else applied("add", node, term)
         assert node is not None
         node = node if less is None else applied("sub", node, less)
+        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        node = _where_equal(_load(self.shift, self.rows), inf, zero, node)
         return Value(self.delta, node, spelled(node))
 
     # What is made of means and lse
@@ -267,9 +301,11 @@ class _Planner:
             m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
         }
         first, texts = self.steps_behind(behind, {**stored, self.delta: COMPUTE} if gradient.wrt else {})
-        inputs = dict.fromkeys((*(tensor for step in first for tensor in step.op.inputs), *gradient.op.inputs))
+        others = (tensor for step in first for tensor in step.op.inputs if tensor not in gradient.op.inputs)
+        inputs = dict.fromkeys((*others, *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}
-        saved = (*gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
+        lse = ((self.saved, self.lse),) if self.lse else ()
+        saved = (*lse, *gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
         saved = tuple((tensor, name) for tensor, name in saved if tensor in read)
         gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
         planner = StreamPlanner(gradient, self.stream, self.families)
@@ -305,12 +341,14 @@ class _Planner:
             replace(mean, gradient=replace(mean.gradient, name=name)) for mean, name in zip(means, names, strict=True)
         )
         told: tuple[Value, ...] = ()
+        shift: tuple[Input, ...] = ()
         if self.lse:
             less = next((results[name].node for name in lse), None)
+            shift = (self.of_rows(self.shift),)
             told = (self.delta_value({mean: _as_stored(results[mean.tensor.name].node, mean) for mean in means}, less),)
         op = replace(
             found.op,
-            inputs=(*found.op.inputs, *(mean.tensor for mean in means if mean.tensor not in found.op.inputs)),
+            inputs=tuple(dict.fromkeys((*found.op.inputs, *(mean.tensor for mean in means), *shift))),
             values=(*found.op.values, *told),
             results=(
                 *(results[name] for name in tensors), *map(told_result, told), *(results[name] for name in beside)
@@ -332,7 +370,7 @@ class _Planner:
                 values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
         results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in self.op.results)
         values = needed(tuple(values), [result.output.name for result in results])
-        lse = (Input(self.saved, TensorType(COMPUTED, plain_shape(self.rows))),) if self.lse else ()
+        lse = (self.of_rows(self.saved),) if self.lse else ()
         inputs = (*self.op.inputs, *(mean.tensor for mean in means), *lse)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
 
@@ -357,6 +395,12 @@ def _as_stored(gradient: Node, mean: _Mean) -> Node:
 
 def _load(name: str, axes: tuple[str, ...]) -> Load:
     return Load(name, axes, Dtype("float", (name,)))
+
+
+def _where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
+    """One node where two are equal, and another elsewhere."""
+    test = Call("eq", (x, y), x.axes, BOOL)
+    return Call("where", (test, then, other), other.axes, other.dtype)
 
 
 def _read(op: Op) -> set[str]:

@@ -10,7 +10,7 @@ from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Load, Node, Op, Ref, Value, fresh, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
-from .weighted_means import renamed
+from .weighted_means import renamed_values
 
 
 def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
@@ -42,7 +42,9 @@ def streamed_first(forward: Step, streams: list[tuple[Step, Stream]]) -> tuple[O
         raise NotStreamed("what follows the sums is made of a part of a line")
     taken = {*op.names, *step.op.names}
     names = {name: fresh(name, taken) for name in other if name in apart}
-    values = renamed(replace(op, values=tuple(value for value in op.values if value.name in apart)), names).values
+    values = renamed_values(
+        replace(op, values=tuple(value for value in op.values if value.name in apart)), names
+    ).values
     before = reached({value.name: references(value.node) for value in values}, computed, ())
     own = [value for value in values if value.name not in inside]
     own.sort(key=lambda value: value.name not in before)

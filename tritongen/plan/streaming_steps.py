@@ -128,6 +128,8 @@ class StreamPlanner(Planner):
     def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
         """The step that computes delta alone."""
         inputs, value = delta
+        read = {part.name for part in walk(value.node) if isinstance(part, Load)} - {tensor.name for tensor in inputs}
+        inputs = (*inputs, *(tensor for tensor in self.op.inputs if tensor.name in read))
         op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(told_result(value),))
         return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..families.stream import Stream, is_exponent
+from ..families.stream import Stream, is_exponent, where_not_empty
 from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
@@ -128,7 +128,7 @@ class _Finder:
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         names = {name: self.named[name, divisor] for name in sums}
         called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in names.values()}
-        op = renamed(replace(self.op, values=tuple(self.values)), called)
+        op = renamed_values(replace(self.op, values=tuple(self.values)), called)
         means = (Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items())
         return Means(op, tuple(means), score, lse, divisor.sinks)
 
@@ -259,6 +259,7 @@ class _Finder:
 
     def log(self, node: Node) -> _Terms:
         """What the logarithm of a node is the sum of."""
+        node = where_not_empty(node)
         log = Call("log", (node,), node.axes, node.dtype)
         match node:
             case Constant(value=1):
@@ -307,7 +308,7 @@ class _Finder:
         return Constant(0.0, Dtype("float")) if found is None else found
 
 
-def renamed(op: Op, names: Mapping[str, str]) -> Op:
+def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
     """The operator, some of whose values are called otherwise."""
 
     def renamed(node: Node) -> Node:

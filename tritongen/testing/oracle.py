@@ -46,6 +46,11 @@ def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     """The body of a function of the inputs and params that returns the outputs, in torch."""
     if spec.reference:
         return (f"return {expression(spec.reference, op)}",)
+    return own_lines(spec, op)
+
+
+def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:
+    """Such a body that computes the spec's own math, whatever it has for a reference."""
     # torch computes nothing in float8.
     names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
     widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]

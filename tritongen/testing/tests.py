@@ -20,7 +20,7 @@ from ..lang.promotion import is_float8
 from ..passes.structure import Program
 from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
-from .oracle import signature, torch_lines
+from .oracle import own_lines, signature, torch_lines
 from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
 
 TEMPLATES = (
@@ -87,6 +87,7 @@ def tests_view(
         "bases": [f"testing.{name}" for name in bases],
         "axes": shapes.axes,
         "declared": {name: text for name, text in declared.items() if text},
+        "own_lines": own_lines(spec, op) if family.declared.get("own_math") else (),
         "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
         "result_dtypes": tuple_text([result_dtype(op, result) for result in op.results]),

@@ -13,7 +13,7 @@ from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .matmul import Tiles, described
 from .rowwise import Row, force_registers, rows_of
-from .streaming import streamed
+from .streaming import Hidden, first_filled, hide, streamed
 
 
 class BackwardTests(Tiles):
@@ -313,6 +313,36 @@ class BackwardTests(Tiles):
     ) -> None:
         self.force(monkeypatch, table, config)
         self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
+
+    @only(lambda cls: cls.few_keys)
+    def test_gradients_of_fewer_keys_than_rows(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those of torch, unless some rows have no keys: then they are NaN there, and none here."""
+        self.use_own_math(monkeypatch)
+        tensors = self.make(self.few_keys)
+        want = self.gradients(self.oracle, *wide(tensors))
+        if all(one.isfinite().all() for one in want):
+            self.check_gradients(*tensors)
+        else:
+            found = self.gradients(self.call, *tensors)
+            assert all(one.isfinite().all() for one in found)
+
+    @each("hidden", lambda cls: cls.hiding)
+    def test_gradients_of_rows_without_keys(
+        self, hidden: Hidden, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They have no part in them, as if they had keys, and nothing came of those."""
+        self.use_own_math(monkeypatch)
+
+        def others(outgoing: torch.Tensor) -> torch.Tensor:
+            return first_filled(outgoing, hidden[-1], 0)
+
+        tensors = self.make(self.wide)
+        given = hide(self, tensors, hidden)
+        found = self.gradients(self.call, *given, arranged=others)
+        want = self.gradients(self.oracle, *wide(tensors), arranged=others)
+        self.compare_gradients(found, want)
 
     # Matmuls
 

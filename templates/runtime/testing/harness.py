@@ -94,7 +94,8 @@ class Harness:
     ]
 
     op: Callable[..., Any]
-    reference: Callable[..., Any]  # the oracle, in torch
+    reference: Callable[..., Any]  # what the kernels must compute, in torch
+    own_math: Callable[..., Any]  # that by the spec's math, unless the reference is it
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
     searched: ModuleType | None = None  # kernels.py, if @triton.autotune
@@ -122,6 +123,9 @@ class Harness:
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes
+    few_keys: ClassVar[Shape] = ()  # fewer than rows
+    # Inputs by which a softmax is over nothing: values, and dimensions of them and of the results.
+    hiding: ClassVar[Sequence[tuple[str, float, int, int]]] = ()
     splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
@@ -347,6 +351,12 @@ class Harness:
                 return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
         finally:
             torch.set_default_dtype(default)
+
+    @classmethod
+    def use_own_math(cls, patch: pytest.MonkeyPatch) -> None:
+        """Have the spec's math for an oracle: of a softmax over nothing, torch's attention makes 0."""
+        own = getattr(cls, "own_math", cls.reference)
+        patch.setattr(cls, "reference", staticmethod(own))
 
     @classmethod
     def expected(

@@ -9,11 +9,12 @@ import torch
 import triton
 
 from .. import launch, streaming_heuristics
-from .harness import Dtypes, Shape, each, gpu
+from .harness import Dtypes, Harness, Shape, each, gpu, only
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
 
+Hidden = tuple[str, float, int, int]  # as in `hiding`
 SMALL = streaming_heuristics.streamed_tile(16, 16, 4, 1)
 hopper = pytest.mark.skipif(
     DEVICE != "cuda"
@@ -38,6 +39,23 @@ def streamed(
         ).items()
         for config in (*table.of(dtype.itemsize).values(), SMALL)
     ]
+
+
+def first_filled(tensor: torch.Tensor, dim: int, value: float) -> torch.Tensor:
+    """A tensor with one value in the first two places along a dimension, or in one of few."""
+    count = 2 if tensor.shape[dim] > 3 else 1
+    return tensor.index_fill(dim, torch.arange(count, device=tensor.device), value)
+
+
+def hide(
+    tests: Harness, tensors: Sequence[torch.Tensor], hidden: Hidden
+) -> list[torch.Tensor]:
+    """Inputs by which the first rows have no keys."""
+    name, value, dim, _ = hidden
+    found = list(tensors)
+    place = tests.names().index(name)
+    found[place] = first_filled(found[place], dim, value)
+    return found
 
 
 def noting(
@@ -96,6 +114,22 @@ class StreamingTests(Products, OperatorTests):
         """The streamed axis split among programs, of which the last ones may have no blocks."""
         self.force_splits(monkeypatch, n_splits)
         self.check(*self.make(shape))
+
+    @only(lambda cls: cls.few_keys)
+    def test_fewer_keys_than_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.use_own_math(monkeypatch)
+        self.check(*self.make(self.few_keys))
+
+    @each("hidden", lambda cls: cls.hiding)
+    def test_rows_without_keys(
+        self, hidden: Hidden, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beside others in a tile; programs split what streams, too."""
+        self.use_own_math(monkeypatch)
+        tensors = hide(self, self.make(self.wide), hidden)
+        self.check(*tensors)
+        self.force_splits(monkeypatch, 3)
+        self.check(*tensors)
 
     def test_deterministic_splits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.force_splits(monkeypatch, 3)

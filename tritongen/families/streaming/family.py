@@ -11,7 +11,7 @@ from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
 from ...spec.types import Schedule, Spec
-from ...testing.tests import FamilyTests, tolerances
+from ...testing.tests import FamilyTests, text_of, tolerances
 from ..family import Step
 from ..maps import Maps
 from ..matmul_schedule import too_small
@@ -64,8 +64,13 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingModule(program, around, autotune).module()
 
     def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
-        declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
         shapes = StreamingShapes(spec, program)
+        declared = {
+            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+            "few_keys": text_of(shapes.few_keys()),
+            "hiding": text_of(tuple(shapes.hiding())),
+            "own_math": "staticmethod(own_math)" if spec.reference else "",
+        }
         if module.gluon is not None:
             declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
         return FamilyTests("StreamingTests", shapes, declared)

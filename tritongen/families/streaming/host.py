@@ -35,7 +35,7 @@ class StreamingModule(Common):
         self.op, self.stream, self.pages = program.in_kernels, program.stream, program.pages
         self.space = space_of(self.op, self.stream)
         self.search = search
-        self.reduction = None if around.is_gradient else plan_reduction(program)
+        self.reduction = None if around.is_gradient else plan_reduction(program.not_empty)
         # Torch has to see what a triton_op launches.
         by_tma = self.is_plain() and around.register != "triton_op"
         # Of one sum, as dq is, pointers are faster.
@@ -46,7 +46,8 @@ class StreamingModule(Common):
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
-        self.gluon = (gluon_view(program) or gradient_view(program)) if by_tma and is_known else None
+        some = program.not_empty
+        self.gluon = (gluon_view(some) or gradient_view(some)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> StreamingKernel:
         return plan_streaming(program, self.reduction is not None, self.described)
@@ -264,6 +265,7 @@ class StreamingModule(Common):
     def constant(self, name: str) -> str:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""
         widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
-        widths |= {f"size_{self.pages.slot.lower()}": self.pages.slot} if self.pages else {}
+        if self.pages:  # Positions are divided by the length of a page, which may have none.
+            widths[f"size_{self.pages.slot.lower()}"] = f"max(1, {self.pages.slot})"
         widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)

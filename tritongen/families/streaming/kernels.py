@@ -354,7 +354,7 @@ class Builder(Assembly):
         for name, axis in self.stream.parts:
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
-            start = f"tl.full({shape}, {partial_sums.LEAST}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            start = f"first_max({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
             self.lines.setup.append(Line(f"{name} = {start}"))
 
     def behind(self) -> list[Value]:

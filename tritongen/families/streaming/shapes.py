@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...spec.types import Input
-from ...testing.samples import Shapes
+from ...lang.ir import Call, Load, Node, Reduce
+from ...passes.exponentials import resolve
+from ...spec.types import BATCH, INTS, AxisTerm, Input
+from ...testing.samples import Shapes, range_of
 from ..stream import Stream
 from .gluon import is_of_scores
 from .program import StreamingProgram
@@ -55,14 +58,6 @@ class StreamingShapes(Shapes):
             self.lengths_of(*case) for case in ((1024, 1024, 128), (1000, 1333, 64), (257, 515, 80), (1, 4096, 128))
         ]
 
-    def is_valueless(self, axis: str) -> bool:
-        return axis in (*self.program.over, *self.stream.widths)
-
-    def empty(self) -> list[tuple[int, ...]]:
-        """None where nothing is streamed: torch's sums of nothing are 0, whatever divides them."""
-        over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
-        return [shape for shape in super().empty() if all(shape[place] for place in over)]
-
     def valueless(self) -> list[tuple[int, ...]]:
         return []
 
@@ -88,5 +83,65 @@ class StreamingShapes(Shapes):
     def wide(self) -> tuple[int, ...]:
         return self.lengths_of(37, 90, 24)
 
+    def few_keys(self) -> tuple[int, ...]:
+        """Fewer streamed positions than rows, of which a mask then may leave some none."""
+        return self.lengths_of(45, 20, 24)
+
     def special(self) -> tuple[int, ...]:
         return self.lengths_of(21, 24, 8, batch=3)
+
+    # Rows without keys
+
+    def hiding(self) -> list[tuple[str, float, int, int]]:
+        """The inputs by which rows have nothing to stream: with which value, along which of their dimensions and of the
+        results', counted from the first or from the last.
+        """
+        op, rows, found = self.program.op, self.stream.rows, []
+        for tensor in op.inputs:
+            value = self.hides(tensor)
+            if value is None:
+                continue
+            axis = rows if rows in tensor.type.axes else tensor.type.axes[0]
+            own = _places(axis, tensor.type.shape)
+            results = [_places(axis, op.grouping(result)) for result in op.results]
+            same = next((places[0] for places in zip(*results, strict=True) if len({*places}) == 1), None)
+            if own and same is not None:
+                found.append((tensor.name, value, own[-1], same))
+        return found
+
+    def hides(self, tensor: Input) -> float | None:
+        """The value of an input with which scores are minus infinity, if it has one."""
+        op, streamed = self.program.op, self.stream.streamed
+        if not self.stream.largest or tensor.default is not None or not tensor.type.axes:
+            return None
+        if tensor.type.dtypes == ("bool",):
+            return False
+        if {self.stream.rows, streamed} <= set(tensor.type.axes) and self.adds(
+            op.value(self.stream.largest).node, tensor
+        ):
+            return float("-inf")
+        low = found.low if (found := range_of(tensor, self.spec)) else None
+        is_compared = set(tensor.type.dtypes) <= set(INTS) and streamed not in tensor.type.axes
+        return low - 1 if is_compared and isinstance(low, int) and self.program.pages is None else None
+
+    def adds(self, node: Node, tensor: Input) -> bool:
+        """Whether a score, or the largest of scores, has an input as one of its terms."""
+        match resolve(self.program.op, node):
+            case Load(name=tensor.name):
+                return True
+            case Reduce(arg=arg):
+                return self.adds(arg, tensor)
+            case Call(function="add", args=args):
+                return any(self.adds(arg, tensor) for arg in args)
+            case Call(function="where", args=(_, score, _)):
+                return self.adds(score, tensor)
+        return False
+
+
+def _places(axis: str, shape: Sequence[AxisTerm]) -> tuple[int, int] | tuple[()]:
+    """Which dimension an axis is, from the first and from the last; the former counts for nothing beside `...`."""
+    names = [term.names for term in shape]
+    if (axis,) not in names or axis == BATCH:
+        return ()
+    place = names.index((axis,))
+    return place if (BATCH,) not in names else place - len(names), place - len(names)

@@ -35,7 +35,7 @@ from ...passes.exponentials import resolve
 from ...passes.shifts import falls_with
 from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
-from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
+from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
@@ -163,8 +163,14 @@ class Finder:
     def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
         """A sum times the factors that it does not meet, or divided by them."""
         for factor, is_divisor in outside:
+            factor = unless_empty(factor, self.streamed) if self.is_summed(factor) else factor
             total = applied("div" if is_divisor else "mul", total, factor)
         return total
+
+    def is_summed(self, node: Node) -> bool:
+        """Whether a node is made of something that is reduced along the streamed axis."""
+        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
+        return any(isinstance(part, Reduce) and self.streamed in part.over for part in below)
 
     def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
         """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
