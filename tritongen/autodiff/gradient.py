@@ -22,7 +22,7 @@ from ..lang.ir import (
 from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .compared import rounded
 from .read_once import read_once
 from .reverse import Reverse
@@ -47,6 +47,12 @@ class Gradient:
     saved: tuple[tuple[str, str], ...]  # a name of an input, and the value that it is
     outputs: tuple[str, ...]
     alike: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def short(self) -> frozenset[str]:
+        """The inputs of the forward that may have fewer leading axes than they have together, or some of length 1."""
+        leading = frozenset(tensor.name for tensor in self.forward.inputs if BATCH in tensor.type.axes)
+        return leading if len(leading) > 1 else frozenset()
 
 
 def derive(
