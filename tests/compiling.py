@@ -3,12 +3,12 @@
     python tests/compiling.py [--largest] [--target NAME] SPEC FOLDER [SPEC FOLDER ...]
 
 Calls each operator so that it launches each of its kernels, on a driver without a device, where a
-launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, and how many
-kernels it took. With --largest, kernels of matrix products are compiled in their largest tiles and not
-in the last of their tables, and those of attention for wide heads, for two GPUs. With --target, kernels are
-compiled for one GPU alone (of `wide` types for Hopper), those of matrix products in tiles that compile fast, and
-none that the runtime has: tests/compiling_gemm.py compiles them. Run as a program of its own: `TRITON_INTERPRET`
-must not be set when a kernel is defined.
+launch only compiles. Prints what Triton refuses, what tensor cores of Hopper multiply, which kernels have
+products that are fused with sums, and how many kernels it took. With --largest, kernels of matrix products
+are compiled in their largest tiles and not in the last of their tables, and those of attention for wide
+heads, for two GPUs. With --target, kernels are compiled for one GPU alone (of `wide` types for Hopper),
+those of matrix products in tiles that compile fast, and none that the runtime has: tests/compiling_gemm.py
+compiles them. Run as a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVI
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 WIDE = ("float64", "float32", "int64", "int32", "bool")
+# A product without a rounding of its own, and a multiply-add that adds anything but zero.
+FUSED = r"\bmul\.f(32|64)|\bfma\.rn\.f(32|64) [^;]*, (?!0[fd]0+;)\S+;"
 # What --target chooses from.
 PASSES = (*TARGETS, "wide")
 
@@ -87,6 +89,7 @@ class Launches:
             set()
         )  # kernels, and dtypes that tensor cores of Hopper multiply in them
         self.described: set[str] = set()  # kernels that TMA copies tiles for
+        self.fused: set[str] = set()  # kernels with a product that is fused with a sum, or that ptxas may fuse
         self.refused = 0
         self.largest = self.brief = self.disassembles = False
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # Nobody debugs what is compiled here.
@@ -109,6 +112,8 @@ class Launches:
             }
             if "cp.async.bulk.tensor" in ptx:
                 self.described.add(kernel.__name__)
+            if re.search(FUSED, ptx):
+                self.fused.add(kernel.__name__)
             if self.disassembles and "wgmma" in ptx:
                 for mistake in mistakes(disassembled(result.asm["cubin"])):
                     self.refuse(f"{kernel.__name__} for {self.driver.target}: {mistake}")
@@ -169,6 +174,8 @@ def main() -> None:
         print(f"{kernel} multiplies {dtypes}")
     for kernel in sorted(launches.described):
         print(f"{kernel} reads by TMA")
+    for kernel in sorted(launches.fused):
+        print(f"{kernel} fuses products")
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 

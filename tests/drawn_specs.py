@@ -284,8 +284,9 @@ class Drawn:
         return made
 
     def leading(self, one: Tensor) -> tuple[int, ...]:
-        """The dimensions that an input has of `...`: the first has all, others broadcast."""
-        if one is next(first for first in self.inputs if BATCH in first.axes):
+        """The dimensions that an input has of `...`: one that is always there has all, others broadcast."""
+        always = [other.name for other in self.inputs if BATCH in other.axes and other.default is None]
+        if one.name == Random(f"{self.seed} of all").choice(always):
             return self.batch
         random = Random(f"{self.seed} {one.name}")
         lengths = self.batch[random.randint(0, len(self.batch)) if random.random() < 0.4 else 0 :]

@@ -74,6 +74,10 @@ def _between(sums: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> tuple[torc
     return y, F.gelu(torch.maximum(y, x).sum())
 
 
+def _of_products(h: torch.Tensor, s: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (torch.where(b > 0, 1 - h * h, s * 0.7) - 0.1 * b).amax(1), (h * 3 + b).amin()
+
+
 def _sinkhorn(x: torch.Tensor) -> torch.Tensor:
     for axis in (1, 0, 1):
         x = x - torch.logsumexp(x, axis, keepdim=True)
@@ -405,6 +409,17 @@ CASES = {
             torch.sin(w[:, at]).T,
         ),
         "y v",
+    ),
+    "rows_at_the_positions_of_largest": Case(
+        "x:M, N, K; w:K; at:int64[M]",
+        "h = take(take(x, argmax(x, N), N), at, M)\ny = tanh(h * w)",
+        lambda x, w, at: torch.tanh(x.amax(1)[at] * w),
+    ),
+    "largest_of_sums_of_products": Case(
+        "x:M, N; w:N; s:; b:N, M",
+        "h = gelu(x * w) * 0.3 + s\ny = max(where(b > 0, 1 - h * h, s * 0.7) - 0.1 * b, N)\nz = min(h * 3 + b, M, N)",
+        lambda x, w, s, b: _of_products(F.gelu(x * w) * 0.3 + s, s, b.T),
+        "y z",
     ),
     "gradient_of_a_table_by_positions_along_its_rows": Case(
         "x:K, D, E; w:D, E",

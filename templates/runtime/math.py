@@ -367,3 +367,16 @@ def power(x, exponent):
     raised = tl.where((x < 0) & (size < float("inf")) & ~whole, float("nan"), raised)
     unit = (x == 1) | (exponent == 0) | ((x == -1) & (tl.abs(exponent) == float("inf")))
     return tl.where(unit, 1.0, raised)
+
+
+@triton.jit
+def rounded(x):
+    """x, of which a compiler has nothing to fuse with what is added to it; of two zeros 0."""
+    return x + 0.0
+
+
+@triton.jit
+def rounded_product(x, other):
+    """x * other, which a compiler does not fuse with what is added to it; of two zeros 0."""
+    x, other = like(x, other), like(other, x)
+    return tl.fma(x, other, 0.0) if x.dtype.is_floating() else x * other

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
 from importing import written
-from step_cases import CASES
+from step_cases import CASES, Case
 
 from tritongen.emit.hygiene import LAUNCH
 from tritongen.spec.read import read_spec
@@ -101,16 +102,16 @@ def test_examples(place: int) -> None:
 @pytest.mark.usefixtures("in_ci")
 def test_operators_of_several_steps(place: int, tmp_path: Path) -> None:
     """One in sixteen for each GPU, for all take half an hour."""
-    pairs = [_written(name, tmp_path / name) for name in [*CASES][place :: 4 * len(TARGETS)]]
+    pairs = [_written(CASES[name], tmp_path / name) for name in [*CASES][place :: 4 * len(TARGETS)]]
     compile_all(pairs, "--target", TARGETS[place])
 
 
-def _written(name: str, home: Path) -> tuple[Path, Path]:
+def _written(case: Case, home: Path) -> tuple[Path, Path]:
     """The spec of a case, and its folder."""
     spec = home / "steps.toml"
     home.mkdir()
-    spec.write_text(CASES[name].text(), encoding="utf-8")
-    return spec, written(CASES[name].spec(), home)
+    spec.write_text(case.text(), encoding="utf-8")
+    return spec, written(case.spec(), home)
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
@@ -141,6 +142,17 @@ def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp
     compile_all(
         generated(["gradient_product_three"], tmp_path), "--largest", *(() if all_targets else ("--target", "sm_80"))
     )
+
+
+def test_no_product_is_fused_where_the_largest_is_looked_for(tmp_path: Path) -> None:
+    """Neither in the forward, which saves the largest, nor in its gradient, which compares with it what it computes
+    again. Where nothing is compared, products are fused.
+    """
+    case = Case("x:M, N; w:N; b:M, N", "y = max(where(b > 0, x * w, 0.5) + 2 * b, N)", torch.Tensor.amax, wrt="b")
+    told = compile_all([_written(case, tmp_path / "case")], "--target", "sm_90")
+    assert [line for line in told if "fuses" in line] == []
+    case = Case("x:M, N; w:N; b:M, N", "y = sum(where(b > 0, x * w, 0.5) + 2 * b, N)", torch.Tensor.sum, wrt="b")
+    assert "steps_loop_kernel fuses products" in compile_all([_written(case, tmp_path / "other")], "--target", "sm_90")
 
 
 def test_lengths_compile_nothing() -> None:

@@ -56,3 +56,12 @@ def test_modules_spell_what_is_passed_by_name_alike() -> None:
     kernels = "def _k(ǂsize_eǂ, size_ǂeǂ):\n    pass"
     found = resolved(kernels, f"_k(1, **{{'{in_string('size_ǂeǂ')}': 2}})")
     assert found == ("def _k(size_e, size_e_2):\n    pass", "_k(1, **{'size_e_2': 2})")
+
+
+def test_modules_spell_functions_of_one_another_alike() -> None:
+    kernels = "def ǂx_maxǂ_kernel(n):\n    pass\ndef ǂxǂ_max_kernel(n):\n    pass"
+    found = resolved(kernels, "kernels.ǂx_maxǂ_kernel(1)\nkernels.ǂxǂ_max_kernel(2)")
+    assert found == (
+        "def x_max_kernel(n):\n    pass\ndef x_max_kernel_2(n):\n    pass",
+        "kernels.x_max_kernel(1)\nkernels.x_max_kernel_2(2)",
+    )

@@ -22,7 +22,8 @@ from ..lang.ir import (
 from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from .compared import rounded
 from .read_once import read_once
 from .reverse import Reverse
 from .save_policy import Kept
@@ -47,6 +48,12 @@ class Gradient:
     outputs: tuple[str, ...]
     alike: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def short(self) -> frozenset[str]:
+        """The inputs of the forward that may have fewer leading axes than they have together, or some of length 1."""
+        leading = frozenset(tensor.name for tensor in self.forward.inputs if BATCH in tensor.type.axes)
+        return leading if len(leading) > 1 else frozenset()
+
 
 def derive(
     op: Op, grad: Grad, given: Mapping[str, Node] | None = None, saves: bool = True, stored: tuple[str, ...] = ()
@@ -57,7 +64,7 @@ def derive(
     Where nothing is saved, all that the gradient reads of the forward is recomputed; `stored` are values to be saved
     beside those that always are.
     """
-    reverse = Reverse(name_reductions(op), grad, given)
+    reverse = _reverse(op, grad, given)
     return _assembled(reverse, reverse.found(), saves, stored)
 
 
@@ -73,8 +80,15 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
 
     Raises `Mistakes` where there is none.
     """
-    reverse = Reverse(name_reductions(op), grad, {result: Constant(1.0, Dtype("float"))})
+    reverse = _reverse(op, grad, {result: Constant(1.0, Dtype("float"))})
     return _joined(reverse, reverse.found())
+
+
+def _reverse(op: Op, grad: Grad, given: Mapping[str, Node] | None) -> Reverse:
+    """Reverse mode over an operator that computes what is compared with its largest alike in all kernels."""
+    reverse = Reverse(name_reductions(op), grad, given)
+    alike = rounded(reverse.op, reverse.extrema())
+    return reverse if alike == reverse.op else Reverse(alike, grad, given)
 
 
 def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:

@@ -34,6 +34,7 @@ from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..lang.special import is_reduced
 from ..passes.shifts import only_shifts
+from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
 from .algebra import Algebra, position
 from .scattered import scattered
@@ -64,6 +65,11 @@ class Reverse:
         self.line = ""
         self.path: Path = ()
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
+
+    def extrema(self) -> set[str]:
+        """The largest and smallest through which gradients go, to the elements that equal them."""
+        found = {name for name, value in self.values.items() if is_extremum(value.node) and self.active[name]}
+        return found - self.still
 
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
-from ..passes.contractions import is_product
+from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.structure import is_extremum, reached, references
 
 
@@ -42,39 +42,39 @@ class Kept:
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
+        exact = [r.output.name for r in self.op.results if self.is_exact(r)]
+        # Some outputs are read, and not saved besides.
+        alone = {name for name in exact if comes_of_matmuls(self.op, name) or self.is_picked(name)}
+        extrema, compared = self.compared(nodes)
         if self.save:
             found = self.closure(roots, set(self.save), leaves=True)
             if unread := [self.unread(name) for name in self.save if name not in found]:
                 raise Mistakes(*unread)
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
+            mapped -= (extrema | compared) - alone
             return [name for name in self.save if name not in mapped], mapped & set(self.save)
-        exact = [r.output.name for r in self.op.results if self.is_exact(r)]
-        # Some outputs are read, and not saved besides.
-        alone = {name for name in exact if self.comes_of_matmuls(name) or self.is_picked(name)}
-        kept = {*self.stored, *self.tied(nodes)}
+        reduced = {name for name in compared if isinstance(self.values[name].node, Reduce)}
+        kept = {*self.stored, *extrema, *reduced}
         summaries = {name for name in self.values if self.summarises(name) or name in kept} - alone
         outputs = [name for name in exact if name in self.closure(roots, summaries | alone)]
+        outputs = [name for name in outputs if name in alone or name not in compared]
         choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
         read = self.closure(roots, summaries | chosen, leaves=True)
         return [name for name in self.values if name in summaries & read], chosen & read
 
-    def tied(self, nodes: Iterable[Node]) -> set[str]:
-        """The reductions behind what a gradient compares with its largest or smallest, to find where that came from.
+    def compared(self, nodes: Iterable[Node]) -> tuple[set[str], set[str]]:
+        """The largest and smallest whose elements a gradient looks for, and what it computes to compare with them.
 
-        Reduced again in another order, they would differ in the last bit, and nothing would be the largest.
+        Both have to be the same numbers as in the forward. Reduced again in another order they would differ in the last
+        bit, rounded to the dtype of an output in more, and nothing would be the largest.
         """
-        extrema = {name for name, value in self.values.items() if is_extremum(value.node)}
+        every = {name for name, value in self.values.items() if is_extremum(value.node)}
         pairs = [part.args for node in nodes for part in walk(node) if isinstance(part, Call) and part.function == "eq"]
-        compared = {
-            name
-            for pair in pairs
-            if any(isinstance(one, Ref) and one.name in extrema for one in pair)
-            for one in pair
-            for name in references(one) - extrema
-        }
-        reduced = {name for name, value in self.values.items() if isinstance(value.node, Reduce)} - extrema
-        return reached(self.refs, compared, set()) & reduced
+        pairs = [pair for pair in pairs if any(isinstance(one, Ref) and one.name in every for one in pair)]
+        extrema = {one.name for pair in pairs for one in pair if isinstance(one, Ref) and one.name in every}
+        others = {name for pair in pairs for one in pair for name in references(one)}
+        return extrema, reached(self.refs, others - extrema, set()) - extrema
 
     def unread(self, name: str) -> Mistake:
         place = ("grad", "save", str(self.save.index(name)))
@@ -95,12 +95,6 @@ class Kept:
         reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
         over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
         return value.node.dtype.kind in ("float", "any") and bool(over) and not over & set(value.node.axes)
-
-    def comes_of_matmuls(self, name: str) -> bool:
-        """Whether a value is what matmuls give, or is made of that element by element."""
-        reductions = {other for other, value in self.values.items() if isinstance(value.node, Reduce)}
-        found = reached(self.refs, {name}, reductions) & reductions
-        return bool(found) and all(is_product(self.op, self.values[other].node) for other in found)
 
     def is_picked(self, name: str) -> bool:
         """Whether an output has elements of an input as they are, the largest or smallest of each row."""

@@ -61,13 +61,20 @@ def resolved(*texts: str) -> tuple[str, ...]:
     every = [block for blocks in modules for block in blocks]
     spec = _spelled(every)
     made = _made(every, spec)
-    return tuple(_resolved(blocks, spec, made) for blocks in modules)
+    functions = {block.tree.name for block in every if isinstance(block.tree, ast.FunctionDef)}
+    defined = {name: made[name] for name in functions if name in made}
+    return tuple(_resolved(blocks, spec, made, defined) for blocks in modules)
 
 
-def _resolved(blocks: list[_Block], spec: Mapping[str, str], made: Mapping[str, str]) -> str:
-    """The text of a module, in which names of the spec, and those made of them, are spelled as they are to be."""
+def _resolved(
+    blocks: list[_Block], spec: Mapping[str, str], made: Mapping[str, str], defined: Mapping[str, str]
+) -> str:
+    """The text of a module, in which names of the spec, and those made of them, are spelled as they are to be.
+
+    `defined` are the functions of all modules, which are attributes of these.
+    """
     mentioned = set().union(*(block.mentioned for block in blocks))
-    attributes = _attributes(blocks)
+    attributes = {**_attributes(blocks), **defined}
     hidden = _hidden(blocks)
     texts = []
     for block in blocks:

@@ -30,14 +30,20 @@ class Origin(Protocol):
     @property
     def alike(self) -> tuple[tuple[str, str], ...]: ...
 
+    @property
+    def short(self) -> frozenset[str]:
+        """The inputs that may have fewer leading axes than they have together, or some of length 1."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The origin of the steps of an operator that no single kernel computes."""
+    """The origin of the steps of an operator that no single kernel computes, which has expanded its inputs."""
 
     forward: Op
     seeds: tuple[tuple[str, str], ...] = ()
     alike: tuple[tuple[str, str], ...] = ()
+    short: frozenset[str] = frozenset()
 
 
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
@@ -66,7 +72,8 @@ def perhaps_without(op: Op, names: Container[str]) -> Op:
 def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Inputs of the forward whose shapes or dtypes are needed, though their values are not.
 
-    Dtypes are those of the results, and of `more`.
+    Dtypes are those of the results, and of `more`. A shape has the leading axes of all inputs together, which no input
+    of the forward tells by itself.
     """
     axes = {axis for result in op.results for axis in result.axes}
     for node in (node for value in op.values for node in walk(value.node)):
@@ -75,7 +82,8 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
         axes |= {axis for axis, _ in node.at} if isinstance(node, Load) else set()
     axes -= {strips.axis for strips in op.strips}
     mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
-    axes -= {axis for tensor in mine for axis in tensor.type.axes}
+    short = frozenset() if at_full_length(origin, op) or origin.short <= {t.name for t in op.inputs} else origin.short
+    axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
     found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
@@ -88,6 +96,11 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
     leaves = [leaf for leaf in every if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def at_full_length(origin: Origin, op: Op) -> Input | None:
+    """An input that has the leading axes at full length."""
+    return next((t for t in op.inputs if BATCH in t.type.axes and t.name not in origin.short), None)
 
 
 def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
@@ -184,27 +197,25 @@ class StepHost(Host):
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
-        whole = self.whole
-        # Where no tensor has them at full length, leading axes are broadcast at the end.
-        known = {BATCH} if whole is None and len(self.batch_inputs()) > 1 else set()
+        known: set[str] = set()
         mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
-        given = [self.forward.input(name.removesuffix("_shape")) for name in self.extra if name.endswith("_shape")]
+        given = self.given_shapes()
         for tensor in told_in_order((*mine, *given)):
             if tensor in given:
-                lines += self.lengths_of(f"{tensor.name}_shape", tensor.type.shape, known)
+                lines += self.lengths_of(tensor.name, tensor.type.shape, known)
                 continue
             block: list[str] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
                     block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
             if tensor.default is None:
-                # The leading axes are those of a tensor that has them at full length.
-                elsewhere = {BATCH} - known if whole and self.may_broadcast() and self.may_be_short(tensor) else set()
+                # The leading axes are those of a tensor, or a shape, that has them at full length.
+                elsewhere = {BATCH} - known if self.may_be_short(tensor) else set()
                 known |= elsewhere
                 block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
                 known -= elsewhere
             lines += self.guarded(tensor, block)
-        return lines + self.at_full_length()
+        return lines + self.expansions()
 
     @property
     def forward(self) -> Op:
@@ -244,32 +255,38 @@ class StepHost(Host):
             known |= set(term.names)
         return lines
 
-    @property
-    def whole(self) -> Input | None:
-        """A tensor that has the leading axes at full length."""
-        return next((t for t in self.op.inputs if BATCH in t.type.axes and not self.may_be_short(t)), None)
+    def given_shapes(self) -> list[Input]:
+        """The shapes that the step is told, each in place of an input of the forward."""
+        names = [name for name in self.extra if name.endswith("_shape")]
+        return [replace(self.forward.input(name.removesuffix("_shape")), name=name) for name in names]
 
-    def at_full_length(self) -> list[str]:
+    def expansions(self) -> list[str]:
         """Expands inputs of the forward along leading axes, where it may have done so."""
-        whole = self.whole
-        if whole is None:
-            return self.batches() if len(self.batch_inputs()) > 1 else []
+        assert self.origin is not None
+        whole = at_full_length(self.origin, self.op)
+        told = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
+        if whole is None and told is None:
+            return self.batches() if any(map(self.may_be_short, self.op.inputs)) else []
         lines = []
-        for tensor in self.batch_inputs() if self.may_broadcast() else []:
-            if self.may_be_short(tensor):
-                named = [axis for axis in tensor.type.axes if axis != BATCH]
-                same = tensor.type.axes == whole.type.axes
-                shapes = [f"{t.name}.shape" if same else self.batch_shape(t) for t in (tensor, whole)]
-                expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(['*batch', *named])})"
-                lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
+        for tensor in filter(self.may_be_short, self.batch_inputs()):
+            shapes = [self.batch_shape(tensor)]
+            if whole is not None and whole.type.axes == tensor.type.axes:
+                shapes = [f"{tensor.name}.shape", f"{whole.name}.shape"]
+            elif whole is not None:
+                shapes.append(self.batch_shape(whole))
+            else:
+                assert told is not None
+                named = len(told.type.shape) - 1
+                shapes.append(f"{told.name}[:-{named}]" if named else told.name)
+            axes = ["*batch", *(axis for axis in tensor.type.axes if axis != BATCH)]
+            expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(axes)})"
+            lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
         return lines
 
-    def may_broadcast(self) -> bool:
-        """Whether inputs of the forward may differ in their leading axes."""
-        return sum(BATCH in tensor.type.axes for tensor in self.forward.inputs) > 1
-
     def may_be_short(self, tensor: Input) -> bool:
-        return any(tensor.name == own.name for own in self.forward.inputs)
+        """Whether an input of the forward may lack leading axes that others have."""
+        assert self.origin is not None
+        return tensor.name in self.origin.short
 
     def dtype(self, dtype: Dtype) -> str:
         assert self.origin is not None

@@ -364,7 +364,11 @@ class Expressions:
 
     def named(self, suffix: str, node: Node) -> Ref | Load:
         """The node under a name of its own, so that what uses it twice computes it once."""
-        if isinstance(node, Ref | Load):
+        return node if isinstance(node, Ref | Load) else self.line_of(suffix, node)
+
+    def line_of(self, suffix: str, node: Node) -> Ref:
+        """The node as a line of its own."""
+        if isinstance(node, Ref):
             return node
         name = f"{self.target}_{suffix}"
         taken = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}

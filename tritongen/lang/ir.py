@@ -93,12 +93,16 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A row of the function table, applied."""
+    """A row of the function table, applied.
+
+    Where it is `rounded`, no compiler may fuse a product of it with what is added: it is the same number in any kernel.
+    """
 
     function: str
     args: tuple[Node, ...]
     axes: tuple[str, ...]
     dtype: Dtype
+    rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
         raise typer.fail("TG403", message, tree.args[1], hint)
     if not is_reduced(source, axis, typer.values):
         return _substitute(typer, source, axis, index)
-    stored = typer.named("taken", source)
+    stored = typer.line_of("taken", source)
     kept = tuple(other for other in source.axes if other != axis)
     return Take(stored, ((axis, index),), typer.natural_order((*kept, *index.axes)), source.dtype)
 

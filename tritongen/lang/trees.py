@@ -53,3 +53,24 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
     result = _Substitution(names).visit(template)
     assert isinstance(result, ast.expr)
     return result
+
+
+def rounded(template: ast.expr) -> ast.expr:
+    """The template with products, and what device functions give, that no compiler fuses with what is added to them."""
+    result = _Rounding().visit(template)
+    assert isinstance(result, ast.expr)
+    return result
+
+
+class _Rounding(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _applied("rounded_product", node.left, node.right) if isinstance(node.op, ast.Mult) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        return _applied("rounded", node) if isinstance(node.func, ast.Name) else node
+
+
+def _applied(function: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(function), list(args), [])

@@ -34,7 +34,7 @@ from ..lang.ir import (
     walk,
 )
 from ..lang.names import shown
-from ..lang.trees import literal, method, nonzero, parse, substitute
+from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..spec.types import Input
 from .choices import Choices
 from .lines import Line, condition_tree, is_condition, under
@@ -243,6 +243,8 @@ class Lowering:
         row = FUNCTIONS[node.function]
         kind = self.kind(row, node)
         template = parse(row.spelling(kind))
+        if node.rounded and kind == "float":
+            template = rounded(template)
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
         arguments: dict[str, ast.expr] = {}
         widened = self.integers.widened.get(node)

@@ -11,7 +11,7 @@ from ..spec.types import FLOATS
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
-from .structure import of_strips
+from .structure import of_strips, reached, references
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,13 @@ def _before(axes: tuple[str, ...], over: tuple[str, ...]) -> tuple[str, ...]:
 def is_product(op: Op, node: Node) -> bool:
     """Whether a node is a sum of products of two sides."""
     return _sides(op, node, False) is not None
+
+
+def comes_of_matmuls(op: Op, name: str) -> bool:
+    """Whether a value is what matmuls give, or is made of that element by element."""
+    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+    found = reached({value.name: references(value.node) for value in op.values}, {name}, reductions) & reductions
+    return bool(found) and all(is_product(op, op.value(other).node) for other in found)
 
 
 def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:

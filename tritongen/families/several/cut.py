@@ -16,9 +16,9 @@ from ...diagnostics.report import Mistakes
 from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value, as_loads, walk
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
-from ...passes.contractions import is_product
+from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
-from ...spec.types import FLOATS, Input
+from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
 from .cost import least_time, time_of
@@ -103,7 +103,13 @@ class _Search:
         reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
         # Matrices whose strips are reduced are computed once for both.
         saved = {self.value_of(result) for result in op.results if result.saved}
+        saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
+        # What the gradient reads as steps of the forward store it, or stores as they do.
+        products = {name for name, node in reductions.items() if is_product(op, node)}
+        of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
+        self.alike = saved | products | of_matmuls | {*always_stored(op)}
+        self.compared = _compared_with_saved(op)
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
@@ -243,7 +249,8 @@ class _Search:
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         part = replace(part, inputs=(*self.telling(part), *part.inputs))
         op = self.in_own_types(part)
-        step = None if self.parts_ties(made_of - reads.keys(), own) else self.taken(op)
+        computed = made_of - reads.keys()
+        step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
         return _Part(op, step, time_of(step) if step else math.inf)
 
     def telling(self, part: Op) -> tuple[Input, ...]:
@@ -265,6 +272,15 @@ class _Search:
         others = self.saved & computed - own
         extrema = {name for name in computed if is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
+
+    def rounds_ties(self, computed: set[str], reads: Mapping[str, Result]) -> bool:
+        """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
+        among numbers that another step has stored rounded, where the other of the two does not round them.
+        """
+        rounded = {name for name, one in reads.items() if one.dtype.kind == "float" and one.dtype.rule != "compute"}
+        extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
+        compared = set().union(*(self.compared[name] for name in computed & self.compared.keys()))
+        return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads.keys()))
 
     def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
         """The value, which reads what is stored, with a line for readers where it has one or is computed for another
@@ -301,6 +317,17 @@ class _Search:
             return self.take(op)
         except Mistakes:
             return None
+
+
+def _compared_with_saved(op: Op) -> dict[str, set[str]]:
+    """What values compare with numbers that a forward has saved: of a gradient, to find the elements of a largest."""
+    saved = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
+    found: dict[str, set[str]] = {}
+    for value in op.values:
+        for node in walk(value.node):
+            if isinstance(node, Call) and node.function == "eq" and reads(node) & saved:
+                found.setdefault(value.name, set()).update(references(node))
+    return found
 
 
 def _repeated(op: Op) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,6 @@ from .decided import paths_of, paths_of_inputs, perhaps_absent
 from .program import SeveralProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
-
-
-@dataclass(frozen=True)
-class InnerHost(StepHost):
-    """Writes the function of a step: leading axes are at full length already."""
-
-    def may_be_short(self, tensor: Input) -> bool:
-        return False
 
 
 def noted(steps: tuple[Step, ...]) -> Iterator[str]:
@@ -117,7 +109,7 @@ class SeveralModule(Common):
         return ", ".join(texts)
 
     def around_of(self, step: Step) -> Around:
-        host = partial(InnerHost, origin=self.whole)
+        host = partial(StepHost, origin=self.whole)
         own = [one for one in self.steps if one.family.has_own_tables]
         number = own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"

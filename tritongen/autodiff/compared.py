@@ -1,0 +1,58 @@
+"""What a gradient compares with the largest or smallest of it, computed to the same digits in every kernel.
+
+The forward saves the largest, and the gradient looks for the elements that equal it. Where a product is added to
+something, a compiler makes a fused multiply-add of both in one kernel and not in another, as it sees fit; the results
+differ in the last digit, and no element would be the largest.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..lang.functions import FUNCTIONS
+from ..lang.ir import Call, Node, Op, Reduce, Ref, Scan, Take, children, rebuild
+from ..lang.trees import parse
+
+
+def rounded(op: Op, extrema: Collection[str]) -> Op:
+    """The operator, in which products that are parts of sums are rounded wherever some extrema are of them.
+
+    What is reduced is no matter here: the gradient reads that as the forward saved it.
+    """
+    added: dict[str, bool] = {}  # the lines that extrema are of, and whether something is added to them
+
+    def marked(node: Node, is_added: bool) -> Node:
+        match node:
+            case Ref(name=name):
+                added[name] = added.get(name, False) or is_added
+            case Call(function=function, args=args):
+                adds, multiplies = _operations(function)
+                below = is_added or adds
+                node = replace(node, args=tuple(marked(arg, below) for arg in args))
+                return replace(node, rounded=True) if below and multiplies else node
+            case Reduce() | Scan() | Take():
+                return node
+        return rebuild(node, tuple(marked(part, is_added) for part in children(node)))
+
+    values = []
+    for value in reversed(op.values):
+        node = value.node
+        if value.name in extrema:
+            assert isinstance(node, Reduce)
+            node = replace(node, arg=marked(node.arg, False))
+        elif value.name in added:
+            node = marked(node, added[value.name])
+        values.append(replace(value, node=node))
+    return replace(op, values=tuple(reversed(values)))
+
+
+@functools.cache
+def _operations(function: str) -> tuple[bool, bool]:
+    """Whether a function adds, and whether it multiplies; device functions may do both."""
+    tree = list(ast.walk(parse(FUNCTIONS[function].triton)))
+    is_called = any(isinstance(part, ast.Call) and isinstance(part.func, ast.Name) for part in tree)
+    adds = any(isinstance(part, ast.Add | ast.Sub) for part in tree)
+    return adds or is_called, any(isinstance(part, ast.Mult) for part in tree) or is_called
