@@ -28,11 +28,11 @@ FAMILIES = (
     ),
     row(
         "TG603",
-        "a take of what cannot be stored",
+        "a line that cannot be stored",
         """
-        A line with a reduction behind it is stored by one step, and taken from by the next. It needs a dtype that is
-        known before the call: a float of the inputs, or int32, int64 or bool. Cast it, or take from the inputs and
-        then reduce.
+        A line with a reduction behind it is stored by one step, and taken from by the next; so is what reductions over
+        different axes are made of. It needs a dtype that is known before the call: a float of the inputs, or int32,
+        int64 or bool. Cast it, or take from the inputs and then reduce.
 
             [inputs]
             x = "number[M, N]"
