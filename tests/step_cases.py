@@ -477,6 +477,10 @@ CASES = {
     "three_matrices_in_one_sum": Case(
         "x:M, K; w:K, N; u:N, P", "y = sum(x * w * u, K, N)", lambda x, w, u: torch.einsum("mk,kn,np->mp", x, w, u)
     ),
+    "three_factors_over_one_axis": Case(
+        "x:K, M; w:K, N; u:K, P", "y = sum(x * w * u, K)", lambda x, w, u: torch.einsum("km,kn,kp->mnp", x, w, u)
+    ),
+    "bilinear": Case("x:B, M; w:P, M, N; z:B, N", "y = sum(x * w * z, M, N)", lambda x, w, z: F.bilinear(x, z, w).T),
     "three_factors_over_two_axes": Case(
         "x:B, M, K; w:B, N, K; u:B, N, P",
         "y = sum(x * w * u, N, K)",

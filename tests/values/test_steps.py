@@ -17,7 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built
 from oracles import compare
-from step_cases import APART, CASES
+from step_cases import APART, CASES, Case
 
 from tritongen.families.family import Step
 from tritongen.families.several.family import Several
@@ -98,6 +98,22 @@ def test_steps_are_as_few_as_they_can_be() -> None:
     assert len(lora.program.steps) == 3
 
 
+def test_rows_are_read_once_for_their_largest_and_their_sum() -> None:
+    """Where what is made of both is stored in place of the largest: losses of rows, summed along another axis."""
+    case = Case(
+        "x:B, S, V; z:B, S, V; at:int64[B, S]",
+        "a = take(x, at, V) - logsumexp(x, V)\nb = take(z, at, V) - logsumexp(z, V)\n"
+        "r = sum(a - b, S)\ny = mean(logsigmoid(r), B)",
+        lambda *_: (),
+    )
+    forward = forward_of(replace(case, wrt="-").spec())
+    assert [[tensor.name for tensor in step.op.inputs] for step in forward.program.steps] == [
+        ["x", "z", "at"],
+        ["a", "b"],
+        ["r"],
+    ]
+
+
 def _steps_of_gradient(name: str) -> list[Step]:
     spec = CASES[name].spec()
     backward = backward_of(spec, forward_of(spec))
@@ -113,6 +129,15 @@ def test_products_are_matmuls_however_they_are_written(name: str) -> None:
     forward = forward_of(CASES[name].spec())
     steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
     assert sum(step.family.matmuls(step.program) is not None for step in steps) == 3
+
+
+@pytest.mark.parametrize("name", ["three_factors_over_one_axis", "bilinear"])
+def test_sums_of_three_factors_are_matmuls(name: str) -> None:
+    """Each of which has an axis of its own: nothing is summed over rows of as many elements as there are products."""
+    forward = forward_of(CASES[name].spec())
+    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
+    others = [step for step in steps if step.family.matmuls(step.program) is None]
+    assert all(len({axis for tensor in step.op.inputs for axis in tensor.type.axes}) < 4 for step in others)
 
 
 def test_gradients_of_two_factors_are_made_of_one_matmul() -> None:

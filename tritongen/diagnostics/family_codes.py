@@ -28,11 +28,11 @@ FAMILIES = (
     ),
     row(
         "TG603",
-        "a take of what cannot be stored",
+        "a line that cannot be stored",
         """
-        A line that contains a reduction is stored by one step, and `take` reads it in the next. Its dtype must be
-        known before the call: a float dtype of the inputs, or int32, int64 or bool. Cast it, or take from the inputs
-        and reduce afterwards.
+        A line that contains a reduction is stored by one step and read by the next, for `take` and for reductions over
+        different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32, int64 or bool.
+        Cast it, or take from the inputs and reduce afterwards.
 
             [inputs]
             x = "number[M, N]"

@@ -41,6 +41,10 @@ class Family(Protocol[P]):
     def keeps_rows_apart(self) -> bool:
         """Whether rows are reduced independently, so that a forward can write their gradients."""
 
+    @property
+    def maps_in_place(self) -> bool:
+        """Whether kernels read elements where they write them and nowhere else, so that both may be one tensor."""
+
     def take(self, op: Op) -> P | None:
         """The program of an operator whose reductions have names; None if the math is of another kind.
 

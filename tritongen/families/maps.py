@@ -23,6 +23,7 @@ class Maps(Generic[P]):
     autocast = ""
     has_own_tables = False
     keeps_rows_apart = False
+    maps_in_place = False
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         hint = "leave it out, or list block_m, block_n or num_warps"

@@ -286,12 +286,17 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     left: tuple[Node, ...] = tuple(inside[:1])
     right: tuple[Node, ...] = ()
     for factor in inside[1:]:
-        if _free((factor,), node.over) <= _free(left, node.over):
+        own, ours, theirs = (_free(side, node.over) for side in ((factor,), left, right))
+        if own <= ours:
             left = (*left, factor)
-        elif not right or _free((factor,), node.over) <= _free(right, node.over):
+        elif not right or own <= theirs:
             right = (*right, factor)
-        else:
+        elif node.dtype.kind != "float":  # Integers would wrap around before they are widened.
             return None
+        elif len(ours) < len(theirs):  # Neither side has its axes: it is multiplied by that with fewer.
+            left = (*left, factor)
+        else:
+            right = (*right, factor)
     ours, theirs = _free(left, node.over), _free(right, node.over)
     return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
 

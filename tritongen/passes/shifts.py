@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, walk
+from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, children
 from .structure import is_extremum
 
 
@@ -51,11 +51,11 @@ def _moves(op: Op, name: str) -> dict[str, _Move | None]:
 
 def _moved(node: Node, moves: _Moves) -> _Move | None:
     """How a node moves; None where that is neither of the two ways."""
-    if not any(isinstance(part, Ref) and moves[part.name] != _STILL for part in walk(node)):
+    if isinstance(node, Ref):
+        return moves[node.name]
+    if all(_moved(child, moves) == _STILL for child in children(node)):
         return _STILL
     match node:
-        case Ref(name=name):
-            return moves[name]
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(), other)) if test == other:
             return _moved(other, moves)  # Infinities are shifted by nothing.
         case Call(function=function, args=args):
@@ -77,12 +77,12 @@ def _of_call(function: str, args: Sequence[_Move | None]) -> _Move | None:
         case "log", [_Move("multiplies") as move]:
             return replace(move, kind="adds")
         case "add" | "sub", [left, right] if left.kind == right.kind == "adds":
-            return _joint(left, right, 1 if function == "add" else -1)
+            return _joint("adds", left, right, 1 if function == "add" else -1)
         case "mul" | "div", [left, right] if all(m == _STILL or m.kind == "multiplies" for m in found):
-            return replace(_joint(left, right, 1 if function == "mul" else -1), kind="multiplies")
+            return _joint("multiplies", left, right, 1 if function == "mul" else -1)
     return None
 
 
-def _joint(left: _Move, right: _Move, sign: int) -> _Move:
+def _joint(kind: str, left: _Move, right: _Move, sign: int) -> _Move:
     times = left.times + sign * right.times
-    return _Move("adds", times, left.rows | right.rows if times else frozenset())
+    return _Move(kind, times, left.rows | right.rows) if times else _STILL

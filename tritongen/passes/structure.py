@@ -148,7 +148,8 @@ def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
     message = f"{line} reduces over {second}, but {above} over {first}"
     if line == above:
         message = f"{line} reduces over {first} and over {second}"
-    hint = "all reductions of a spec are over the same axes; write a spec for each"
+    message += ": of the steps for that, one would have to store what has no dtype that is known before the call"
+    hint = "declare inputs as float or int32, say, not as any or number, or cast them"
     return Mistake("TG603", message, ("compute", line), hint=hint)
 
 

@@ -67,17 +67,19 @@ class Contraction(Maps[ContractionProgram]):
         op = program.op
         gives_float8 = any(is_float8(op, result.dtype) for result in op.results)
         joined = operands_of(program.seen, program.contraction).joined
+        # Factors that are computed are rounded to what is multiplied; results of float8 are as exact as others.
+        rounds = not program.contraction.is_plain and not gives_float8
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
             "tolerances": _tolerances(op),
             "error_factor": ERROR_FACTORS.get(op.precision, ""),
-            # Factors that are computed are rounded to what is multiplied; results of float8 are as exact as others.
-            "rounds_factors": "True" if not program.contraction.is_plain and not gives_float8 else "",
+            "rounds_factors": "True" if rounds else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
             "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
             "narrowest": narrowest(module),
-            # Groups are reduced of what a gradient reads, as it is rounded.
-            "stores_between": "True" if program.contraction.col_groups else "",
+            # Groups are reduced of what a gradient reads, as it is rounded; and what is made of rounded factors is
+            # differentiated where it is.
+            "stores_between": "True" if rounds or program.contraction.col_groups else "",
         }
         return FamilyTests("MatmulTests", MatmulShapes(spec, program), declared)
 

@@ -20,6 +20,8 @@ from .windows import is_windowed, shared_axes
 class Elementwise(Maps[Program]):
     """Elements that are computed each by itself."""
 
+    maps_in_place = True
+
     def take(self, op: Op) -> Program | None:
         program = plain(op)
         return program if program and not program.over else None
@@ -36,6 +38,7 @@ class Windows(Elementwise):
     """Elements that are reductions of a few neighbours each, or that a few neighbours share."""
 
     title = "windowed"
+    maps_in_place = False
 
     def take(self, op: Op) -> Program | None:
         program = plain(replace(op, by_row=frozenset()))  # Tiles have no row of their own for each element.

@@ -115,9 +115,13 @@ class _Search:
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
-        """Adds values to the stored ones, or removes them, as long as the steps cost less."""
+        """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
+        steps cost less.
+        """
+        edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
-            sets = [best.stored ^ {name} for name in names]
+            changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
+            sets = [best.stored ^ change for change in changes]
             chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
             better = self.least(chosen, best)
             if better is None or better is best:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,13 @@ from ...emit.configs import Traffic
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
-from ...lang.ir import ALWAYS, Dtype, Op
+from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
 from ...lowering.choices import condition, simplified
 from ...lowering.lines import condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
+from ...passes.structure import SAVES, taken_from
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
@@ -25,6 +26,16 @@ from .decided import paths_of, paths_of_inputs, perhaps_absent
 from .program import SeveralProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
+
+
+@dataclass(frozen=True)
+class InnerHost(StepHost):
+    """Writes the function of a step, whose first result is written over the input `over`, if there is one."""
+
+    over: str = ""
+
+    def empty(self, result: Result) -> str:
+        return self.over if self.over and result == self.op.results[0] else super().empty(result)
 
 
 def noted(steps: tuple[Step, ...]) -> Iterator[str]:
@@ -53,6 +64,7 @@ class SeveralModule(Common):
         self.told = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)
         self.steps = tuple(map(self.informed, program.steps))
+        self.made = {result.output.name: result for step in self.steps for result in step.op.results}
 
     def informed(self, step: Step) -> Step:
         """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
@@ -87,18 +99,67 @@ class SeveralModule(Common):
             for step, module in zip(inner, modules, strict=True)
         ]
         calls: list[dict[str, Any]] = [self.call(step) for step in self.steps]
-        for call in calls:
+        for call, step in zip(calls, self.steps, strict=True):
             call["is_returned"] = call is calls[-1] and not call["condition"] and call["results"] == self.result()
+            freed, dropped = self.read_last(step) if call is not calls[-1] else ((), ())
+            call["freed"], call["dropped"] = ", ".join(freed), ", ".join(dropped)
         extra: dict[str, Any] = {
             "family": "several",
             "steps": functions,
             "calls": calls,
             "notes": tuple(noted(self.steps)),
-            "result": self.result(),
+            "result": self.returned(),
         }
         return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
 
+    def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What earlier steps have stored, and none after this one reads: its memory may be used again.
+
+        And what is so unless it is saved for a backward.
+        """
+        kept = {result.output.name: result.when for result in self.op.results}
+        later = {tensor.name for one in self.steps[self.steps.index(step) + 1 :] for tensor in one.op.inputs}
+        last = [tensor.name for tensor in step.op.inputs if tensor.name in self.made.keys() - later]
+        return tuple(n for n in last if n not in kept), tuple(n for n in last if kept.get(n) == SAVES)
+
+    def overwritten(self, step: Step) -> str:
+        """What a step may write its first result over, of its shape and dtype: it reads each element once, where it
+        writes, and runs once.
+        """
+        if not step.family.maps_in_place or self.autotune or step not in self.steps:
+            return ""
+        first, taken, (last, _) = step.op.results[0], taken_from(step.op), self.read_last(step)
+        shaped = [tensor.name for tensor in step.op.inputs if tensor.type.axes == first.axes]
+        free = [name for name in shaped if name in last and name not in taken]
+        return next((name for name in free if self.is_alike(self.made[name].dtype, first.dtype)), "")
+
+    def is_alike(self, one: Dtype, other: Dtype) -> bool:
+        """Whether both surely are the same, of inputs whose dtypes are known before the call."""
+        return one.rule == other.rule != "compute" and self.types(one) == self.types(other)
+
+    def types(self, dtype: Dtype) -> set[str]:
+        """The type variables, or else the inputs, whose promotion a dtype is."""
+        variables = {tensor.name: tensor.type.variable for tensor in (*self.whole.forward.inputs, *self.op.inputs)}
+        first = {name: leaf for leaf, name in self.whole.alike}
+        found: set[str] = set()
+        for leaf in dtype.of:
+            own = first.get(leaf, leaf)
+            found |= self.types(self.made[leaf].dtype) if leaf in self.made else {variables.get(own) or own}
+        return found
+
+    def returned(self) -> str:
+        """What is returned: of what is saved for a backward alone, nothing is where there is none."""
+        dropped = {name for step in self.steps[:-1] for name in self.read_last(step)[1]}
+        if not dropped:
+            return self.result()
+        texts = zip(self.op.results, self.results(), strict=True)
+        without = ", ".join("None" if result.output.name in dropped else text for result, text in texts)
+        return f"({self.result()}) if {SAVES} else ({without})"
+
     def result(self) -> str:
+        return ", ".join(self.results())
+
+    def results(self) -> list[str]:
         """What is returned: of what other steps read too, that which is to be saved where it is."""
         texts = []
         for result in self.op.results:
@@ -106,10 +167,10 @@ class SeveralModule(Common):
             if is_decided and any(t.name == result.output.name for step in self.steps for t in step.op.inputs):
                 text = f"{text} if {self.host.condition(result)} else None"
             texts.append(text)
-        return ", ".join(texts)
+        return texts
 
     def around_of(self, step: Step) -> Around:
-        host = partial(StepHost, origin=self.whole)
+        host = partial(InnerHost, origin=self.whole, over=self.overwritten(step))
         own = [one for one in self.steps if one.family.has_own_tables]
         number = own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
