@@ -36,7 +36,7 @@ T = TypeVar("T")
 # Every family, and in them the kernels of rows in registers, in a loop and in parts, sums of columns, ...
 OPS = (
     "vector_add gelu where rope cross_entropy softmax rms_norm layer_norm logsumexp argmax var sum "
-    "rms_norm_fp8 quantize_fp8_blocks matmul linear_silu_mul bshd_hdm tril_matmul int8_matmul_dequant router"
+    "rms_norm_fp8 quantize_fp8_blocks matmul linear_silu_mul batched_matmul tril_matmul int8_matmul_dequant router"
 ).split()
 # Without a GPU, whatever the machine has: read when triton and torch are imported.
 ENVIRONMENT = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
