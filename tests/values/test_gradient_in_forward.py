@@ -164,10 +164,10 @@ def test_what_is_written_can_be_said() -> None:
     assert Grad(("x",)).write == "backward"
     assert LOSS.grad == Grad(("logits",), (), "in_place")
     text = generate(LOSS)["op.py"]
-    assert "Under autograd this writes dlogits, as for a gradient of 1 of loss, over logits" in text
+    assert "Under autograd this writes dlogits, for an incoming gradient of 1, over logits" in text
     assert "RuntimeError: for a second backward, or to write over a leaf that requires grad." in text
     plain = generate(PAIR)["op.py"]
-    assert "Under autograd this writes dx and dother, as for a gradient of 1 of loss, into new" in plain
+    assert "Under autograd this writes dx and dother, for an incoming gradient of 1, into new" in plain
 
 
 @pytest.mark.parametrize("write", ["forward", "in_place"])
