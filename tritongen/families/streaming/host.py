@@ -20,7 +20,7 @@ from .gluon import gluon_view
 from .gluon_gradient import gradient_view, tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .orders import in_kernels, moved
-from .places import space_of
+from .places import may_be_wide, space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
 
@@ -147,11 +147,15 @@ class StreamingModule(Common):
         bytes_ = any(of_bytes(self.op, load) for load in streamed)
         return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_)
 
-    def widened(self) -> list[str]:
-        """The matrices of single bytes beside others that may be of float64."""
+    def widened(self) -> list[tuple[str, str]]:
+        """The matrices of single bytes, and flags for each score, beside matrices that may be float64: each with what
+        it is passed as.
+        """
         other = multiplied_as(self.op, self.stream)
-        may_be_wide = other and "float64" in self.op.input(other).type.dtypes
-        return [load.name for load in self.stream.matrices if may_be_wide and of_bytes(self.op, load)]
+        is_wide = other and "float64" in self.op.input(other).type.dtypes
+        matrices = [load.name for load in self.stream.matrices if is_wide and of_bytes(self.op, load)]
+        flags = [tensor.name for tensor in self.op.inputs if may_be_wide(self.op, self.stream, tensor)]
+        return [*((name, f"{name}.double()") for name in matrices), *((name, f"{name}.int()") for name in flags)]
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""

@@ -142,6 +142,9 @@ class Places(Tile):
             return if_given(tensor, tensor.name, text, self.default(tensor, mine.axes))
         return [Line(f"{tensor.name} = {text}")]
 
+    def widen(self, tensor: Input) -> str:
+        return " != 0" if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
+
     def compared(self, load: Load, axis: str) -> str:
         """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
         tensor, at = self.of_input(load.name), "tile_met" if axis == self.stream.rows else "cols_met"
@@ -168,6 +171,13 @@ class Places(Tile):
     def size_name(self, axis: str) -> str:
         known = {self.stream.rows: "n_rows", self.stream.streamed: "n_cols"}
         return known.get(axis, "size_batch" if axis == BATCH else f"size_{axis.lower()}")
+
+
+def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
+    """Whether booleans for each score are passed as int32 if the matrices are float64."""
+    matrix = multiplied_as(op, stream)
+    is_tile = {stream.rows, stream.streamed} <= set(tensor.type.axes)
+    return is_tile and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
 
 
 def _other(tensor: Input) -> str:
