@@ -16,11 +16,16 @@ from step_cases import CASES, Case
 from torch.utils._python_dispatch import TorchDispatchMode
 
 F = torch.nn.functional
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DEEP = Case(
     "x:M, K; w:N, K; v:K, N",
     "a = relu(sum(x * w, K))\nb = relu(sum(a * v, N))\nc = relu(sum(b * w, K))\ny = sum(c * v, N)",
     lambda x, w, v: F.relu(F.relu(F.relu(x @ w.T) @ v.T) @ w.T) @ v.T,
 )
+
+
+def drawn(case: Case) -> list[torch.Tensor]:
+    return [tensor.to(DEVICE) for tensor in case.tensors(torch.float32)]
 
 
 class Memory(TorchDispatchMode):
@@ -46,7 +51,7 @@ class Memory(TorchDispatchMode):
 
 def test_what_was_read_last_is_freed(tmp_path: Path) -> None:
     """Of three layers in a row, no more than two are there at once."""
-    given = DEEP.tensors(torch.float32)
+    given = drawn(DEEP)
     function = built(DEEP.spec(), tmp_path).steps
     layer = max(given[0].numel(), given[0].shape[0] * given[1].shape[0]) * 4
     with torch.no_grad(), Memory() as memory:
@@ -56,7 +61,7 @@ def test_what_was_read_last_is_freed(tmp_path: Path) -> None:
 
 def test_gradients_are_freed_on_the_way(tmp_path: Path) -> None:
     case = DEEP
-    given = [one.requires_grad_() for one in case.tensors(torch.float32)]
+    given = [one.requires_grad_() for one in drawn(case)]
     y = built(case.spec(), tmp_path).steps(*given)
     layer = max(given[0].numel(), given[0].shape[0] * given[1].shape[0]) * 4
     weight = given[1].numel() * 4
@@ -68,7 +73,7 @@ def test_gradients_are_freed_on_the_way(tmp_path: Path) -> None:
 def test_elements_are_mapped_where_they_lie(tmp_path: Path) -> None:
     """Where nothing else reads them: the sum of a matmul, and what is made of it line by line, are one tensor."""
     case = replace(CASES["mlp_line_by_line"], wrt="-")
-    given = case.tensors(torch.float32)
+    given = drawn(case)
     with Memory() as memory:
         y = built(case.spec(), tmp_path).steps(*given)
     torch.testing.assert_close(y, case.torch(*given), rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
@@ -78,7 +83,7 @@ def test_elements_are_mapped_where_they_lie(tmp_path: Path) -> None:
 def test_elements_that_are_searched_for_tiles_stay_as_they_are(tmp_path: Path) -> None:
     """Kernels that are timed run many times."""
     case = replace(CASES["mlp_line_by_line"], wrt="-", schedule="fuse = false\nautotune = true")
-    given = case.tensors(torch.float32)
+    given = drawn(case)
     with Memory() as memory:
         y = built(case.spec(), tmp_path).steps(*given)
     assert memory.most == 2 * y.untyped_storage().nbytes()
@@ -94,6 +99,6 @@ def test_what_is_read_elsewhere_is_not_written_over(tmp_path: Path) -> None:
         "-",
         "fuse = false",
     )
-    given = case.tensors(torch.float32)
+    given = drawn(case)
     for one, other in zip(built(case.spec(), tmp_path).steps(*given), case.torch(*given), strict=True):  # type: ignore[call-overload]
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -53,8 +53,9 @@ def test_no_keys_in_pages(tmp_path: Path) -> None:
     inputs = "q:T[B, G, M, D]; k:T[P, S, G, D]; v:T[P, S, G, E]; page:int32[B, J]"
     lines = "s = sum(q * take(k, page, P), D)\no = sum(softmax(s, J, S) * take(v, page, P), J, S)"
     operator = built(Case(inputs, lines, CASES["full"].torch, "o:q[B, G, M, E]", by="").spec(), tmp_path)
-    q, pages = torch.randn(2, 2, 3, 8), torch.randn(4, 16, 2, 8)
-    o = operator.attend(q, pages, pages, torch.zeros(2, 0, dtype=torch.int32))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    q, pages = torch.randn(2, 2, 3, 8, device=device), torch.randn(4, 16, 2, 8, device=device)
+    o = operator.attend(q, pages, pages, torch.zeros(2, 0, dtype=torch.int32, device=device))
     assert torch.equal(o, torch.zeros_like(q))
 
 
