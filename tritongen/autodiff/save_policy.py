@@ -94,7 +94,9 @@ class Kept:
         below = self.closure({name}, set())
         reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
         over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
-        return value.node.dtype.kind in ("float", "any") and bool(over) and not over & set(value.node.axes)
+        axes = set(value.node.axes)  # All of them of one reduction: a matrix made of two vectors is computed again.
+        is_row = any(axes <= set(node.axes) for node in reductions) and not over & axes
+        return value.node.dtype.kind in ("float", "any") and is_row
 
     def is_picked(self, name: str) -> bool:
         """Whether an output has elements of an input as they are, the largest or smallest of each row."""
