@@ -269,7 +269,8 @@ class Planner:
             steps = step.family.steps(step.program)
             read = {tensor.name for one in steps for tensor in one.op.inputs}
             read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
-            reduced = reached({value.name: references(value.node) for value in op.values}, reductions, read)
+            refs = {value.name: references(value.node) for value in op.values}
+            reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
             told = {own for own, name in names.items() if name in reduced and not {own, name} & read}
             shared = {own: dtype for own, dtype in dtypes.items() if own not in told}
             step = self.step_of(self.saving(shared)) if shared != dtypes else step

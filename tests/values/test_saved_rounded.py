@@ -1,0 +1,66 @@
+"""Exponentials that a gradient computes again in half precision: they add up to the sum that the forward saved.
+
+Otherwise a probability of 1 would be 1.6 where a score of 1,000 is rounded, and what cancels would be left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import torch
+from importing import built
+from step_cases import Case
+
+from tritongen.spec.read import read_spec
+
+F = torch.nn.functional
+Formula = Callable[..., object]
+
+
+def _graph(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    s = F.leaky_relu((x @ w.T @ a)[:, None] + (z @ w.T @ b), 0.2)
+    return torch.softmax(s, 1) @ (z @ w.T)
+
+
+SCORES = "s = leaky_relu(sum(hs * a, N) + sum(hd * b, N), 0.2)"
+# Each with the lines to save, and the largest value of the inputs.
+FORMULAS: dict[str, tuple[str, str, Formula, str, str, float]] = {
+    "attention_of_a_graph": (
+        "x:M, K; w:N, K; a:N; b:N; z:P, K",
+        f"hs = sum(x * w, K)\nhd = sum(z * w, K)\n{SCORES}\np = softmax(s, P)\ny = sum(p * hd, P)",
+        _graph,
+        "y",
+        "",
+        4,
+    ),
+}
+
+
+def _computed(function: Formula, given: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Results, and gradients where those of the results are random."""
+    inputs = [tensor.to(dtype).requires_grad_() for tensor in given]
+    results = function(*inputs)
+    outputs = results if isinstance(results, tuple) else (results,)
+    random = torch.Generator().manual_seed(1)
+    seeds = [torch.rand(one.shape, generator=random).half().to(one.dtype) for one in outputs]
+    return [one.detach().double() for one in (*outputs, *torch.autograd.grad(outputs, inputs, seeds))]
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_errors_are_like_torchs_own(name: str, tmp_path: Path) -> None:
+    inputs, compute, formula, outputs, save, largest = FORMULAS[name]
+    case = Case(inputs, compute, formula, outputs)
+    operator = built(read_spec("steps.toml", case.text().replace("[schedule]", f"{save}\n[schedule]")), tmp_path).steps
+    random = torch.Generator().manual_seed(0)
+    shapes = [tensor.shape for tensor in case.tensors(torch.float16)]
+    given = [(torch.rand(shape, generator=random) * 2 - 1).mul(largest).half() for shape in shapes]
+    exact, torchs = _computed(formula, given, torch.float64), _computed(formula, given, torch.float16)
+    for own, other, true in zip(_computed(operator, given, torch.float16), torchs, exact, strict=True):
+        allowed = max(float((other - true).abs().max()), float(true.abs().max()) * 2e-3, 1e-6)
+        torch.testing.assert_close(own, true, rtol=0, atol=3 * allowed)
