@@ -10,6 +10,7 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce
 from ...passes.exponentials import VALUELESS, is_hidden
 from ...spec.types import Spec
+from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..contraction.family import CONTRACTION, narrowest
@@ -21,6 +22,7 @@ from ..streaming.shapes import StreamShapes
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
+from .sizes import MatmulStepsSizes
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class Several(Maps[SeveralProgram]):
         if any(one.traffic.summing for one in module.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
         return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
+
+    def benchmark(self, spec: Spec, program: SeveralProgram) -> Sizes:
+        steps = program.steps
+        multiplies = any(step.family.matmuls(step.program) or step.family.stream(step.program) for step in steps)
+        return MatmulStepsSizes(program, spec) if multiplies else super().benchmark(spec, program)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         found = [family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps]
