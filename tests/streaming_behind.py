@@ -37,6 +37,13 @@ CASES = {
         outputs="o:q[B, (G R), M, E]",
         steps=3,
     ),
+    "layer_norm_by_a_variance": Case(
+        f"{QKV}; weight:T[E]",
+        f"{ATTENDED}\no = (a - mean(a, E)) * rsqrt(var(a, E, correction=0) + 1e-5) * weight",
+        lambda q, k, v, weight: torch.nn.functional.layer_norm(full(q, k, v), weight.shape) * weight,
+        by="q k v weight",
+        steps=4,
+    ),
     "norm_and_sink": Case(
         f"{QKV}; sink:T[H]",
         f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"

@@ -113,6 +113,99 @@ def test_products(name: str, load: Any) -> None:
     assert {x for report in bench.reports([128]) for x in report.x_names} == {"size"}
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes", "matmuls"),
+    [
+        ("mlp", [(64, 64)] * 3, 2),
+        ("lora_linear", [(64, 64)] * 4, 3),
+        ("norm_linear", [(64, 64)] * 2, 1),
+        ("linear_layer_norm", [(64, 64), (64, 64), (64,)], 1),
+    ],
+)
+@pytest.mark.usefixtures("counted")
+def test_steps_with_matmuls(
+    name: str, shapes: list[tuple[int, ...]], matmuls: int, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every side of every matmul is of the size, and the operations are those of all of them, twice in the backward."""
+    bench = load(name)
+    tensors = bench.inputs(size=64, dtype=torch.float32)
+    assert [tensor.shape for tensor in tensors] == shapes
+    assert bench.measure("torch", size=64) == pytest.approx([2 * matmuls * 64**3 * 1e-12])
+    assert bench.measure("torch", True, size=64) == pytest.approx([4 * matmuls * 64**3 * 1e-12])
+    assert (bench.unit, bench.sizes) == ("TFLOP/s", harness.ByOperations.sizes)
+    torch.testing.assert_close(bench.op(*tensors), bench.reference(*tensors), rtol=1e-3, atol=1e-2)
+    monkeypatch.setattr(harness.triton.testing, "do_bench", lambda step, return_mode: 1.0)
+    assert len(bench.steps(size=64)) >= 2
+
+
+@pytest.mark.usefixtures("counted")
+def test_steps_that_stream(load: Any, home: Path, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matmuls of what streams are counted where the mask leaves scores, and others in full."""
+    bench = load("retention_norm")
+    q, k, v, weight = bench.inputs(size=32)
+    assert (q.shape, k.shape, v.shape, weight.shape) == ((128, 32, 128), (128, 32, 128), (128, 32, 128), (128,))
+    assert bench.operations(32) == 4 * 128 * 128 * 32 * 33 / 2
+    assert [step.func.__name__ for step in bench.steps(size=32)] == ["_retention_norm_o", "_retention_norm_y"]
+    write(home / "projected", PROJECTED)
+    bench = importlib.import_module(f"{PACKAGE}.projected.bench_projected").BENCHMARK
+    monkeypatch.setattr(harness, "DEVICE", "meta")
+    shapes = [(4, 32, 1024, 128), (4, 32, 1024, 128), (4, 32, 1024, 128), (32, 128, 1024)]
+    assert [one.shape for one in bench.make(1024)] == shapes
+    assert bench.operations(1024) == 4 * (4 * 32) * 1024**2 * 128 + 2 * 4 * 1024**2 * 32 * 128
+
+
+PROJECTED = """
+[op]
+name = "projected"
+[types]
+T = "float"
+[inputs]
+q = "T[B, H, M, D]"
+k = "T[B, H, N, D]"
+v = "T[B, H, N, E]"
+w = "T[H, E, C]"
+[compute]
+o = "sum(softmax(sum(q * k, D), N) * v, N)"
+y = "sum(o * w, H, E)"
+[outputs]
+y = "q"
+"""
+
+
+def test_sizes_of_steps(load: Any, home: Path, harness: Any) -> None:
+    """Those for which no tensor is too large; [bench] gives others, and lengths."""
+
+    def given(name: str, lengths: str) -> Any:
+        write(home / name, SCORED.replace("scored", name) + lengths)
+        return importlib.import_module(f"{PACKAGE}.{name}.bench_{name}").BENCHMARK
+
+    bench = given("scored", "")
+    assert [one.shape for one in bench.inputs(size=32)] == [(8, 32, 32), (8, 32, 32), (8, 32, 32)]
+    assert (bench.sizes, bench.operations(32)) == (harness.ByOperations.sizes, 4 * 8 * 32**3)
+    bench = given("scored_large", "[bench]\nB = 128\n")
+    assert bench.sizes == (512, 1024, 2048, 4096)
+    bench = given("scored_short", "[bench]\nD = 16\nM = [8, 24]\n")
+    assert [one.shape for one in bench.inputs(size=24)] == [(8, 24, 16), (8, 24, 16), (8, 24, 24)]
+    assert (bench.sizes, bench.operations(24)) == ((8, 24), 2 * 8 * (24**2 * 16 + 24**3))
+
+
+SCORED = """
+[op]
+name = "scored"
+[inputs]
+q = "float[B, M, D]"
+k = "float[B, N, D]"
+v = "float[B, N, E]"
+[compute]
+s = "tanh(sum(q * k, D))"
+p = "s * rsqrt(sum(s * s, M) + 1)"
+y = "sum(p * v, N)"
+[outputs]
+y = "q"
+s = "q"
+"""
+
+
 @pytest.mark.parametrize("name", STREAMED)
 @pytest.mark.usefixtures("counted")
 def test_streams(name: str, load: Any) -> None:

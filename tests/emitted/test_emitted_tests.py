@@ -12,13 +12,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from importing import INTERPRETING, written
 
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
-from tritongen.testing.oracle import torch_lines
+from tritongen.testing.oracle import own_lines, signature, torch_lines
+from tritongen.testing.samples import required_values
 
 ROOT = Path(__file__).parents[2]
 STRESS = ROOT / "tests" / "specs"
@@ -44,6 +47,51 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("matmul", [(5, 7), (7, 3)]),
+        ("batched_matmul", [(2, 1, 5, 7), (3, 7, 4)]),
+        ("bshd_hdm", [(2, 5, 3, 4), (3, 4, 6)]),
+        ("addmm", [(5, 3), (5, 7), (7, 3)]),
+        ("linear_silu_mul", [(5, 7), (3, 7), (3, 7)]),
+        ("attention", [(2, 5, 8), (2, 5, 8), (2, 5, 8)]),
+        ("lora_linear", [(5, 7), (6, 7), (4, 7), (6, 4)]),
+        ("norm_linear", [(5, 7), (6, 7)]),
+    ],
+)
+def test_own_math_multiplies_matrices(name: str, shapes: list[tuple[int, ...]]) -> None:
+    """Sums of products of floats are matmuls of torch, and not sums over all the products."""
+    path = next(ROOT.glob(f"**/specs/{name}.toml"))
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    op = forward_of(spec).op
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    found = []
+    for math in (own_lines(spec, op), torch_lines(spec, op)):
+        names: dict[str, Any] = {"torch": torch}
+        exec("\n    ".join((f"def math({signature(op)}):", *math)), names)
+        found.append(names["math"](*tensors, **required_values(op)))
+    torch.testing.assert_close(*found)
+    assert "torch.einsum" in "".join(own_lines(spec, op))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line", "printed"),
+    [
+        ({"a": "float[M, K]", "b": "float[K, N]", "s": "float[K]"}, "a * s * b", "torch.einsum('mk,kn->mn', a * s, b)"),
+        ({"a": "float[M, K]", "b": "int8[K, N]"}, "a * b", "torch.einsum('mk,kn->mn', a, b.to(a))"),
+        ({"a": "int8[M, K]", "b": "int8[K, N]"}, "a * b", "torch.sum(a[..., None] * b, dim=-2)"),
+        ({"a": "float[M, K]", "b": "float[K]"}, "a * b", "torch.sum(a * b, dim=-1)"),
+    ],
+)
+def test_matmuls_of_the_oracle(inputs: dict[str, str], line: str, printed: str) -> None:
+    tensors = "\n".join(f'{name} = "{kind}"' for name, kind in inputs.items())
+    text = f'[op]\nname = "f"\n[inputs]\n{tensors}\n[compute]\ny = "sum({line}, K)"\n[outputs]\ny = "float32"'
+    spec = read_spec("f.toml", text)
+    assert own_lines(spec, forward_of(spec).op) == (f"return {printed}",)
 
 
 @pytest.mark.parametrize(

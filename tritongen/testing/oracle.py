@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 from ..emit.axes import regrouped
 from ..lang.functions import FUNCTIONS
@@ -19,16 +20,20 @@ from ..lang.names import public, shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
-from ..spec.types import BATCH, FLOAT8S, Input, Spec, told_in_order
+from ..spec.types import BATCH, FLOAT8S, FLOATS, Input, Spec, told_in_order
 from .torch_calls import (
     ANY_DIMS,
     NUMBERS,
     ONE_DIM,
+    BesideAnInput,
     Term,
     as_tensor,
     attribute,
     axis_of,
     call,
+    chosen,
+    einsum,
+    factors_of,
     indexed,
     merged,
     method,
@@ -59,29 +64,8 @@ def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:
 
 def expression(text: str, op: Op) -> str:
     """A reference, or what a peer is made of, as it is emitted."""
-    made = _BesideAnInput(op.inputs[0].name).visit(Text(text).parse())
+    made = BesideAnInput(op.inputs[0].name).visit(Text(text).parse())
     return ast.unparse(parenthesized(made))
-
-
-# Functions of torch that make a tensor of none, or a mask.
-MAKERS = frozenset(
-    "arange empty eye full linspace logspace ones tensor tril_indices triu_indices zeros"
-    " nn.attention.flex_attention.create_block_mask".split()
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _BesideAnInput(ast.NodeTransformer):
-    """Puts the tensors that a reference makes where an input is: it is called on a GPU too."""
-
-    tensor: str
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        makes = ast.unparse(node.func).removeprefix("torch.") in MAKERS
-        if makes and all(keyword.arg != "device" for keyword in node.keywords):
-            node.keywords.append(ast.keyword("device", ast.Attribute(ast.Name(self.tensor), "device")))
-        return node
 
 
 def signature(op: Op, given: Iterable[str] = ()) -> str:
@@ -111,7 +95,8 @@ class _Printer:
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
             text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
-            self.terms[tensor.name] = Term(ast.Name(tensor.name), axes, True, kind)
+            is_chosen = len(tensor.type.dtypes) > 1 and set(tensor.type.dtypes) <= set(FLOATS)
+            self.terms[tensor.name] = Term(ast.Name(tensor.name), axes, True, kind, is_chosen)
             if text != tensor.name:
                 before.append(f"{tensor.name} = {text}")
         for param in self.op.params:
@@ -121,7 +106,7 @@ class _Printer:
         for statement in self.spec.compute:
             term = self.visit(Text(statement.expression).parse())
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
-            self.terms[statement.name] = Term(ast.Name(statement.name), term.axes, term.tensor, term.kind)
+            self.terms[statement.name] = replace(term, tree=ast.Name(statement.name))
         results = ", ".join(self.result(result) for result in self.op.results)
         last = math[-1].partition(" = ")
         if results == last[0]:
@@ -183,7 +168,7 @@ class _Printer:
                 term = self.visit(operand)
                 if isinstance(op, ast.Not) and term.tensor:
                     return self.call("logical_not", [term])
-                return Term(ast.UnaryOp(op, term.tree), term.axes, term.tensor, term.kind)
+                return replace(term, tree=ast.UnaryOp(op, term.tree))
             case ast.BinOp(left=left, op=op, right=right):
                 return self.binary(op, self.visit(left), self.visit(right))
             case ast.BoolOp(op=op, values=values):
@@ -197,7 +182,8 @@ class _Printer:
                 choice = ast.IfExp(self.visit(test).tree, then.tree, other.tree)
                 axes = self.ordered(then.axes + other.axes)
                 kind = then.kind if then.kind == other.kind else ""
-                return Term(choice, axes, then.tensor or other.tensor, kind)
+                is_chosen = then.is_chosen and other.is_chosen
+                return Term(choice, axes, then.tensor or other.tensor, kind, is_chosen)
             case ast.Call(func=ast.Name(id=name)):
                 return self.function(name, tree)
         raise AssertionError(f"the type check lets {ast.dump(tree)} through")
@@ -222,7 +208,7 @@ class _Printer:
     def binary(self, op: ast.operator, left: Term, right: Term) -> Term:
         (a, b), axes = self.aligned([left, right])
         kind = left.kind if left.kind == right.kind else ""
-        return Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind)
+        return Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind, chosen(left, right))
 
     def compare(self, left: Term, op: ast.cmpop, right: Term) -> Term:
         (a, b), axes = self.aligned([left, right])
@@ -270,7 +256,8 @@ class _Printer:
             arguments[arg.name] = tree if term.tensor or number else as_tensor(term)
         template = parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
-        return Term(substitute(template, arguments), axes, True, kind)
+        is_chosen = row.result != "bool" and chosen(*terms[name == "where" :])
+        return Term(substitute(template, arguments), axes, True, kind, is_chosen)
 
     def index(self, tree: ast.Call) -> Term:
         found, *others = map(self.positions, map(ast.unparse, tree.args))
@@ -310,8 +297,7 @@ class _Printer:
         rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
         if not index.tensor:
-            chosen = method(source.tree, "select", position, index.tree)
-            return Term(chosen, rest, True, source.kind)
+            return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
         index = Term(method(index.tree, "long"), index.axes, True)
         if not any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs):
             # What is computed may be out of range where nobody looks, and torch looks everywhere.
@@ -320,23 +306,24 @@ class _Printer:
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
+        found: ast.expr
         if BATCH in index.axes and rest:
             first = method(source.tree, "movedim", position, 0)
-            chosen, order = ast.Subscript(first, index.tree), index.axes + rest
+            found, order = ast.Subscript(first, index.tree), index.axes + rest
         else:
-            chosen, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
-        return Term(permuted(chosen, order, axes), axes, True, source.kind)
+            found, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
+        return replace(source, tree=permuted(found, order, axes), axes=axes)
 
     def gather(self, source: Term, index: Term, axis: str) -> Term:
         """What an index that varies along other axes of the source picks."""
         axes = self.ordered(source.axes + index.axes)
         position = axes.index(axis) - len(axes)
         spread = self.spread(source, axes), self.spread(index, axes)
-        chosen = call("torch.take_along_dim", *spread, position)
+        found = call("torch.take_along_dim", *spread, position)
         if axis in index.axes:
-            return Term(chosen, axes, True, source.kind)
+            return replace(source, tree=found, axes=axes)
         rest = tuple(name for name in axes if name != axis)
-        return Term(method(chosen, "squeeze", position), rest, True, source.kind)
+        return replace(source, tree=method(found, "squeeze", position), axes=rest)
 
     def spread(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
         """The term with a dimension for each axis, where torch does not broadcast by itself."""
@@ -353,6 +340,8 @@ class _Printer:
     # Reductions
 
     def reduction(self, name: str, tree: ast.Call) -> Term:
+        if name == "sum" and (product := self.matmul(tree)):
+            return product
         term = self.visit(tree.args[0])
         over = self.ordered(axis_of(axis) for axis in tree.args[1:]) or term.axes
         rest = tuple(axis for axis in term.axes if axis not in over)
@@ -363,10 +352,31 @@ class _Printer:
             mapped = normalised(name, x, dims)
             if x is not term.tree:
                 mapped = method(mapped, "view_as", term.tree)
-            return Term(mapped, term.axes, True, "float")
+            return Term(mapped, term.axes, True, "float", term.is_chosen)
         axes = term.axes if name in ("cumsum", "cumprod") else rest
         kind = "bool" if name in ("any", "all") else ""
-        return Term(reduced(name, x, dims, options), axes, True, kind)
+        is_chosen = term.is_chosen and name not in ("any", "all", "argmax", "argmin")
+        return Term(reduced(name, x, dims, options), axes, True, kind, is_chosen)
+
+    def matmul(self, tree: ast.Call) -> Term | None:
+        """A sum of products in which two factors each have an axis that the other lacks; None for any other sum."""
+        terms = [self.visit(factor) for factor in factors_of(tree.args[0])]
+        summed = {axis_of(axis) for axis in tree.args[1:]}
+        # What lacks all summed axes multiplies the sum, and what has no more axes than another factor that one.
+        outside = [term for term in terms if summed.isdisjoint(term.axes)]
+        inside: list[Term] = []
+        for term in sorted((one for one in terms if one not in outside), key=lambda one: -len(one.axes)):
+            place = next((n for n, one in enumerate(inside) if {*term.axes} <= {*one.axes}), None)
+            if place is None:
+                inside.append(term)
+            else:
+                inside[place] = self.binary(ast.Mult(), inside[place], term)
+        first = next((term for term in inside if term.is_chosen), None)
+        if len(inside) < 2 or first is None:
+            return None
+        same = [one if one.is_chosen else replace(one, tree=method(one.tree, "to", first.tree)) for one in inside]
+        rest = self.ordered(axis for term in inside for axis in term.axes if axis not in summed)
+        return reduce(partial(self.binary, ast.Mult()), outside, Term(einsum(same, rest), rest, True, "", True))
 
     def reduced_dims(self, name: str, term: Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
         """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""

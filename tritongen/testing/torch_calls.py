@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from string import ascii_letters
 
+from ..lang.names import shown
 from ..lang.reductions import REDUCTIONS
 from ..spec.types import BATCH
 
@@ -34,6 +36,13 @@ class Term:
     axes: tuple[str, ...]
     tensor: bool
     kind: str = ""  # "bool" and "float" where that is known
+    is_chosen: bool = False  # whether a tensor is of floats whose dtype callers choose: torch multiplies those alone
+
+
+def chosen(*terms: Term) -> bool:
+    """Whether what is computed of some terms is of the floats among them whose dtype callers choose."""
+    others = (not term.tensor or term.kind in ("bool", "int") for term in terms if not term.is_chosen)
+    return any(term.is_chosen for term in terms) and all(others)
 
 
 def parsed(text: str) -> ast.expr:
@@ -69,6 +78,25 @@ def _node(value: ast.expr | int) -> ast.expr:
 
 def axis_of(tree: ast.expr) -> str:
     return BATCH if isinstance(tree, ast.Constant) else ast.unparse(tree)
+
+
+def einsum(terms: list[Term], rest: tuple[str, ...]) -> ast.expr:
+    """The sum of products of tensors over the axes that are not left."""
+    letters: dict[str, str] = {BATCH: BATCH}
+    for axis in (axis for term in terms for axis in term.axes):
+        if axis not in letters:
+            own = [letter for letter in (shown(axis)[0].lower(), *ascii_letters) if letter in ascii_letters]
+            letters[axis] = next(letter for letter in own if letter not in letters.values())
+    sides = ["".join(letters[axis] for axis in axes) for axes in (*(term.axes for term in terms), rest)]
+    equation = ast.Constant(f"{','.join(sides[:-1])}->{sides[-1]}")
+    return call("torch.einsum", equation, *(term.tree for term in terms))
+
+
+def factors_of(tree: ast.expr) -> list[ast.expr]:
+    """What is multiplied, or a single expression."""
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
+        return [*factors_of(tree.left), *factors_of(tree.right)]
+    return [tree]
 
 
 def replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,3 +156,24 @@ def normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
     text = ast.unparse(x)
     shifted = f"{text} - torch.logsumexp({text}, {dims}, keepdim=True)"
     return parsed(shifted if name == "log_softmax" else f"torch.exp({shifted})")
+
+
+# Functions of torch that make a tensor of none, or a mask.
+MAKERS = frozenset(
+    "arange empty eye full linspace logspace ones tensor tril_indices triu_indices zeros"
+    " nn.attention.flex_attention.create_block_mask".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideAnInput(ast.NodeTransformer):
+    """Puts the tensors that a reference makes where an input is: it is called on a GPU too."""
+
+    tensor: str
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        makes = ast.unparse(node.func).removeprefix("torch.") in MAKERS
+        if makes and all(keyword.arg != "device" for keyword in node.keywords):
+            node.keywords.append(ast.keyword("device", ast.Attribute(ast.Name(self.tensor), "device")))
+        return node

@@ -12,7 +12,7 @@ from .inputs import Input
 from .matmul import MatmulTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseTests
-from .steps import MatmulStepsTests
+from .steps import MatmulStepsTests, StreamStepsTests
 from .streaming import StreamingTests
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "MatmulTests",
     "RegisteredTests",
     "RowwiseTests",
+    "StreamStepsTests",
     "StreamingTests",
 ]

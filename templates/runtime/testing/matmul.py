@@ -48,13 +48,14 @@ class Tiles(Harness):
 
     @classmethod
     def widths(cls) -> list[int]:
-        """The widths of the tiles in the forward's tables."""
-        return [
+        """The widths of the tiles in the forward's tables; without those, of small ones."""
+        found = [
             config.kwargs["BLOCK_N"]
             for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided)
             for table in cls.tables_of(kind, backward=False)
             for config in getattr(table, "half", table)
         ]
+        return found or [16]
 
     @classmethod
     def strided(

@@ -1,4 +1,4 @@
-"""Tests of operators of several steps, matmuls among them."""
+"""Tests of operators of several steps, with matmuls among them."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from .harness import each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
 from .rowwise import RowwiseTests
+from .streaming import StreamingTests
 
 
 class MatmulStepsTests(Products, RowwiseTests):
@@ -45,3 +46,7 @@ class MatmulStepsTests(Products, RowwiseTests):
     ) -> None:
         self.force_tiles(monkeypatch, table, config, tma=True)
         self.check(*self.make(self.wide, self.half()))
+
+
+class StreamStepsTests(StreamingTests, MatmulStepsTests):
+    """Those of steps that stream an axis, too."""

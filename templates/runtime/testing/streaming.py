@@ -98,7 +98,7 @@ class StreamingTests(Products, OperatorTests):
                     )
         tensors[0].flatten()[0] = math.nan
         assert tensors[0].isnan().any()
-        cls.compare(cls.call(*tensors), cls.oracle(*tensors), tensors)
+        cls.check(*tensors)
 
     @classmethod
     def force_splits(cls, patch: pytest.MonkeyPatch, n_splits: int) -> None:
@@ -108,7 +108,7 @@ class StreamingTests(Products, OperatorTests):
 
     @each("n_splits", lambda _: (2, 3, 20))
     @each("shape", lambda cls: cls.tiled)
-    def test_splits(
+    def test_stream_splits(
         self, shape: Shape, n_splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The streamed axis split among programs, of which the last ones may have no blocks."""
@@ -175,4 +175,5 @@ class StreamingTests(Products, OperatorTests):
             launch.Launches.known.clear()
             launched.clear()
             self.check(*tensors)
-            assert launched[-1].endswith("_gluon_kernel") == is_gluon
+            found = any(name.endswith("_gluon_kernel") for name in launched)
+            assert found == is_gluon

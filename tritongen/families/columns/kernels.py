@@ -196,8 +196,10 @@ class _Sums:
         """Some values, two sums of a row at a time where that can be; without `whole`, the sums of a part of it."""
         lines: list[Line] = []
         waiting: list[Value] = []
-        for value in values:
-            if references(value.node) & {other.name for other in waiting}:
+        for value in self.rows.means_first(values):
+            mean = self.rows.mean_of(value.node)  # that a variance goes by
+            needs = references(value.node) | ({mean.name} if mean else set())
+            if needs & {other.name for other in waiting}:
                 lines += self.sums(waiting, whole)
                 waiting = []
             if _is_sum(value):

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce
 from ...passes.exponentials import VALUELESS, is_hidden
 from ...spec.types import Spec
+from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..contraction.family import CONTRACTION, narrowest
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
+from ..streaming.program import StreamingProgram
+from ..streaming.shapes import StreamShapes
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
+from .sizes import MatmulStepsSizes
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,20 @@ class MatmulStepShapes(StepShapes):
     def tiled(self) -> list[tuple[int, ...]]:
         return [self.of((2,), 40, 96, others=72), self.of((2,), 45, 69, others=51)]
 
-    def shared(self) -> tuple[int, ...]:
-        return self.of((2,), 165, 101, others=21)
+
+@dataclass(frozen=True)
+class StreamStepShapes(StepShapes, StreamShapes):
+    """Shapes of steps some of which stream an axis: so that the first of these has several tiles and blocks."""
+
+    program: SeveralProgram
+
+    @property
+    def streaming(self) -> StreamingProgram:
+        return streaming_steps(self.program)[0]
+
+
+def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
+    return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
 
 @dataclass(frozen=True)
@@ -77,15 +94,24 @@ class Several(Maps[SeveralProgram]):
 
     def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
         declared = {
-            "shifts": SHIFTS if compares_values(spec) else "",
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
             "narrowest": next(filter(None, map(narrowest, module.steps)), ""),
         }
-        multiplies = any(one.traffic.summing for one in module.steps)
-        if multiplies:
+        if streaming_steps(program):
+            shapes = StreamStepShapes(spec, program)
+            if module.gluon_kernels:
+                declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
+            return FamilyTests("StreamStepsTests", shapes, declared)
+        declared["shifts"] = SHIFTS if compares_values(spec) else ""
+        if any(one.traffic.summing for one in module.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
         return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
+
+    def benchmark(self, spec: Spec, program: SeveralProgram) -> Sizes:
+        steps = program.steps
+        multiplies = any(step.family.matmuls(step.program) or step.family.stream(step.program) for step in steps)
+        return MatmulStepsSizes(program, spec) if multiplies else super().benchmark(spec, program)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         found = [family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps]

@@ -15,23 +15,33 @@ from .program import StreamingProgram
 
 
 @dataclass(frozen=True)
-class StreamingShapes(Shapes):
-    """Shapes of so many rows, streamed positions and widths."""
+class StreamShapes(Shapes):
+    """Shapes of so many rows, streamed positions and widths, of a step that streams an axis."""
 
-    program: StreamingProgram
+    @property
+    def streaming(self) -> StreamingProgram:
+        """The step that streams."""
+        raise NotImplementedError
 
     @property
     def stream(self) -> Stream:
-        return self.program.stream
+        return self.streaming.stream
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The axes of other steps alone."""
+        op = self.streaming.op
+        known = {axis for tensor in op.inputs for axis in tensor.type.axes}
+        return tuple(axis for axis in self.axes if axis not in known)
 
     def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
-        lengths = dict.fromkeys(self.axes, batch)
-        lengths |= dict.fromkeys(self.stream.widths, widths) | {self.stream.rows: rows} | self.positions(streamed)
+        lengths = dict.fromkeys(self.axes, batch) | dict.fromkeys((*self.stream.widths, *self.beside), widths)
+        lengths |= {self.stream.rows: rows} | self.positions(streamed)
         return tuple(self.fitting({axis: lengths[axis] for axis in self.axes}).values())
 
     def positions(self, streamed: int) -> dict[str, int]:
         """The lengths of the axes of so many streamed positions, or a few more that fill their pages."""
-        pages = self.program.pages
+        pages = self.streaming.pages
         if pages is None:
             return {self.stream.streamed: streamed}
         size = dict(self.program.op.sizes).get(pages.slot, max(1, min(16, streamed // 3)))
@@ -58,9 +68,6 @@ class StreamingShapes(Shapes):
             self.lengths_of(*case) for case in ((1024, 1024, 128), (1000, 1333, 64), (257, 515, 80), (1, 4096, 128))
         ]
 
-    def valueless(self) -> list[tuple[int, ...]]:
-        return []
-
     def tiled(self) -> list[tuple[int, ...]]:
         return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
 
@@ -83,12 +90,26 @@ class StreamingShapes(Shapes):
     def wide(self) -> tuple[int, ...]:
         return self.lengths_of(37, 90, 24)
 
+    def special(self) -> tuple[int, ...]:
+        return self.lengths_of(21, 24, 8, batch=3)
+
+
+@dataclass(frozen=True)
+class StreamingShapes(StreamShapes):
+    """Shapes of an operator that is one such step."""
+
+    program: StreamingProgram
+
+    @property
+    def streaming(self) -> StreamingProgram:
+        return self.program
+
+    def valueless(self) -> list[tuple[int, ...]]:
+        return []
+
     def few_keys(self) -> tuple[int, ...]:
         """Fewer streamed positions than rows, of which a mask then may leave some none."""
         return self.lengths_of(45, 20, 24)
-
-    def special(self) -> tuple[int, ...]:
-        return self.lengths_of(21, 24, 8, batch=3)
 
     # Rows without keys
 
