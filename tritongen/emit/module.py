@@ -74,7 +74,9 @@ class Common:
         kernels: list[Kernel],
         around: Around,
     ) -> None:
-        self.program, self.op, self.autotune = program, program.op, autotune
+        self.program, self.op = program, program.op
+        # What is written over an input reads something else when it is timed again.
+        self.autotune = autotune and not any(result.over for result in program.op.results)
         self.host = around.host(program.op, space, compute, around.function, around.extra)
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
@@ -180,7 +182,7 @@ class Common:
             return kernel
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
-        return replace(kernel, search=candidates, search_key=f"[{key}]")
+        return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
 
 
 def kernel_view(kernel: Kernel) -> dict[str, Any]:

@@ -32,8 +32,7 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
     forward = module_of(step, Around(f"_{op.name}_forward", extra, register=register), spec.schedule.autotune)
     each = tuple(dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None))
-    searched = [step for step in each if spec.schedule.autotune and step.family.has_own_tables]
-    computed = tuple((step, _module(backward, step, register, step in searched)) for step in each)
+    computed = tuple((step, _module(backward, step, register, spec.schedule.autotune)) for step in each)
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
