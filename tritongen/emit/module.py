@@ -29,6 +29,7 @@ class Module:
     traffic: Traffic
     steps: tuple[Module, ...] = ()  # those of the functions that it calls
     gluon: dict[str, Any] | None = None  # the kernel that is written in Gluon besides
+    unread: frozenset[str] = frozenset()  # flags by which the function decides nothing
 
     @property
     def gluon_kernels(self) -> list[dict[str, Any]]:
@@ -94,7 +95,7 @@ class Common:
             "notes": (),
             "also_raises": (),
             "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
-            "returns": returned_types(len(results)),
+            "returns": returned_types(*[False] * len(results)),
             "fields": [*tensors, *params],
             "results": results,
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),

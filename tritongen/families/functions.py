@@ -30,12 +30,10 @@ def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> 
     """The head of a step's function."""
     op = step.op
     extra = [f"{name}: {kind_of(name, optional)}" for name in (*step.extra, *([IS_FAKE] if is_registered else []))]
-    count = len(op.results)
-    perhaps = 0 if is_registered else sum(bool(result.when) for result in op.results)
     return {
         "function": f"_{op.name}",
         "signature": ", ".join([*typed(op), *extra]),
-        "returns": returned_types(count - perhaps, perhaps),
+        "returns": returned_types(*(bool(result.when) and not is_registered for result in op.results)),
         "summary": summary(step),
         "formula": _wrapped(step),
     }
