@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ..lang.ir import Op, Value
 from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
+from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
@@ -91,7 +93,7 @@ class Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": [line for v in op.values if v.source for line in formula(v)],
+            "formula": [line for value in told(op) for line in formula(value)],
             "notes": (),
             "also_raises": (),
             "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
@@ -217,6 +219,30 @@ def length_text(axes: tuple[str, ...]) -> str:
     """How the wrapper spells the product of the lengths of some axes."""
     parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
     return " * ".join(parts) or "1"
+
+
+def told(op: Op) -> list[Value]:
+    """The lines of a docstring: those of [compute] or of a gradient, and other values that they name.
+
+    A line that names what a step does not have is told as the step computes it.
+    """
+    known = {*op.names, *op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
+    found: list[Value] = []
+    named: set[str] = set()
+    for value in reversed(op.values):
+        if value.source or value.name in named:
+            own = spelled(value.node)
+            text = value.source if value.source and _names(value.source) <= known | _names(own) else own
+            found.insert(0, replace(value, source=text))
+            named |= _names(text)
+    return found
+
+
+def _names(text: str) -> set[str]:
+    """The names in an expression, but for functions."""
+    nodes = list(ast.walk(ast.parse(f"(\n{text}\n)")))
+    functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions}
 
 
 def formula(value: Value, width: int = LONGEST) -> list[str]:
