@@ -93,7 +93,7 @@ class Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": [line for value in told(op) for line in formula(value)],
+            "formula": [line for v in op.values if v.source for line in formula(v)],
             "notes": (),
             "also_raises": (),
             "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
@@ -226,11 +226,12 @@ def told(op: Op) -> list[Value]:
 
     A line that names what a step does not have is told as the step computes it.
     """
-    known = {*op.names, *op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
+    axes = {*op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
+    known = {shown(name) for name in op.names | axes}
     found: list[Value] = []
     named: set[str] = set()
     for value in reversed(op.values):
-        if value.source or value.name in named:
+        if value.source or shown(value.name) in named:
             own = spelled(value.node)
             text = value.source if value.source and _names(value.source) <= known | _names(own) else own
             found.insert(0, replace(value, source=text))
@@ -240,7 +241,7 @@ def told(op: Op) -> list[Value]:
 
 def _names(text: str) -> set[str]:
     """The names in an expression, but for functions."""
-    nodes = list(ast.walk(ast.parse(f"(\n{text}\n)")))
+    nodes = list(ast.walk(ast.parse(f"(\n{shown(text)}\n)")))
     functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions}
 
