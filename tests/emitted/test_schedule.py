@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from importing import INTERPRETING, written
 
 from tritongen.spec.read import read_spec
@@ -30,7 +33,11 @@ CASES = [
     for name in ("vector_add", "add_bias", "softmax", "sum", "var")
     for schedule in (SEARCH, LISTS)
 ]
-CASES += [(STRESS / "gradient_whole_norm", SEARCH), (EXAMPLES / "linear_layer_norm", SEARCH)]
+CASES += [
+    (STRESS / "gradient_whole_norm", SEARCH),
+    (EXAMPLES / "linear_layer_norm", SEARCH),
+    (EXAMPLES / "mlp", SEARCH),
+]
 CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES), (SPECS / "matmul", f"{SEARCH}\nblock_k = [32, 64]")]
 
 
@@ -47,3 +54,34 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)
     assert done.returncode == 0, done.stdout
     assert all(f"{path.name}_{place}/" in done.stdout for place, (path, _) in enumerate(CASES))
+
+
+def searched_kernels(folder: Path) -> set[str]:
+    """The kernels that @triton.autotune searches."""
+    kernels = ast.parse((folder / "kernels.py").read_text(encoding="utf-8"))
+    functions = [node for node in kernels.body if isinstance(node, ast.FunctionDef)]
+    return {f.name for f in functions if any("triton.autotune" in ast.unparse(one) for one in f.decorator_list)}
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "bias_gelu_residual", "linear_gelu", "attention", "mlp"])
+def test_every_step_of_a_backward_is_searched(name: str, tmp_path: Path) -> None:
+    """By the runtime, or by @triton.autotune; column sums and the runtime's `gemm` have nothing to search."""
+    path = (EXAMPLES if name == "mlp" else SPECS) / f"{name}.toml"
+    folder = written(read_spec(path.name, f"{path.read_text(encoding='utf-8')}\n[schedule]\n{SEARCH}\n"), tmp_path)
+    host = ast.parse((folder / "op.py").read_text(encoding="utf-8"))
+    calls = [(ast.unparse(node.func), ast.unparse(node)) for node in ast.walk(host) if isinstance(node, ast.Call)]
+    timed = [text for function, text in calls if function in ("rowwise.run", "contraction.run", "streaming.run")]
+    mapped = [text for function, text in calls if function.startswith("elementwise.run")]
+    assert timed or mapped
+    assert all("search=True" in text for text in timed)
+    assert not any("configs." in text for text in mapped)
+    assert {kernel for text in mapped for kernel in re.findall(r"kernels\.(\w+)", text)} <= searched_kernels(folder)
+
+
+def test_what_is_written_over_its_input_is_not_searched(tmp_path: Path) -> None:
+    """Kernels that are timed run many times."""
+    text = (SPECS / "cross_entropy_in_place.toml").read_text(encoding="utf-8")
+    folder = written(read_spec("in_place.toml", f"{text}\n[schedule]\n{SEARCH}\n"), tmp_path)
+    found = searched_kernels(folder)
+    assert found
+    assert not any("gradient" in name or "backward" in name for name in found)

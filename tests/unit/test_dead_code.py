@@ -17,6 +17,8 @@ CASES = {
     "a keyword has its name": ("n = 1\nreturn x.sum(n=2)", "return x.sum(n=2)"),
     "a function within reads it": ("n = 1\nreturn lambda: n", "n = 1\nreturn lambda: n"),
     "its value is a call": ("n = x.item()\nreturn x", "n = x.item()\nreturn x"),
+    "its value is the place of a program": ("n = (tl.program_id(0) // x).to(INDEX)\nreturn x", "return x"),
+    "its value is converted": ("n = x.to(float)\nreturn x", "n = x.to(float)\nreturn x"),
     "it is an attribute": ("x.n = 1\nreturn x", "x.n = 1\nreturn x"),
     "it is all of a block": ("if x:\n    n = 1\nreturn x", "if x:\n    n = 1\nreturn x"),
     "it is in a block": ("if x:\n    n = 1\n    f(x)\nreturn x", "if x:\n    f(x)\nreturn x"),

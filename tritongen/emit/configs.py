@@ -27,7 +27,8 @@ class Config:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors", "shares",
-    "pointers"), the inputs that a row kernel reads whole, and those that it reads along the columns alone."""
+    "pointers", "warps" where those of rows in registers are searched), the inputs that a row kernel reads whole, and
+    those that it reads along the columns alone."""
 
     kinds: frozenset[str]
     streams: int = 1
@@ -135,9 +136,7 @@ class Table:
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
     """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
     rows = [traffic for traffic, _ in launches if traffic.summing is None and traffic.streaming is None]
-    # Rows of a backward are not searched.
-    of_rows = replace(schedule, autotune=False) if suffix else schedule
-    shared = row_tables(merged(rows), of_rows, suffix) if rows else ()
+    shared = row_tables(merged(rows), schedule, suffix) if rows else ()
     streams = tuple(stream_table(one.streaming, schedule, name) for one, name in launches if one.streaming)
     matmuls = [(traffic.summing, own) for traffic, own in launches]
     own = (matmul_tables(fitting(summing, schedule), name) for summing, name in matmuls if summing is not None)
@@ -177,7 +176,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]
-    if schedule.autotune and "registers" in traffic.kinds:
+    if "warps" in traffic.kinds:
         warps = tuple(Config(number) for number in schedule.num_warps or (4, 8, 16, 32))
         found.append(Table(f"WARPS{suffix}", "warps", warps))
     return tuple(found)

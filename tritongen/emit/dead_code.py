@@ -10,7 +10,8 @@ from collections.abc import Iterator
 def without_dead_code(text: str) -> str:
     """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
 
-    What is computed by a call stays, since it may refuse its arguments. Every statement stands on lines of its own.
+    What is computed by a call stays, since it may refuse its arguments, but for positions of a program. Every statement
+    stands on lines of its own.
     """
     lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
     edits = [edit for function in _functions(ast.parse(text)) for edit in _edits(function)]
@@ -57,12 +58,21 @@ def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
     yield from (block for block in blocks if isinstance(block, list))
 
 
+def _may_refuse(node: ast.AST) -> bool:
+    """Whether it is a call of anything but `tl.program_id(0)` and `x.to(INDEX)`."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) != "tl.program_id" and not _is_index(node)
+
+
+def _is_index(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "to" and ast.unparse(node.args[0]) == "INDEX"
+
+
 def _plain(block: list[ast.stmt]) -> list[ast.Assign]:
     """The assignments of a block that only give names to values; none where no other statement would be left."""
     stored = (ast.Name, ast.Tuple, ast.Starred, ast.expr_context)
     found = []
     for node in block:
-        if isinstance(node, ast.Assign) and not any(isinstance(part, ast.Call) for part in ast.walk(node.value)):
+        if isinstance(node, ast.Assign) and not any(_may_refuse(part) for part in ast.walk(node.value)):
             parts = [part for target in node.targets for part in ast.walk(target)]
             found += [node] if all(isinstance(part, stored) for part in parts) else []
     return found if len(found) < len(block) else []

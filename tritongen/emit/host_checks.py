@@ -299,9 +299,9 @@ def kind_check(op: Op, param: Param) -> list[str]:
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
 
 
-def returned_types(count: int, perhaps: int = 0) -> str:
-    """The annotation of so many tensors, and of those that may be None."""
-    parts = ["torch.Tensor"] * count + ["torch.Tensor | None"] * perhaps
+def returned_types(*optional: bool) -> str:
+    """The annotation of some tensors, each of which may be None or not."""
+    parts = ["torch.Tensor | None" if is_optional else "torch.Tensor" for is_optional in optional]
     return parts[0] if len(parts) == 1 else f"tuple[{', '.join(parts)}]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ..lang.ir import Op, Value
 from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
+from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
@@ -29,6 +31,7 @@ class Module:
     traffic: Traffic
     steps: tuple[Module, ...] = ()  # those of the functions that it calls
     gluon: dict[str, Any] | None = None  # the kernel that is written in Gluon besides
+    unread: frozenset[str] = frozenset()  # flags by which the function decides nothing
 
     @property
     def gluon_kernels(self) -> list[dict[str, Any]]:
@@ -74,7 +77,9 @@ class Common:
         kernels: list[Kernel],
         around: Around,
     ) -> None:
-        self.program, self.op, self.autotune = program, program.op, autotune
+        self.program, self.op = program, program.op
+        # What is written over an input reads something else when it is timed again.
+        self.autotune = autotune and not any(result.over for result in program.op.results)
         self.host = around.host(program.op, space, compute, around.function, around.extra)
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
@@ -92,7 +97,7 @@ class Common:
             "notes": (),
             "also_raises": (),
             "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
-            "returns": returned_types(len(results)),
+            "returns": returned_types(*[False] * len(results)),
             "fields": [*tensors, *params],
             "results": results,
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
@@ -180,7 +185,7 @@ class Common:
             return kernel
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
-        return replace(kernel, search=candidates, search_key=f"[{key}]")
+        return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
 
 
 def kernel_view(kernel: Kernel) -> dict[str, Any]:
@@ -214,6 +219,31 @@ def length_text(axes: tuple[str, ...]) -> str:
     """How the wrapper spells the product of the lengths of some axes."""
     parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
     return " * ".join(parts) or "1"
+
+
+def told(op: Op) -> list[Value]:
+    """The lines of a docstring: those of [compute] or of a gradient, and other values that they name.
+
+    A line that names what a step does not have is told as the step computes it.
+    """
+    axes = {*op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
+    known = {shown(name) for name in op.names | axes}
+    found: list[Value] = []
+    named: set[str] = set()
+    for value in reversed(op.values):
+        if value.source or shown(value.name) in named:
+            own = spelled(value.node)
+            text = value.source if value.source and _names(value.source) <= known | _names(own) else own
+            found.insert(0, replace(value, source=text))
+            named |= _names(text)
+    return found
+
+
+def _names(text: str) -> set[str]:
+    """The names in an expression, but for functions."""
+    nodes = list(ast.walk(ast.parse(f"(\n{shown(text)}\n)")))
+    functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions}
 
 
 def formula(value: Value, width: int = LONGEST) -> list[str]:

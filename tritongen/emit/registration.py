@@ -53,7 +53,7 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
         "checks": _checks(op),
         "inner": f"_{op.name}_forward",
         "inner_signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
-        "inner_returns": returned_types(n_results),
+        "inner_returns": returned_types(*[False] * n_results),
         "lowers": any("_LIBRARY" in line for line in cast),
     }
 
@@ -72,7 +72,7 @@ def _op_view(
         "inner": inner,
         "signature": ", ".join(one.signature),
         "passed": ", ".join(one.passed),
-        "returns": returned_types(one.n_results),
+        "returns": returned_types(*[False] * one.n_results),
         "says": one.says,
         "rules": [
             f"_{one.name}_op.register_fake(functools.partial({inner}, {IS_FAKE}=True))",

@@ -7,7 +7,7 @@ from typing import Any
 from ..diagnostics.report import listed
 from ..emit.format import LONGEST, wrapped
 from ..emit.host_checks import IS_FAKE, returned_types
-from ..emit.module import formula
+from ..emit.module import formula, told
 from ..emit.registration import typed
 from ..lang.names import shown
 from .family import Step
@@ -30,12 +30,10 @@ def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> 
     """The head of a step's function."""
     op = step.op
     extra = [f"{name}: {kind_of(name, optional)}" for name in (*step.extra, *([IS_FAKE] if is_registered else []))]
-    count = len(op.results)
-    perhaps = 0 if is_registered else sum(bool(result.when) for result in op.results)
     return {
         "function": f"_{op.name}",
         "signature": ", ".join([*typed(op), *extra]),
-        "returns": returned_types(count - perhaps, perhaps),
+        "returns": returned_types(*(bool(result.when) and not is_registered for result in op.results)),
         "summary": summary(step),
         "formula": _wrapped(step),
     }
@@ -43,8 +41,4 @@ def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> 
 
 def _wrapped(step: Step) -> tuple[str, ...]:
     """The lines of a step's math, on lines that are not too long."""
-    lines: list[str] = []
-    for value in step.op.values:
-        if value.source:
-            lines += formula(value, 100)
-    return tuple(lines)
+    return tuple(line for value in told(step.op) for line in formula(value, 100))

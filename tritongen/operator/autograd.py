@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
 from ..families.steps import StepHost
+from ..passes.structure import SAVES
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
 from ..spec.types import Spec
@@ -24,34 +25,37 @@ BACKWARD = "_BACKWARD"  # what the names of the tables of rows end with, those o
 
 def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Module, tuple[tuple[Step, Module], ...]]:
     """The module of an operator with its gradient, and the steps of that with modules of their own."""
-    op, register, steps = backward.forward.op, spec.register, backward.plan.steps
-    is_registered = register != "none"
+    op, register, is_registered = backward.forward.op, spec.register, spec.register != "none"
     optional = frozenset(tensor.name for tensor in op.inputs if tensor.default is not None)
     saves = any(result.when for result in op.results) and not is_registered
-    step = _always_saving(backward.forward) if is_registered else backward.forward
-    extra = (IS_FAKE,) if is_registered else ("saves",) if saves else ()
-    forward = module_of(step, Around(f"_{op.name}_forward", extra, register=register), spec.schedule.autotune)
+    step = _unconditional(backward.forward, {SAVES}) if is_registered else backward.forward
+    extra = (IS_FAKE,) if is_registered else (SAVES,) if saves else ()
+    around = Around(f"_{op.name}_forward", extra, register=register)
+    forward = module_of(step, around, spec.schedule.autotune)
+    if SAVES in forward.unread:
+        saves, extra, around = False, (), replace(around, extra=())
+        forward = module_of(_unconditional(step, forward.unread), around, spec.schedule.autotune)
+    backward = _without_unread(backward, register, spec.schedule.autotune)
+    steps = backward.plan.steps
     each = tuple(dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None))
-    searched = [step for step in each if spec.schedule.autotune and step.family.has_own_tables]
-    computed = tuple((step, _module(backward, step, register, step in searched)) for step in each)
+    computed = tuple((step, _module(backward, step, register, spec.schedule.autotune)) for step in each)
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
     is_ahead = backward.write != "backward"
-    own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "")
+    own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "", saves)
     view = dict(forward.view)
     if is_ahead:
         view |= {"notes": notes(backward), "also_raises": raises(backward)}
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
-    view["returns"] = returned_types(len(view["results"]))
+    view["returns"] = returned_types(*[False] * len(view["results"]))
     view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
     signature = [*typed(op), *([f"{name}: bool" for name in extra])]
     saved = len(op.results) - len(view["results"])
-    returns = returned_types(len(op.results)) if is_registered else returned_types(len(view["results"]), saved)
-    says = "The forward, and what the backward needs if that is saved" if saves else "The forward"
+    returns = returned_types(*[False] * len(view["results"]), *[saves] * saved)
+    says = f"The forward{', and what the backward needs' if saved else ''}{' if that is saved' if saves else ''}"
     if is_registered:
         view["registration"] = registration_view(spec, op, autocast, [_registered(step, optional) for step in steps])
-        says = "The forward, and what the backward needs" if saved else says
     view["gradient"] = {
         "parts": functions,
         "forward_signature": ", ".join(signature),
@@ -62,14 +66,22 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     return replace(forward, view=view), computed
 
 
-def _always_saving(forward: Step) -> Step:
-    """The forward of which what is saved is a result like the others: what torch registers has no fewer at times.
+def _unconditional(step: Step, flags: Container[str]) -> Step:
+    """The step, whose results do not depend on some flags.
 
-    What no side that is chosen needs is not computed, and has no memory.
+    What torch registers has no fewer results at times: what no side that is chosen needs is not computed, and has no
+    memory.
     """
-    program = forward.program
-    results = tuple(replace(result, when="") for result in program.op.results)
-    return replace(forward, program=replace(program, op=replace(program.op, results=results)))
+    program = step.program
+    results = tuple(replace(one, when="" if one.when in flags else one.when) for one in program.op.results)
+    return replace(step, program=replace(program, op=replace(program.op, results=results)))
+
+
+def _without_unread(backward: Backward, register: str, autotune: bool) -> Backward:
+    """The backward, whose steps are not told whether a gradient is needed that they compute in any case."""
+    each = backward.plan.steps
+    steps = tuple(_unconditional(step, _module(backward, step, register, autotune).unread) for step in each)
+    return replace(backward, plan=replace(backward.plan, steps=steps))
 
 
 def _suffix(step: Step) -> str:

@@ -15,10 +15,10 @@ from ..plan.backward import Backward
 from ..spec.types import BATCH
 
 
-def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
+def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any]:
     """The class that eager autograd uses, and the one with `setup_context`, which torch.func and torch.library want.
 
-    The namespace is that of a registered operator, "" of others.
+    The namespace is that of a registered operator, "" of others. With `saves`, the forward is told whether to save.
     """
     is_registered = bool(namespace)
     op, gradient = backward.forward.op, backward.gradient
@@ -32,7 +32,6 @@ def class_view(backward: Backward, namespace: str) -> dict[str, Any]:
     attributes = _attributes(backward)
     grads = {name: seeds.get(name, f"_d{name}") for name in results}
     flat = [name for name in own if name not in seeds]
-    saves = len(results) > len(own) and not is_registered
     call = ", ".join([*inputs, *params])
     picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))

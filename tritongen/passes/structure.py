@@ -136,7 +136,7 @@ def _unsupported(op: Op, value: Value) -> Mistake | None:
 def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
     line = line_of(op, value)
     message = f"{line} {found}, which no kernel family of this version plans"
-    hint = "elementwise, reduction and row-wise math can be built"
+    hint = "elementwise math, reductions and matmuls can be built, in several steps too"
     return Mistake(code, message, ("compute", line), hint=hint)
 
 

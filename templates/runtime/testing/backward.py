@@ -158,6 +158,14 @@ class BackwardTests(Tiles):
         force_registers(type(self), monkeypatch, *row)
         self.check_gradients(*self.make(self.wide))
 
+    @each("table, config", lambda cls: cls.configs(heuristics.Table, backward=True))
+    def test_backward_warps(
+        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each number of warps that @triton.autotune tries for rows in registers."""
+        self.force(monkeypatch, table, config)
+        self.check_gradients(*self.make(self.wide))
+
     @each(
         "table, config",
         lambda cls: cls.configs(heuristics.Loop, SMALL_TILE, backward=True),

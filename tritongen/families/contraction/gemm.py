@@ -25,6 +25,10 @@ class Gemm(Contraction):
         """Nothing: the tiles of the runtime's kernels are those of the runtime."""
         return []
 
+    def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
+        """None: matrices of one dtype are multiplied as they are."""
+        return ()
+
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return Products(program, around, by_gemm=True).module()
 

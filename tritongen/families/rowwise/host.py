@@ -83,7 +83,9 @@ class RowsModule(RowSizes):
             names = ("before", "ahead", "next", "inside", "after", "tensor", "words", "numbers")
             parts = {name: getattr(self.shared, name) for name in names}
             extra["shared"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
-        kinds = {"loop", "registers"} if plan.registers is not None else {"loop"}
+        kinds = {"loop"}
+        if plan.registers is not None:
+            kinds |= {"registers", "warps"} if self.autotune else {"registers"}
         return Module(self.view(extra), self.traffic(kinds))
 
     def one(self, kernel: Kernel) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ...emit.module import Around, Common, Module
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
 from ...lowering.choices import condition, simplified
-from ...lowering.lines import condition_text
+from ...lowering.lines import Line, condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...passes.structure import SAVES, taken_from
@@ -110,7 +110,14 @@ class SeveralModule(Common):
             "notes": tuple(noted(self.steps)),
             "result": self.returned(),
         }
-        return Module(self.view(extra), Traffic(frozenset()), tuple(modules))
+        return Module(self.view(extra), Traffic(frozenset()), tuple(modules), unread=self.unread(calls))
+
+    def unread(self, calls: list[dict[str, Any]]) -> frozenset[str]:
+        """The flags that decide neither about a step nor about what is returned."""
+        texts = [text for call in calls for text in (call["condition"], f"f({call['passed']})") if text]
+        texts += [SAVES for call in calls if call["dropped"]]
+        read = {name for text in (*texts, self.returned()) for name in Line(text).names}
+        return frozenset(result.when for result in self.op.results) - read
 
     def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What earlier steps have stored, and none after this one reads: its memory may be used again.
