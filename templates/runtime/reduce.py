@@ -262,15 +262,16 @@ def exp_below(x, y):
     return exp_of(x, in_base_2(y))
 
 
-# The largest exponent of a row is rounded as it is taken to base 2. Others are multiplied and subtracted from in one
-# instruction, which does not round in between: where the largest is far from 0, its own power is not 1. Down to here
-# it is 2**64 at most; further down it would overflow. So scores below -1.1e9 count as minus infinity in float32.
+# The maximum of a row is rounded when it is scaled to base 2, but exp2(s * scale - maximum)
+# is one FMA, whose product is not: far from 0, the power of the maximum itself is not 1.
+# Down to this number it is at most 2**64; lower down it would overflow. So, in float32,
+# scores below -1.1e9 count as minus infinity.
 LOWEST: tl.constexpr = tl.constexpr(-1.5 * 2**30)
 
 
 @triton.jit
 def first_max(ROWS: tl.constexpr, dtype: tl.constexpr):
-    """What the largest of each row is before any score."""
+    """The running maximum of each row before any score."""
     lowest: tl.constexpr = float("-inf") if dtype == tl.float64 else LOWEST
     return tl.full([ROWS, 1], lowest, dtype)
 

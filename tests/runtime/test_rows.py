@@ -197,10 +197,9 @@ def test_short_rows_fill_the_tiles_of_maps() -> None:
 
 def test_parts_are_of_whole_blocks() -> None:
     """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
-    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 32})
-    assert ROWWISE._parts(320, 4, config) == (4, 96)
-    assert ROWWISE._parts(320, 7, config) == (5, 64)
-    assert ROWWISE._parts(1, 3, config) == (1, 32)
+    assert ROWWISE._parts(320, 4, 32) == (4, 96)
+    assert ROWWISE._parts(320, 7, 32) == (5, 64)
+    assert ROWWISE._parts(1, 3, 32) == (1, 32)
 
 
 def test_no_kernel_is_a_default() -> None:
