@@ -74,7 +74,10 @@ forward
    costs       4.33 MB, 2.15 GFLOP of matmuls, 2.17 us, 98% of all
 
 2  _steps_y: row-wise
-   y = logsumexp(h, N)
+   y_max = max(y_max_strips, N_strips)
+   y_shift = where(isinf(y_max), 0.0, y_max)
+   y_sum = sum(y_sum_exps_strips * exp(y_max_strips - y_shift), N_strips)
+   y = log(y_sum) + y_shift
    reads       y_max_strips[M, N_strips]       float32   65.5 kB
                y_sum_exps_strips[M, N_strips]  float32   65.5 kB
    writes      y[M]                            bfloat16  2.05 kB
