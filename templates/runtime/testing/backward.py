@@ -25,6 +25,8 @@ class BackwardTests(Tiles):
     ctas_per_row: ClassVar[Sequence[int]] = ()
     backward_split_k: ClassVar[Sequence[int]] = ()
     backward_stream_k: ClassVar[Sequence[tuple[int, int]]] = ()
+    # Whether rows without keys, which make torch's gradients NaN, have no part in ours.
+    leaves_rows_out: ClassVar[bool] = False
 
     # Gradients
 
@@ -91,6 +93,8 @@ class BackwardTests(Tiles):
         rounding = max((cls.tolerances.get(dtype, 0.0) for dtype in floats), default=0)
         errors = errors or [0.0 for _ in want]
         for one, other, error in zip(got, want, errors, strict=True):
+            if cls.leaves_rows_out:
+                other = other.where(~other.isnan() | ~one.isfinite(), one.to(other))
             tolerance = max(rounding, cls.tolerances[one.dtype])
             scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
             torch.testing.assert_close(
