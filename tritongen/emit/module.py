@@ -163,7 +163,9 @@ class Common:
 
     def constant(self, name: str) -> str:
         """What the function that launches a kernel calls a constant of it."""
-        return {"COMPUTE": "compute", "ALIGN": self.alignment()}.get(name, name)
+        if name == "ALIGN":
+            return self.alignment()
+        return "compute" if name == "COMPUTE" else name
 
     def known(self, kernel: Kernel) -> dict[str, str]:
         """By what the launch of a call like this one is looked up, and what it is given to launch again."""

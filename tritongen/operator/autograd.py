@@ -35,10 +35,8 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     if SAVES in forward.unread:
         saves, extra, around = False, (), replace(around, extra=())
         forward = module_of(_unconditional(step, forward.unread), around, spec.schedule.autotune)
-    backward = _without_unread(backward, register, spec.schedule.autotune)
+    backward, computed = _computed(backward, register, spec.schedule.autotune)
     steps = backward.plan.steps
-    each = tuple(dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None))
-    computed = tuple((step, _module(backward, step, register, spec.schedule.autotune)) for step in each)
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
@@ -77,11 +75,16 @@ def _unconditional(step: Step, flags: Container[str]) -> Step:
     return replace(step, program=replace(program, op=replace(program.op, results=results)))
 
 
-def _without_unread(backward: Backward, register: str, autotune: bool) -> Backward:
-    """The backward, whose steps are not told whether a gradient is needed that they compute in any case."""
-    each = backward.plan.steps
-    steps = tuple(_unconditional(step, _module(backward, step, register, autotune).unread) for step in each)
-    return replace(backward, plan=replace(backward.plan, steps=steps))
+def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backward, tuple[tuple[Step, Module], ...]]:
+    """The backward, whose steps are not told whether a gradient is needed that they compute in any case; and each step,
+    those that others call before these, with its module.
+    """
+    modules = {step: _module(backward, step, register, autotune) for step in backward.plan.steps}
+    steps = tuple(_unconditional(step, modules[step].unread) for step in backward.plan.steps)
+    backward = replace(backward, plan=replace(backward.plan, steps=steps))
+    each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
+    made = {step: modules.get(step) or _module(backward, step, register, autotune) for step in each}
+    return backward, tuple(made.items())
 
 
 def _suffix(step: Step) -> str:

@@ -100,8 +100,8 @@ class MapModule(Common):
 
     def constants(self) -> list[str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
-        values = {"COMPUTE": compute, "ALIGN": self.alignment()}
-        return [f"{name}={values.get(name, name)}" for name in self.plan.launched[0].constexprs]
+        names = self.plan.launched[0].constexprs
+        return [f"{name}={compute if name == 'COMPUTE' else self.constant(name)}" for name in names]
 
     def axes_of(self, name: str) -> str:
         """The axes along which a kernel steps through a tensor by strides, and which it looks up positions along."""

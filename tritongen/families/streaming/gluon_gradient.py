@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, replaced, walk
+from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, walk
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering
-from ...passes.contractions import applied
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .blocks import operand
-from .gluon import (
+from .gluon_shared import (
     HALF,
     SHARED,
     bounds_of,
@@ -39,7 +38,7 @@ from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
-from .scales import scaled_matmul
+from .scales import in_base_2
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
@@ -395,29 +394,3 @@ class _GradientBuilder(Builder):
             "found": found and found.view(),
             "found_of": [tensors.index(name) for name in found.names] if found else [],
         }
-
-
-def in_base_2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
-    """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
-    scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
-    """
-    parts = [part for value in op.values for part in walk(value.node)]
-    names = [name for part in parts if (name := _score_of(part, stream))]
-    uses = [part for part in parts if isinstance(part, Ref) and part.name in names]
-    if len({*names}) != 1 or len(uses) > len(names):
-        return None, None
-    value = op.value(names[0])
-    found = scaled_matmul(op, value.node, stream.scores[0].name)
-    if found is None:
-        return None, None
-    product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
-    node = replaced(value.node, lambda part: product if part == found.node else part)
-    return found.scale, replace(value, node=node)
-
-
-def _score_of(node: Node, stream: Stream) -> str:
-    """The score that a node is the exponential of, below a number for each row or column; "" for other nodes."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
-            return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""
-    return ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, Size, replaced, walk
+from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, Size, Value, replaced, walk
 from ...passes.contractions import applied
 from ..stream import Stream, is_exponent
 
@@ -67,3 +67,29 @@ def _is_scale(op: Op, node: Node) -> bool:
         case Call(function="sqrt" | "rsqrt", args=(Size(),)) | Size():
             return True
     return False
+
+
+def in_base_2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
+    """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
+    scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
+    """
+    parts = [part for value in op.values for part in walk(value.node)]
+    names = [name for part in parts if (name := _score_of(part, stream))]
+    uses = [part for part in parts if isinstance(part, Ref) and part.name in names]
+    if len({*names}) != 1 or len(uses) > len(names):
+        return None, None
+    value = op.value(names[0])
+    found = scaled_matmul(op, value.node, stream.scores[0].name)
+    if found is None:
+        return None, None
+    product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
+    node = replaced(value.node, lambda part: product if part == found.node else part)
+    return found.scale, replace(value, node=node)
+
+
+def _score_of(node: Node, stream: Stream) -> str:
+    """The score that a node is the exponential of, below a number for each row or column; "" for other nodes."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
+            return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""
+    return ""

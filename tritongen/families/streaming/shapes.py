@@ -10,7 +10,7 @@ from ...passes.exponentials import resolve
 from ...spec.types import BATCH, INTS, AxisTerm, Input
 from ...testing.samples import Shapes, range_of
 from ..stream import Stream
-from .gluon import is_of_scores
+from .gluon_shared import is_of_scores
 from .program import StreamingProgram
 
 
