@@ -57,8 +57,12 @@ OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVI
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.
 MEMORY = {"sm_80": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 WIDE = ("float64", "float32", "int64", "int32", "bool")
-# A product without a rounding of its own, and a multiply-add that adds anything but zero.
-FUSED = r"\bmul\.f(32|64)|\bfma\.rn\.f(32|64) [^;]*, (?!0[fd]0+;)\S+;"
+# A product without a rounding of its own, a multiply-add that adds anything but zero, and a quotient, of which ptxas
+# makes a product, to which anything but zero is added.
+FUSED = (
+    r"\bmul\.f(32|64)|\bfma\.rn\.f(32|64) [^;]*, (?!0[fd]0+;)\S+;"
+    r"|\bdiv\.full\.f32\s+(?P<it>%\w+),(?s:.*)\badd\.f32\s+%\w+, (%\w+, (?P=it);|(?P=it), (?!0f0+;))"
+)
 # What --target chooses from.
 PASSES = (*TARGETS, "wide")
 

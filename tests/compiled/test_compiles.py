@@ -144,15 +144,20 @@ def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp
     )
 
 
-def test_no_product_is_fused_where_the_largest_is_looked_for(tmp_path: Path) -> None:
+def test_no_product_or_quotient_is_fused_where_the_largest_is_looked_for(tmp_path: Path) -> None:
     """Neither in the forward, which saves the largest, nor in its gradient, which compares with it what it computes
     again. Where nothing is compared, products are fused.
     """
-    case = Case("x:M, N; w:N; b:M, N", "y = max(where(b > 0, x * w, 0.5) + 2 * b, N)", torch.Tensor.amax, wrt="b")
-    told = compile_all([_written(case, tmp_path / "case")], "--target", "sm_90")
-    assert [line for line in told if "fuses" in line] == []
-    case = Case("x:M, N; w:N; b:M, N", "y = sum(where(b > 0, x * w, 0.5) + 2 * b, N)", torch.Tensor.sum, wrt="b")
-    assert "steps_loop_kernel fuses products" in compile_all([_written(case, tmp_path / "other")], "--target", "sm_90")
+
+    def fusing(function: str, number: str) -> list[str]:
+        case = Case("x:M, N; w:N; b:M, N", f"y = {function}({number} + b, N)", torch.Tensor.sum, wrt="b")
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        told = compile_all([_written(case, folder)], "--target", "sm_90")
+        return [line for line in told if "fuses" in line]
+
+    assert fusing("max", "where(b > 0, x * w, 0.5)") == fusing("max", "x / w") == []
+    assert "steps_loop_kernel fuses products" in fusing("sum", "where(b > 0, x * w, 0.5)")
+    assert "steps_loop_kernel fuses products" in fusing("sum", "x / w")
 
 
 def test_lengths_compile_nothing() -> None:

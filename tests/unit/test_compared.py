@@ -1,4 +1,4 @@
-"""What a gradient compares with its largest is the same number in each kernel: no compiler fuses its products."""
+"""What a gradient compares with its largest is the same number in each kernel: no compiler fuses its products or quotients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ def _calls(op: Op, rounded: bool) -> set[str]:
     [
         ("y = max(x * w + b, N)", {"x * w"}),
         ("y = min(b - square(x), N) + w", {"square(x)"}),
-        ("h = x * w\ny = max(sigmoid(h) - h, N) + b", {"x * w"}),
+        ("h = x * w\ny = max(sigmoid(h) - h, N) + b", {"x * w", "sigmoid(h)"}),
+        ("h = w / x\ny = max(h + b, N)", {"w / x"}),
+        ("y = max(log(x) * 2 + exp(w), N) + b", {"log(x) * 2", "exp(w)"}),
+        ("y = max(abs(x / w) + maximum(x, w), N) + b", {"x / w", "maximum(x, w)"}),
         ("h = where(b > 0, x * w, 0.125) + 1\ny = max(exp(h) * w, N)", {"x * w"}),
         ("y = max(abs(softplus(x)) + b, N) * w", {"softplus(x)"}),
         ("y = max(lerp(x, b, w), N)", {"lerp(x, b, w)"}),
         # Nothing is added to these.
         ("y = max(abs(x * w), N) + b", set()),
+        ("y = max(x / w, N) + b", set()),
+        ("y = max(relu(x) + where(b > 0, x, w), N)", set()),
         ("y = max((x + b) * w, N)", set()),
         ("y = max(x * w, N) + b", set()),
         ("y = log(max(w * x, N) + 1) * b", set()),

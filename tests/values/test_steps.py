@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
 from importing import built
-from oracles import compare
+from oracles import DEVICE, compare
 from step_cases import APART, CASES, Case
 
 from tritongen.families.family import Step
@@ -25,6 +26,13 @@ from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, walk
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
+
+
+@pytest.fixture
+def on_device() -> Iterator[None]:
+    """Tensors that a test makes are where it is compiled or interpreted."""
+    with torch.device(DEVICE):
+        yield
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -193,14 +201,14 @@ def test_nothing_is_stored_twice(name: str) -> None:
 def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
     """In half precision what the backward reads is what the next step has read, as it is in torch."""
     for name, rows in (("mlp", 0), ("layer_norm_of_a_matmul", 2)):
-        given = CASES[name].tensors(torch.float16)
+        given = [one.to(DEVICE) for one in CASES[name].tensors(torch.float16)]
         package = built(CASES[name].spec(), tmp_path / name)
         module = importlib.import_module(f"{package.__name__}.op")
         saved = module._steps_forward(*given, saves=True)
         assert [one.dtype for one in saved] == [torch.float16] * (len(saved) - rows) + [torch.float32] * rows
         leaves = [one.requires_grad_() for one in given]
         exact = [one.detach().double().requires_grad_() for one in given]
-        seed = torch.randn(saved[0].shape, generator=torch.Generator().manual_seed(1)).half()
+        seed = torch.randn(saved[0].shape, generator=torch.Generator().manual_seed(1)).half().to(DEVICE)
         wanted = torch.autograd.grad(CASES[name].torch(*exact), exact, seed.double())
         ours = torch.autograd.grad(module.steps(*leaves), leaves, seed)
         eager = torch.autograd.grad(CASES[name].torch(*leaves), leaves, seed)
@@ -212,7 +220,7 @@ def test_what_is_cast_to_the_dtype_of_an_input_is_stored_so(tmp_path: Path) -> N
     """A step that goes on from the sum alone does not know it."""
     case = replace(CASES["gelu_of_products_in_the_dtype_of_a_factor"], compute="y = softmax(cast(sum(x * w, K), x), M)")
     text = case.text().replace('T = "float"', 'T = "float"\nS = "float"').replace('x = "T', 'x = "S')
-    x, w = case.tensors(torch.float64)
+    x, w = (one.to(DEVICE) for one in case.tensors(torch.float64))
     y = built(read_spec("steps.toml", text), tmp_path).steps(x.float(), w)
     assert y.dtype == torch.float32
     torch.testing.assert_close(y.double(), (x @ w.T).softmax(0), rtol=1e-4, atol=1e-6)
@@ -242,6 +250,7 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert reduced == {"K"}
 
 
+@pytest.mark.usefixtures("on_device")
 def test_lengths_are_those_of_inputs_that_are_given(tmp_path: Path) -> None:
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\na = "T[]"\nx = "T[K, N]"\n'
     text += 'w = "T[N] = 0.5"\n[compute]\nh = "a * w"\ny = "x - mean(x, K, N)"\n[outputs]\nh = "auto"\ny = "auto"\n'
@@ -251,6 +260,7 @@ def test_lengths_are_those_of_inputs_that_are_given(tmp_path: Path) -> None:
     assert operator(a, x, torch.arange(7.0))[0].tolist() == [3.0 * n for n in range(7)]
 
 
+@pytest.mark.usefixtures("on_device")
 def test_stated_lengths_are_those_of_optional_inputs(tmp_path: Path) -> None:
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[N, K]"\n'
     text += 'w = "T[(M=3 K)] = 0.5"\n[compute]\nh = "w - mean(w, K, M)"\ny = "mean(x, N, K)"\n'
@@ -260,6 +270,7 @@ def test_stated_lengths_are_those_of_optional_inputs(tmp_path: Path) -> None:
     assert torch.equal(operator(x, w)[0], w - 5.5)
 
 
+@pytest.mark.usefixtures("on_device")
 def test_lengths_of_optional_inputs_that_are_taken_from(tmp_path: Path) -> None:
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nat = "int64[K]"\n'
     text += 'x = "T[K, N]"\nw = "T[N, K] = 0.5"\n[compute]\nh = "sum(take(w, at, N), K)"\ny = "x - mean(x, K, N)"\n'
@@ -269,6 +280,7 @@ def test_lengths_of_optional_inputs_that_are_taken_from(tmp_path: Path) -> None:
     assert operator(at, x, w)[0].item() == w[2, 0] + w[0, 1] + w[1, 2]
 
 
+@pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize(("first", "dtype"), [("T[K, N]", torch.float64), ("int64[K, N]", torch.float32)])
 def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Of one type with a step's optional input, or torch's default where no float is given."""
@@ -283,6 +295,7 @@ def test_dtypes_are_those_of_inputs_that_are_given(first: str, dtype: torch.dtyp
     assert operator(x, torch.arange(7.0, dtype=torch.float64))[0].dtype == torch.float64
 
 
+@pytest.mark.usefixtures("on_device")
 def test_columns_of_an_optional_input_are_reduced_alone(tmp_path: Path) -> None:
     """Nothing else that has columns tells how many of them a thread loads at once."""
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\na = "T[]"\nx = "T[K, N, M]"\n'
@@ -293,6 +306,7 @@ def test_columns_of_an_optional_input_are_reduced_alone(tmp_path: Path) -> None:
     assert torch.equal(operator(a, x, w)[0], 2 * w - 19)
 
 
+@pytest.mark.usefixtures("on_device")
 def test_positions_of_rows_that_are_left_out(tmp_path: Path) -> None:
     """They are as many as where they are given: a tile's mask needs a tile of pointers."""
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[M, N]"\nt = "T[V]"\n'
@@ -303,6 +317,7 @@ def test_positions_of_rows_that_are_left_out(tmp_path: Path) -> None:
     assert torch.equal(operator(x, t, at), x.sum(1) * t[at])
 
 
+@pytest.mark.usefixtures("on_device")
 def test_gradients_that_are_the_same_along_leading_axes_that_another_input_has(tmp_path: Path) -> None:
     """They are summed over those of the whole, which are more than the input's own."""
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[..., M]"\n'
@@ -314,6 +329,7 @@ def test_gradients_that_are_the_same_along_leading_axes_that_another_input_has(t
     torch.testing.assert_close(dz, u)
 
 
+@pytest.mark.usefixtures("on_device")
 def test_what_is_taken_from_may_have_another_name(tmp_path: Path) -> None:
     text = '[op]\nname = "steps"\nsummary = "Steps."\n[types]\nT = "float"\n[inputs]\nx = "T[M, K, P]"\n[compute]\n'
     text += 'p = "argmin(var(x, M) + 0.5 * index(P), P)"\ny = "take(var(x, M), p, P)"\n[outputs]\ny = "auto"\n'

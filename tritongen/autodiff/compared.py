@@ -1,8 +1,8 @@
 """What a gradient compares with the largest or smallest of it, computed to the same digits in every kernel.
 
 The forward saves the largest, and the gradient looks for the elements that equal it. Where a product is added to
-something, a compiler makes a fused multiply-add of both in one kernel and not in another, as it sees fit; the results
-differ in the last digit, and no element would be the largest.
+something, or a quotient, which a GPU computes as a product, a compiler makes a fused multiply-add of both in one kernel
+and not in another, as it sees fit; the results differ in the last digit, and no element would be the largest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from ..lang.functions import FUNCTIONS
 from ..lang.ir import Call, Node, Op, Reduce, Ref, Scan, Take, children, rebuild
-from ..lang.trees import parse
+from ..lang.trees import multiplies, parse
 
 
 def rounded(op: Op, extrema: Collection[str]) -> Op:
-    """The operator, in which products that are parts of sums are rounded wherever some extrema are of them.
+    """The operator, in which products and quotients that are parts of sums are rounded wherever some extrema are of them.
 
     What is reduced is no matter here: the gradient reads that as the forward saved it.
     """
@@ -30,9 +30,9 @@ def rounded(op: Op, extrema: Collection[str]) -> Op:
                 added[name] = added.get(name, False) or is_added
             case Call(function=function, args=args):
                 adds, multiplies = _operations(function)
-                below = is_added or adds
+                below = adds or (is_added and not multiplies)
                 node = replace(node, args=tuple(marked(arg, below) for arg in args))
-                return replace(node, rounded=True) if below and multiplies else node
+                return replace(node, rounded=True) if (is_added or adds) and multiplies else node
             case Reduce() | Scan() | Take():
                 return node
         return rebuild(node, tuple(marked(part, is_added) for part in children(node)))
@@ -55,4 +55,4 @@ def _operations(function: str) -> tuple[bool, bool]:
     tree = list(ast.walk(parse(FUNCTIONS[function].triton)))
     is_called = any(isinstance(part, ast.Call) and isinstance(part.func, ast.Name) for part in tree)
     adds = any(isinstance(part, ast.Add | ast.Sub) for part in tree)
-    return adds or is_called, any(isinstance(part, ast.Mult) for part in tree) or is_called
+    return adds or is_called, any(isinstance(part, ast.expr) and multiplies(part) for part in tree)

@@ -56,20 +56,51 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
 
 
 def rounded(template: ast.expr) -> ast.expr:
-    """The template with products, and what device functions give, that no compiler fuses with what is added to them."""
+    """The template, in which no compiler fuses what is added with the multiplication that it ends in.
+
+    Quotients, most functions of the GPU and device functions end in one, too; that of an argument of those is not added
+    to anything, unless a device function does.
+    """
     result = _Rounding().visit(template)
     assert isinstance(result, ast.expr)
-    return result
+    return _with_rounding(result)
+
+
+def multiplies(node: ast.expr) -> bool:
+    """Whether what gives the result is, or may end in, a multiplication."""
+    match node:
+        case ast.BinOp(op=ast.Mult() | ast.Div()):
+            return True
+        case ast.Call(func=ast.Name()):
+            return True
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name not in _EXACT
+    return False
+
+
+_EXACT = {"abs", "ceil", "floor", "maximum", "minimum", "where"}
 
 
 class _Rounding(ast.NodeTransformer):
+    """Rounds what is added, and arguments of device functions."""
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _applied("rounded_product", node.left, node.right) if isinstance(node.op, ast.Mult) else node
+        if isinstance(node.op, ast.Add | ast.Sub):
+            node.left, node.right = _with_rounding(node.left), _with_rounding(node.right)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        return _applied("rounded", node) if isinstance(node.func, ast.Name) else node
+        if isinstance(node.func, ast.Name):
+            node.args = [_with_rounding(arg) for arg in node.args]
+        return node
+
+
+def _with_rounding(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _applied("rounded_product", node.left, node.right)
+    return _applied("rounded", node) if multiplies(node) else node
 
 
 def _applied(function: str, *args: ast.expr) -> ast.Call:
