@@ -58,6 +58,7 @@ def run(
     epilogue: Args = (),
     reduced_rows: int = REDUCE_M,
     n_strides: tuple[int, ...] = (),
+    n_beside: tuple[int, int] = (0, 0),
     search: bool = False,
     pads: bool = False,
     **layout: Any,
@@ -86,6 +87,7 @@ def run(
         epilogue: arguments of the epilogue.
         reduced_rows: the rows of a tile that a program of the reduction takes.
         n_strides: the number of strides that a kernel takes of each matrix, None for absent ones; () for all they have.
+        n_beside: how many other tensors the loop reads blocks of, along rows and along columns.
         search: whether tiles are timed at the first call of a size, rather than chosen by rule.
         pads: whether the kernel that reads through pointers takes the padding of copies of matrices.
         layout: how TMA reads and writes, as for `_by_tma`.
@@ -127,7 +129,7 @@ def run(
         table = strided[0]
         way = partial(
             _by_pointers,
-            *(strided, reducing, *given, device, dtype, precision, n_strides),
+            *(strided, reducing, *given, device, dtype, precision, n_strides, n_beside),
             *(is_readable, pads),
         )
 
@@ -245,6 +247,7 @@ def _by_pointers(
     dtype: torch.dtype,
     precision: str,
     n_strides: tuple[int, ...],
+    n_beside: tuple[int, int],
     is_readable: bool,
     pads: bool,
     *,
@@ -278,7 +281,8 @@ def _by_pointers(
     itemsize = max(
         one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
     )
-    stage_bytes = (len(lefts) * block_m + len(rights) * block_n) * block_k * itemsize
+    n_left, n_right = len(lefts) + n_beside[0], len(rights) + n_beside[1]
+    stage_bytes = (n_left * block_m + n_right * block_n) * block_k * itemsize
     stages = matmul_heuristics.choose_stages(
         config, tiles * n_parts, stage_bytes, device
     )

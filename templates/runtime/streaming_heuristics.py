@@ -109,6 +109,8 @@ class Streamed:
         config = tiles[limits[0]]
         rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
         block: int = config.kwargs["BLOCK_N"] * (2 if self.float8 and rows == 16 else 1)
+        if itemsize == 8:
+            block = max(32, block)  # Shorter ones take more registers of each thread.
         stages: int = config.num_stages
         room: int = heuristics.shared_memory(device) // itemsize
 

@@ -165,6 +165,7 @@ class Products(Common):
             "accumulator": plan.accumulator,
             "reduced_rows": self.reduced_rows(),
             "n_strides": self.n_strides(),
+            "n_beside": self.n_beside(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
             "search": "True" if self.search else "",
         }
@@ -189,6 +190,15 @@ class Products(Common):
         if all(operand.tensor.default is None for operand in matrices):
             return ""
         return tuple_text([str(len(self.plan.arguments.roles(operand))) for operand in matrices])
+
+    def n_beside(self) -> str:
+        """How many tensors besides matrices the loop reads blocks of, along rows and along columns."""
+        beside = self.plan.arguments.beside
+        read = {argument.value for group in (beside.loop, beside.both) for argument in group}
+        axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
+        blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
+        counts = [sum(bool(one & {*side}) for one in blocks) for side in (self.contraction.rows, self.contraction.cols)]
+        return tuple_text([*map(str, counts)]) if any(counts) else ""
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""
