@@ -1,4 +1,4 @@
-"""What a gradient compares with its largest is the same number in each kernel: no compiler fuses its products or quotients."""
+"""What a gradient compares with its largest is the same in each kernel: no compiler fuses its products or quotients."""
 
 from __future__ import annotations
 

@@ -23,9 +23,18 @@ F = torch.nn.functional
 Formula = Callable[..., object]
 
 
+def _exp_lse(s: torch.Tensor) -> torch.Tensor:
+    return (s - torch.logsumexp(s, 1, keepdim=True)).exp()
+
+
 def _graph(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     s = F.leaky_relu((x @ w.T @ a)[:, None] + (z @ w.T @ b), 0.2)
     return torch.softmax(s, 1) @ (z @ w.T)
+
+
+def _both(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, e: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    s = x * w + b * e
+    return torch.logsumexp(s, 0), torch.logsumexp(s, 1)
 
 
 SCORES = "s = leaky_relu(sum(hs * a, N) + sum(hd * b, N), 0.2)"
@@ -38,6 +47,38 @@ FORMULAS: dict[str, tuple[str, str, Formula, str, str, float]] = {
         "y",
         "",
         4,
+    ),
+    "of_rows_and_columns": (
+        "x:M, N; w:M, N; b:M, N; e:M, N",
+        "s = x * w + b * e\ny = logsumexp(s, M)\nz = logsumexp(s, N)",
+        _both,
+        "y z",
+        "",
+        30,
+    ),
+    "of_columns_of_normed_rows": (
+        "x:M, N; w:N; b:M, N",
+        "h = x * rsqrt(mean(x * x, N) + 1e-3) * w + b\ny = logsumexp(h, M)",
+        lambda x, w, b: torch.logsumexp(x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-3) * w + b, 0),
+        "y",
+        "",
+        100,
+    ),
+    "of_columns_saved": (
+        "q:M, D; k:N, D",
+        "s = sum(q * k, D)\nl = logsumexp(s, M)\ny = sum(exp(s - l) * s, N)",
+        lambda q, k: ((q @ k.T - torch.logsumexp(q @ k.T, 0)).exp() * (q @ k.T)).sum(1),
+        "y",
+        "save = ['l']",
+        16,
+    ),
+    "of_vectors_saved": (
+        "x:M, N; u:N; z:P, N; v:N; d:P, E",
+        "s = leaky_relu(sum(x * u, N) + sum(z * v, N), 0.2)\nl = logsumexp(s, P)\np = exp(s - l)\ny = sum(p * d, P)",
+        lambda x, u, z, v, d: _exp_lse(F.leaky_relu((x @ u)[:, None] + (z @ v), 0.2)) @ d,
+        "y",
+        "save = ['l']",
+        8,
     ),
 }
 

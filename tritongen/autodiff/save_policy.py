@@ -91,10 +91,11 @@ class Kept:
         value = self.values[name]
         if is_product(self.op, value.node):
             return value.node.dtype.kind in ("float", "any")
-        below = self.closure({name}, set())
-        reductions = [v.node for n in below if isinstance((v := self.values[n]).node, Reduce)]
-        over = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
-        return value.node.dtype.kind in ("float", "any") and bool(over) and not over & set(value.node.axes)
+        below = [self.values[n].node for n in self.closure({name}, set())]
+        over = {axis for node in below if isinstance(node, Reduce) for axis in node.over}
+        own = set(value.node.axes)
+        is_smaller = bool(over - own) and len(own) < max(len(node.axes) for node in below)
+        return value.node.dtype.kind in ("float", "any") and bool(over) and (is_smaller or not over & own)
 
     def is_picked(self, name: str) -> bool:
         """Whether an output has elements of an input as they are, the largest or smallest of each row."""

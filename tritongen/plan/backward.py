@@ -22,6 +22,7 @@ from ..lowering.tile import needed
 from ..passes.contractions import is_product
 from ..passes.structure import SAVES, Program, line_of, name_reductions, reached, references
 from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
+from .rounding import rounded_as_stored
 
 APART = "reduces along axes that do not go together"
 
@@ -63,7 +64,7 @@ def plan_backward(gradient: Gradient, program: Program, families: Families) -> B
     """Raises `Mistakes` for a gradient that no family plans."""
     rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
     forward = Planner(gradient, rows, families).forward()
-    gradient = _read_as_saved(gradient, forward.op)
+    gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
     steps, spelled = Planner(gradient, rows, families).plan()
     return Backward(gradient, forward, Plan(steps, spelled))
 

@@ -1,0 +1,45 @@
+"""Where a gradient rounds what it computes again, since its forward summed exponentials of it as it was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..autodiff.gradient import Gradient
+from ..families.family import Step
+from ..families.several.strips import made_for, reduced_by_strips
+from ..lang.ir import Cast, Dtype
+from ..lang.unparse import spelled
+from ..passes.exponentials import exp_pairs
+
+
+def rounded_as_stored(gradient: Gradient, forward: Step) -> Gradient:
+    """The gradient, whose exponentials add up to the sums that the forward saves.
+
+    A score of 1,000 is rounded to bfloat16 by up to 2, and its exponential would differ from the one in the sum by a
+    factor of up to e^2.
+    """
+    stored = _summed_as_stored(forward.family.steps(forward.program))
+    values = []
+    for value in gradient.op.values:
+        if value.name in stored:
+            node = Cast(value.node, stored[value.name], value.node.axes)
+            value = replace(value, node=node, source=spelled(node) if value.source else "")
+        values.append(value)
+    return replace(gradient, op=replace(gradient.op, values=tuple(values)))
+
+
+def _summed_as_stored(steps: Sequence[Step]) -> dict[str, Dtype]:
+    """What steps store rounded and sum exponentials of, with the dtype that it has then."""
+    stored = {result.output.name: result.dtype for step in steps for result in step.op.results if not result.saved}
+    summed: set[str] = set()
+    for step in steps:
+        if exp_pairs(step.op):
+            summed |= {tensor.name for tensor in step.op.inputs}
+        for strips in reduced_by_strips(step.op):
+            summed |= made_for(step.op, strips)
+    return {
+        name: dtype
+        for name, dtype in stored.items()
+        if name in summed and dtype.kind == "float" and len(dtype.of) == 1 and not dtype.rule
+    }
