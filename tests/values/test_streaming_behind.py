@@ -1,4 +1,4 @@
-"""Attention with reductions and matmuls behind it: no scores are stored, forward or backward."""
+"""Attention with reductions and matmuls before and behind it: no scores are stored, forward or backward."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built
 from oracles import compare
-from streaming_behind import CASES
+from streaming_before import CASES as BEFORE
+from streaming_behind import CASES as BEHIND
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of
+
+CASES = {**BEFORE, **BEHIND}
 
 
 def each(steps: Iterable[Step]) -> list[Step]:

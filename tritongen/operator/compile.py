@@ -28,8 +28,8 @@ from ..lang.typecheck import typecheck
 from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
-from ..plan.streaming_gradient import plan_streaming_backward
-from ..plan.streaming_parts import streamed_first, streams_in
+from ..plan.streaming_before import plan_streams_backward
+from ..plan.streaming_parts import streams_in
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view
@@ -66,7 +66,7 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
     if not streams:
         return plan_whole(op, spec.grad, forward, families)
     try:
-        return plan_streaming_backward(*streamed_first(forward, streams), spec.grad, families)
+        return plan_streams_backward(forward, streams, spec.grad, families)
     except NotStreamed as refused:
         why = str(refused)
     backward, (_, stream) = plan_whole(op, spec.grad, forward, families), streams[0]

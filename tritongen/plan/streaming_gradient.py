@@ -11,7 +11,7 @@ are more than means, steps that differentiate what is made of these come first, 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
@@ -43,6 +43,7 @@ from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
+from .added import added
 from .backward import Backward, Plan, Planner
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
 from .weighted_means import Means, means_of, renamed_values
@@ -291,16 +292,16 @@ class _Planner:
     # What is made of means and lse
 
     def planned_behind(self, means: tuple[_Mean, ...]) -> Backward:
-        """Raises `NotStreamed` where an input is both what means are made of, and what is made of them."""
+        """First the steps behind the means, to the gradients of which that through the scores is added."""
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
-        if both := [name for name in gradient.wrt if name in behind.wrt]:
-            what = f"in the scores and in the math behind the sums along {self.stream.streamed}"
-            raise NotStreamed(f"{', '.join(both)} is both {what}")
+        behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
+        gradient = added(gradient, beside)
         stored = {
             m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
         }
-        first, texts = self.steps_behind(behind, {**stored, self.delta: COMPUTE} if gradient.wrt else {})
+        told = {name: Dtype("float", (name,)) for name in beside}
+        first, texts = self.steps_behind(behind, {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {})
         others = (tensor for step in first for tensor in step.op.inputs if tensor not in gradient.op.inputs)
         inputs = dict.fromkeys((*others, *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}
@@ -318,7 +319,7 @@ class _Planner:
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""
         inner = [name for name in behind.wrt if name in between]
-        others = [name for name in behind.wrt if name in self.grad.wrt]
+        others = [name for name in behind.wrt if name in self.grad.wrt and name not in between]
         plans = []
         for groups in ([[*inner, *others]], [inner, others]):
             planners = (Planner(_by(behind, group), (), self.families, between) for group in groups if group)
@@ -326,6 +327,30 @@ class _Planner:
         best = min(plans, key=lambda plan: sum(len(steps) for steps, _ in plan))
         steps = tuple(step for found, _ in best for step in found)
         return steps, {name: text for _, texts in best for name, text in texts.items()}
+
+    def gradients_apart(self, behind: Gradient, names: Sequence[str]) -> tuple[Gradient, dict[str, Input]]:
+        """The gradient behind the means, in which those by some inputs have names of their own; and these, as others
+        read them. What comes as an outgoing gradient is no result.
+        """
+        found: dict[str, Input] = {}
+        results: dict[str, Result] = {}
+        inputs = {tensor.name: tensor for tensor in behind.op.inputs}
+        taken = {*self.taken, *behind.op.names}
+        op = renamed_values(behind.op, {f"d{name}": fresh(f"d{name}_behind", taken) for name in names})
+        for name, result in zip(behind.wrt, behind.op.results, strict=True):
+            if name not in names:
+                results[name] = result
+                continue
+            place = [value.name for value in behind.op.values].index(result.output.name)
+            value = op.values[place]
+            if isinstance(value.node, Load) and not value.node.at and value.node.axes == result.axes:
+                found[name] = inputs[value.node.name]
+                continue
+            ref = Ref(value.name, result.node.axes, result.node.dtype)
+            results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)
+            found[name] = replace(self.op.input(name), name=value.name)
+        op = replace(op, results=tuple(results.values()))
+        return replace(behind, wrt=tuple(results), op=op), found
 
     def behind(self, means: tuple[_Mean, ...]) -> tuple[Gradient, tuple[_Mean, ...]]:
         """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""

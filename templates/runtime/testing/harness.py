@@ -453,8 +453,8 @@ class Harness:
         assert count <= 1 + 0.02 * got.numel(), f"{count} are rounded more than once"
 
     @classmethod
-    def check(cls, *tensors: Any, **params: Any) -> None:
-        """The operator against the oracle."""
+    def check(cls, *tensors: Any, **params: Any) -> Any:
+        """The operator against the oracle; returns what it computed."""
         got = cls.call(*tensors, **params)
         want = cls.expected(cls.oracle, *tensors, **params)
         if want is not None:
@@ -466,6 +466,7 @@ class Harness:
 
                 errors = cls.errors_of_torch(in_torch, tensors, want)
             cls.compare(got, want, tensors, errors)
+        return got
 
     # Configurations
 

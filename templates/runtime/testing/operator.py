@@ -19,8 +19,7 @@ class OperatorTests(Harness):
     @each("dtypes", lambda cls: cls.dtypes() or [()])
     def test_dtypes(self, dtypes: Dtypes) -> None:
         tensors = self.make(self.ragged, dtypes)
-        got = self.call(*tensors)
-        self.compare(got, self.oracle(*tensors), tensors)
+        got = self.check(*tensors)
         assert tuple(x.dtype for x in results(got)) == self.result_dtypes(*tensors)
 
     @each("shape", lambda cls: cls.shapes)

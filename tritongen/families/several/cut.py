@@ -1,7 +1,7 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
-The search starts at the cheapest choice of at most `MOST` values to store whose steps families take; if so few values
-are not enough, at all reductions and the row-wise values computed from them, or else at everything that may be stored.
+The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines but
+at most so many; if none of these will do, at all reductions and the row-wise values computed from them, or else at everything that may be stored.
 Then values are added to the stored ones, or removed from them, one by one, as long as that lowers the cost.
 """
 
@@ -54,9 +54,9 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
     plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
     if not op.fuse:
         return _lines_apart(plain, take)
-    plain = factors_named(plain)
+    named = factors_named(plain)
     own = {value.name for value in op.values}
-    tried = [_least(one, own, take) for one in dict.fromkeys((plain, sums_parted(plain), *by_strips(plain)))]
+    tried = [_least(one, own, take) for one in dict.fromkeys((named, sums_parted(named), *by_strips(named), plain))]
     return min(filter(None, tried), key=lambda one: one.cost, default=None)
 
 
@@ -68,8 +68,9 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
         return None
     search = _Search(plain, take)
     others = [name for name in names if name not in always]
-    few = [chosen for count in range(MOST + 1) for chosen in combinations(others, count)]
-    best = search.least([[*always, *chosen] for chosen in few])
+    few = _few(others)
+    few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
+    best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
     if best:
         return search.improved(best, others)
     made = {value.name for value in plain.values} - own
@@ -77,6 +78,10 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names)
     return search.improved(first, others) if first else None
+
+
+def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
+    return [chosen for count in range(MOST + 1) for chosen in combinations(names, count)]
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...lang.ir import ALWAYS, Dtype, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
 from ...lang.promotion import kind_of
 from ...passes.contractions import is_product
-from ...passes.structure import SAVES
+from ...passes.structure import SAVES, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_perhaps_absent, is_whole
 
@@ -88,12 +88,22 @@ def stored_result(op: Op, name: str) -> Result:
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
-    axes = tuple(axis for axis in op.axes if axis in value.node.axes)
+    axes = _axes_in_order(op, value)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
             axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
     node = Ref(name, value.node.axes, value.node.dtype)
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
+
+
+def _axes_in_order(op: Op, value: Value) -> tuple[str, ...]:
+    """The axes of a value, as an input of which it is made has them, so that steps read and write both alike."""
+    refs = {one.name: references(one.node) for one in op.values}
+    read = {name for one in reached(refs, {value.name}, ()) for name in reads(op.value(one).node)}
+    made_of = (tensor.type.axes for tensor in op.inputs if tensor.name in read)
+    own = set(value.node.axes)
+    inner = (axes for axes in made_of if set(axes) == own)
+    return next(inner, tuple(axis for axis in op.axes if axis in own))
 
 
 def as_input(op: Op, stored: Result) -> Input:

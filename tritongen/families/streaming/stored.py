@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...lang.ir import Call, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lowering.tile import needed
-from ...passes.contractions import sides_of
+from ...passes.contractions import is_product, sides_of
 from ...passes.structure import line_of, reached, references
 from ...spec.types import BATCH, Output, plain_shape
 from ..family import Step
@@ -55,7 +55,8 @@ def _attentions(op: Op) -> Iterator[_Attention]:
             for score in (value for value in op.values if value.name in inside):
                 above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
                 nodes = [side, *(op.value(name).node for name in above)]
-                axes = _axes(op, score.node, total.node)
+                multiplies = any(is_product(op, op.value(name).node) for name in above)
+                axes = None if multiplies else _axes(op, score.node, total.node)
                 if axes is not None and any(_is_exponential(part, above | {score.name}) for part in nodes):
                     yield _Attention(total, score.name, *axes)
 

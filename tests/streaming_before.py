@@ -1,0 +1,71 @@
+"""Attention with math before it, each with its formula in torch: heads that are normed, turned, or projected, and
+queries that are used again behind it.
+"""
+
+from __future__ import annotations
+
+import torch
+from streaming_behind import ATTENDED, rms
+from streaming_cases import GROUPED, QKV, Case
+from streaming_formulas import causal, full, grouped
+
+WEIGHTS = "wq:T[D]; wk:T[D]"
+NORMED = "qn = q * rsqrt(mean(q * q, D) + 1e-5) * wq\nkn = k * rsqrt(mean(k * k, D) + 1e-5) * wk"
+OF_NORMED = "s = where(index(N) - size(N) <= index(M) - size(M), sum(qn * kn, D) * 0.25, -inf)"
+MEAN = "o = sum(softmax(s, N) * v, N)"
+PROJECTED = "q = sum(x * wq, K)\nk = sum(z * wk, K)\nv = sum(z * wv, K)"
+X = "x:T[B, M, K]; z:T[B, N, K]; wq:T[H, D, K]; wk:T[H, D, K]; wv:T[H, E, K]"
+
+
+def _projected(x: torch.Tensor, z: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    return causal(*(torch.einsum("bnk,hdk->bhnd", one, by) for one, by in zip((x, z, z), weights, strict=True)))
+
+
+CASES = {
+    "norms_of_heads": Case(
+        f"{GROUPED}; {WEIGHTS}",
+        f"{NORMED}\n{OF_NORMED}\n{MEAN}",
+        lambda q, k, v, wq, wk: grouped(rms(q) * wq, rms(k) * wk, v),
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v wq wk",
+        steps=4,
+    ),
+    "norm_of_keys_by_some": Case(
+        f"{QKV}; {WEIGHTS}",
+        f"{NORMED}\n{OF_NORMED}\n{MEAN}",
+        lambda q, k, v, wq, wk: causal(rms(q) * wq, rms(k) * wk, v),
+        by="v wk",
+        steps=4,
+        passes=1,
+    ),
+    "norms_and_a_norm_behind": Case(
+        f"{QKV}; {WEIGHTS}",
+        f"{NORMED}\n{OF_NORMED}\na = sum(softmax(s, N) * v, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, v, wq, wk: rms(causal(rms(q) * wq, rms(k) * wk, v)),
+        by="q k v wq wk",
+        steps=5,
+    ),
+    "norm_of_queries_that_are_added_behind": Case(
+        QKV.replace("E]", "D]"),
+        f"qn = q * rsqrt(mean(q * q, D) + 1e-5)\ns = sum(qn * k, D) * 0.25\n{MEAN} + q",
+        lambda q, k, v: full(rms(q), k, v) + q,
+        steps=4,
+    ),
+    "projections": Case(
+        X,
+        f"{PROJECTED}\ns = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.25, -inf)\n{MEAN}",
+        _projected,
+        outputs="o:x[B, H, M, E]",
+        by="x z wq wk wv",
+        steps=8,
+    ),
+    "residual": Case(
+        QKV.replace("E]", "D]"), f"{ATTENDED.replace('a =', 'o =')} + q", lambda q, k, v: full(q, k, v) + q, steps=3
+    ),
+    "gate_of_queries": Case(
+        QKV.replace("E]", "D]"),
+        f"{ATTENDED}\no = a * sigmoid(q)",
+        lambda q, k, v: full(q, k, v) * q.sigmoid(),
+        steps=3,
+    ),
+}

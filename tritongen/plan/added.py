@@ -1,0 +1,46 @@
+"""Gradients to which others of the same inputs are added, that other steps have computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..autodiff.gradient import Gradient
+from ..lang.ir import Dtype, Load, Node, Ref, Value, fresh
+from ..lang.unparse import spelled
+from ..passes.contractions import applied
+from ..passes.structure import references
+from ..spec.types import Input
+from .weighted_means import renamed_values
+
+
+def loaded(tensor: Input) -> Load:
+    """All elements of a float."""
+    return Load(tensor.name, tensor.type.axes, Dtype("float", (tensor.name,)))
+
+
+def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
+    """The gradient, with others of the same inputs added to it."""
+    op = gradient.op
+    own = {r.output.name: others[name] for name, r in zip(gradient.wrt, op.results, strict=True) if name in others}
+    taken = op.names
+    read = {name for value in op.values for name in references(value.node)}
+    op = renamed_values(op, {name: fresh(f"{name}_alone", taken) for name in own if name in read})
+    values: list[Value] = []
+    for value, name in zip(op.values, (value.name for value in gradient.op.values), strict=True):
+        if name not in own:
+            values.append(value)
+            continue
+        alone: Node = value.node
+        if value.name != name:
+            values.append(value)
+            alone = Ref(value.name, value.node.axes, value.node.dtype)
+        node = applied("add", alone, loaded(own[name]))
+        values.append(Value(name, node, spelled(node)))
+    nodes = {value.name: value.node for value in values if value.name in own}
+    results = tuple(
+        replace(one, node=replace(one.node, axes=nodes[one.output.name].axes)) if one.output.name in nodes else one
+        for one in op.results
+    )
+    inputs = tuple(dict.fromkeys((*op.inputs, *own.values())))
+    return replace(gradient, op=replace(op, inputs=inputs, values=tuple(values), results=results))
