@@ -1,8 +1,9 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
-The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines but
-at most so many; if none of these will do, at all reductions and the row-wise values computed from them, or else at everything that may be stored.
-Then values are added to the stored ones, or removed from them, one by one, as long as that lowers the cost.
+The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
+but at most so many; if none of these will do, at all reductions and the row-wise values computed from them, or else at
+everything that may be stored. Then values are added to the stored ones, or removed from them, one by one, as long as
+that lowers the cost.
 """
 
 from __future__ import annotations
