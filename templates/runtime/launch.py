@@ -8,8 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 import triton
-from triton.compiler import CompiledKernel
-from triton.runtime.errors import OutOfResources
 
 Key = tuple[object, ...]
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
@@ -122,7 +120,6 @@ def run(
     with on_device(device):
         own = (made(),) if made else ()
         compiled = kernel[grid](*own, *tensors, *sizes, *params, **options)
-    check_registers(compiled)
     if key is None or compiled is None or not is_replayed(device):
         return  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
@@ -147,21 +144,6 @@ def run(
                 relaunch(*own, *tensors, *sizes, *params, *constants)
 
     Launches.add(key, replay)
-
-
-def check_registers(compiled: Any) -> None:
-    """Raise OutOfResources for a kernel for which ptxas gave up on registers: such kernels compute wrong values.
-
-    It then spills nearly everything and uses 56 or 64 registers, though each thread could have several times as many.
-    ptxas 12.8 and 12.9 did so for matmuls of float64 with wide matrices.
-    """
-    if not isinstance(compiled, CompiledKernel):
-        return  # Triton's interpreter compiles nothing.
-    if compiled.metadata.target.backend != "cuda":
-        return
-    most = min(255, 65536 // (32 * compiled.metadata.num_warps))
-    if compiled.n_spills > 256 and 2 * compiled.n_regs < most:
-        raise OutOfResources(compiled.n_regs + compiled.n_spills, most, "registers")
 
 
 def is_nvidia(device: torch.device) -> bool:
@@ -299,7 +281,6 @@ def run_named(
     """
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
-    check_registers(compiled)
     if compiled is None or not is_replayed(device_of(args)):
         return None
     own = (

@@ -155,7 +155,7 @@ def run(
     except OutOfResources as error:
         width = max(map(max, reads))
         raise ValueError(
-            f"heads of {width} elements of {matrix.dtype} are wider than a tile in {error.name}; scores are stored "
+            f"heads of {width} elements of {matrix.dtype} are wider than a tile in shared memory; scores are stored "
             "instead where the spec gives that axis a length of more than 1024, or has `fuse = false` in [schedule]"
         ) from error
 

@@ -109,15 +109,18 @@ class Streamed:
         config = tiles[limits[0]]
         rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
         block: int = config.kwargs["BLOCK_N"] * (2 if self.float8 and rows == 16 else 1)
-        if itemsize == 8:
-            block = max(32, block)  # Shorter ones take more registers of each thread.
         stages: int = config.num_stages
         room: int = heuristics.shared_memory(device) // itemsize
+        read = tile_widths, block_widths
 
         def fits() -> bool:
-            read = tile_widths, block_widths
             return streamed_elements(rows, block, stages, *read) <= room
 
+        if itemsize == 8 and min(*tile_widths, *block_widths) >= 32:
+            # Shorter blocks take more registers of each thread, too many of which ptxas 12.9 spills wrongly.
+            longer = max(32, block)
+            if 4 * streamed_elements(rows, longer, stages, *read) <= 3 * room:
+                block = longer
         while stages > 2 and not fits():
             stages -= 1
         while block > 16 and not fits():

@@ -61,6 +61,10 @@ class StreamStepShapes(StepShapes, StreamShapes):
     program: SeveralProgram
 
     @property
+    def uneven(self) -> tuple[int, int]:
+        return (130, 300)
+
+    @property
     def streaming(self) -> StreamingProgram:
         return streaming_steps(self.program)[0]
 

@@ -71,13 +71,18 @@ class StreamShapes(Shapes):
     def tiled(self) -> list[tuple[int, ...]]:
         return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
 
+    @property
+    def uneven(self) -> tuple[int, int]:
+        """Rows and streamed positions, fewer than rows where the oracle knows what rows without keys are."""
+        return (300, 130)
+
     def gluon(self) -> list[tuple[int, ...]]:
         """Of heads of up to 128, and of rows of numbers for each score, that TMA reads: of whole 16 bytes."""
         biased = any(is_of_scores(tensor, self.stream) for tensor in self.program.op.inputs)
         multiple = 8 if biased else 1
         cases = [
             self.lengths_of(rows, -(-streamed // multiple) * multiple, widths)
-            for rows, streamed, widths in ((200, 333, 64), (300, 130, 128), (129, 257, 80))
+            for rows, streamed, widths in ((200, 333, 64), (*self.uneven, 128), (129, 257, 80))
         ]
         fixed = dict(self.program.op.sizes)
 
