@@ -7,10 +7,12 @@ import textwrap
 import time
 from pathlib import Path
 
+import pytest
 from projects import FILES, SHARED, Project
 
+from tritongen.diagnostics.report import Rejected
 from tritongen.project.build import Built
-from tritongen.project.tree import TEMPORARY
+from tritongen.project.tree import TEMPORARY, locked
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,3 +149,45 @@ def test_errors_name_the_file(project: Project) -> None:
         f"tritongen: {project.out}/__init__.py: File too large",
         "tritongen: specs/other.toml: File too large",
     ]
+
+
+def test_a_refused_build_leaves_no_folder(project: Project) -> None:
+    """But for those that were there."""
+    (project.root / "tritongen.toml").write_text('out = "src/ops"\n')
+    project.spec("one", "wrong")
+    before = sorted(project.root.rglob("*"))
+    with pytest.raises(Rejected):
+        project.build()
+    assert sorted(project.root.rglob("*")) == before
+    (project.root / "src" / "ops").mkdir(parents=True)
+    with pytest.raises(Rejected):
+        project.build()
+    assert (project.root / "src" / "ops").is_dir()
+
+
+def test_a_folder_that_a_refused_build_removes_is_made_again(project: Project) -> None:
+    """By a build that has waited for that one: it holds the new folder, and not the old one."""
+    project.spec("one")
+    with locked([str(project.out)]) as alone:
+        assert alone
+        waiting = script(
+            project,
+            """
+            import fcntl
+            flock = fcntl.flock
+            def locking(*args):
+                print("waits", flush=True)
+                flock(*args)
+            fcntl.flock = locking
+            def holding(spec, runtime):
+                try:
+                    flock(os.open("generated", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return fake(spec, runtime)
+            build.build((), generate=holding)
+            """,
+        )
+        assert waiting.stdout
+        assert waiting.stdout.readline() == "waits\n"
+    assert waiting.wait(60) == 0
+    assert project.kinds() == []

@@ -11,7 +11,8 @@ from tritongen.families.rowwise.family import ROWWISE
 from tritongen.families.streaming.shapes import StreamingShapes
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
-from tritongen.testing.samples import Shapes, other_values
+from tritongen.spec.types import Range
+from tritongen.testing.samples import Shapes, other_values, range_of
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted([*(ROOT / "specs").glob("*.toml"), *(ROOT / "tests" / "specs").glob("*.toml")])
@@ -89,3 +90,29 @@ def test_emitted_shapes_are_no_shorter() -> None:
     shapes = next(line for line in text.splitlines() if line.startswith("    shapes = "))
     assert "(2, 1)" in shapes
     assert "(1, " not in shapes
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ({"y": "where(index(N) < n, x, 0.0)"}, Range(1, 40)),
+        ({"y": "where(n - size(M) > index(N) - index(M), x, 0.0)"}, Range(1, 40)),
+        ({"past": "index(N) - n", "far": "past + 1", "y": "where(far >= 0, 0.0, x)"}, Range(1, 40)),
+        ({"y": "where(index(N) == n, x, 0.0)"}, None),
+        ({"y": "where((index(N) < index(M)) & (n < 2), x, 0.0)"}, None),
+        ({"y": "where(index(N) < n, x, 0.0) / (7 // n)"}, Range(1, 5)),
+        ({"h": "where(index(N) < n, x, 0.0)", "y": "h + take(w, n, V)"}, Range(0, "V")),
+    ],
+)
+def test_integers_that_positions_are_compared_with_are_positive(lines: dict[str, str], expected: Range | None) -> None:
+    """Of lengths below 1, a mask would leave rows nothing."""
+    compute = "\n".join(f'{name} = "{line}"' for name, line in lines.items())
+    text = f"""
+op.name = "masked"
+inputs = {{ x = "float32[M, N]", n = "int64[M]", w = "float32[V]" }}
+outputs.y = "x"
+[compute]
+{compute}
+"""
+    spec = read_spec("masked.toml", text)
+    assert range_of(spec.inputs[1], spec) == expected

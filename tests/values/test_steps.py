@@ -337,3 +337,12 @@ def test_what_is_taken_from_may_have_another_name(tmp_path: Path) -> None:
     x = torch.randn(5, 3, 4)
     p = (x.var(0) + 0.5 * torch.arange(4)).argmin(1)
     torch.testing.assert_close(operator(x), x.var(0).gather(1, p[:, None])[:, 0])
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_errors_of_steps_name_the_operator(shape: tuple[int, int], tmp_path: Path) -> None:
+    """Of an axis that a step reduces: users do not know the steps."""
+    case = Case("x:M, N", "a = max(x, M)\nb = x - a\ny = max(b, N)\nz = max(b, M)", torch.relu, "y z")
+    with pytest.raises(ValueError, match=r"^steps: max has no value over an empty axis"):
+        built(case.spec(), tmp_path).steps(torch.empty(shape))

@@ -100,10 +100,10 @@ FAMILIES = (
         "a gradient that the forward cannot write",
         """
         With write = "forward" or "in_place" the forward writes the gradient for an incoming gradient of 1, and the
-        backward scales each row by one factor. So the operator must reduce rows and have a single differentiable
-        result, with one value per row; inputs in wrt must have all axes, and not be optional. Nothing else is saved
-        (no `save`), and the operator cannot be registered with torch, where every call would compute the gradient.
-        In place, no line may `take` an input in wrt from other columns.
+        backward scales each row by one factor. So the operator must reduce rows in a single step, without a matmul
+        before it, say, and have a single differentiable result, with one value per row; inputs in wrt must have all
+        axes, and not be optional. Nothing else is saved (no `save`), and the operator cannot be registered with torch,
+        where every call would compute the gradient. In place, no line may `take` an input in wrt from other columns.
 
             [compute]
             loss = "logsumexp(x, V) - take(x, target, V)"

@@ -67,6 +67,11 @@ class Checks:
     extra: tuple[str, ...] = ()  # its further arguments
 
     @property
+    def operator(self) -> str:
+        """The name by which a user knows what is computed."""
+        return self.op.name
+
+    @property
     def is_registered(self) -> bool:
         """Whether torch's dispatcher calls the function, which so has arguments of the right kinds."""
         return IS_FAKE in self.extra
@@ -282,7 +287,7 @@ class Checks:
                 if isinstance(node, Reduce) and node.kind in VALUELESS and not is_hidden(self.op, value):
                     path = choices.of(value.name)
                     condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
-                    error = f'raise ValueError("{self.op.name}: {node.kind} has no value over an empty axis")'
+                    error = f'raise ValueError("{self.operator}: {node.kind} has no value over an empty axis")'
                     found.setdefault(condition, error)
         always = "n_cols == 0"
         return [(always, found[always])] if always in found else list(found.items())

@@ -224,14 +224,14 @@ def length_text(axes: tuple[str, ...]) -> str:
 
 
 def told(op: Op) -> list[Value]:
-    """The lines of a docstring: those of [compute] or of a gradient, and other values that they name.
+    """The lines of a docstring: those of [compute] or of a gradient, results, and other values that these name.
 
     A line that names what a step does not have is told as the step computes it.
     """
     axes = {*op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
     known = {shown(name) for name in op.names | axes}
     found: list[Value] = []
-    named: set[str] = set()
+    named = {shown(result.output.name) for result in op.results}
     for value in reversed(op.values):
         if value.source or shown(value.name) in named:
             own = spelled(value.node)

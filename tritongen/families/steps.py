@@ -172,6 +172,10 @@ class StepHost(Host):
     origin: Origin | None = None
     fills: bool = False  # whether each result is a tensor, though one may not be asked for
 
+    @property
+    def operator(self) -> str:
+        return self.forward.name
+
     def regrouped(self, result: Result) -> str:
         text = super().regrouped(result)
         first = self.first()

@@ -22,6 +22,7 @@ from ..spec.types import FLOATS, Grad, Input, Output, TensorType
 from .backward import Backward, Plan, apart, unplanned
 
 IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inputs
+_LEAVE_OUT = "leave it out: the backward writes gradients of any kind"
 
 
 def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families, register: str) -> Backward:
@@ -62,9 +63,14 @@ def _refused(gradient: Gradient, forward: Step, grad: Grad, register: str) -> It
     if grad.save:
         message = "nothing is saved beside a gradient that the forward writes"
         yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
-    if unfit := _unfit(gradient, forward):
+    if steps := forward.family.steps(forward.program):
+        lines = ([line for line in forward.program.op.lines if line in step.op.lines] for step in steps)
+        told = "; ".join(", ".join(names) for names in lines if names)
+        message = f"a forward writes the gradient of one row-wise step, and this operator takes several: {told}"
+        yield _mistake(grad, message, f"{_LEAVE_OUT}; or give the lines of a row-wise step a spec of their own")
+    elif unfit := _unfit(gradient, forward):
         message = f"{unfit}, and the forward writes a gradient of one result with one number for each row"
-        yield _mistake(grad, message, "leave it out: the backward writes gradients of any kind")
+        yield _mistake(grad, message, _LEAVE_OUT)
     else:
         yield from _unfit_inputs(forward.program, grad)
 

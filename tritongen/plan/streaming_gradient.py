@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
-from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes
+from ..families.stream import NotStreamed, Stream
 from ..lang.ir import (
-    BOOL,
     Call,
     Cast,
     Constant,
@@ -42,11 +41,12 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, Output, TensorType, are_alike, plain_shape
+from ..spec.types import Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner
+from .means_of_rows import FLOAT, Mean, MeansOfRows, like, load, where_equal
 from .streaming_steps import COMPUTE, StreamPlanner, told_result
-from .weighted_means import Means, means_of, renamed_values
+from .weighted_means import means_of, renamed_values
 
 
 def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward:
@@ -67,52 +67,8 @@ def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Famili
         raise NotStreamed(refused.mistakes[0].message) from None
 
 
-FLOAT = Dtype("float")
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient.
-
-    Where it is a sum of rows, it has no matrix and no axis of its own.
-    """
-
-    name: str
-    matrix: Load | None
-    own: str
-    axes: tuple[str, ...]
-    tensor: Input
-    gradient: Input
-
-    @property
-    def load(self) -> Load:
-        return _load(self.tensor.name, self.axes)
-
-    @property
-    def seed(self) -> Load:
-        return _load(self.gradient.name, self.axes)
-
-
-class _Planner:
+class _Planner(MeansOfRows):
     """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
-
-    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
-        self.score, self.sinks = means.score, means.sinks
-        self.matrices = {mean.name: mean.matrix for mean in means.means}
-        self.weights = {mean.name: mean.weight for mean in means.means}
-        self.op, self.lse = means.op, means.lse
-        self.stream, self.grad, self.families = stream, grad, families
-        self.taken = self.op.names
-        axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
-        self.rows = tuple(axis for axis in self.op.axes if axis in axes)
-        self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
-        is_result = any(result.output.name == self.lse for result in self.op.results)
-        self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
-        self.shift = ""  # lse as gradients read it
-        self.delta = self.fresh("delta")
-
-    def fresh(self, name: str) -> str:
-        return fresh(name, self.taken)
 
     def backward(self) -> Backward:
         if self.lse:
@@ -123,79 +79,16 @@ class _Planner:
             return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
         return self.planned_behind(tuple(map(self.mean_saved, self.matrices)))
 
-    def add_shift(self) -> None:
-        """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
-        where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
-
-        It has the name of lse, unless results are made of that beside the means.
-        """
-        ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
-        roots = {name for result in self.op.results for name in references(result.node)}
-        if any(value.name == self.lse for value in needed(tuple(ends), roots)):
-            self.shift = self.fresh(f"{self.lse}_or_inf")
-        else:
-            self.shift = self.lse
-            self.saved = self.lse = self.fresh(f"{self.lse}_raw")
-            self.op = renamed_values(self.op, {self.shift: self.lse})
-        lse = self.op.value(self.lse).node
-        ref = Ref(self.lse, lse.axes, lse.dtype)
-        more = applied("add", ref, Constant(1.0, FLOAT))
-        value = Value(self.shift, _where_equal(more, ref, Constant(math.inf, FLOAT), ref), "")
-        self.op = replace(self.op, values=(*self.op.values, value))
-
-    def plain_results(self) -> dict[str, Result]:
-        """The results by the means and lse that they are; none where any of them is made of these otherwise."""
-        ends = {*self.matrices, *([self.lse] if self.lse else [])}
-        found: dict[str, Result] = {}
-        for result in self.op.results:
-            name = _end(self.op, result.node, ends)
-            if name not in ends or name in found:
-                return {}
-            matrix = self.matrices.get(name)
-            if matrix is not None and not are_alike((like(self.op, result, "").type, self.type_of(matrix))):
-                return {}
-            found[name] = result
-        return found
-
-    def type_of(self, matrix: Load) -> TensorType:
-        return self.op.input(self.multiplied_as(matrix)).type
-
-    def multiplied_as(self, matrix: Load) -> str:
-        """The matrix in whose dtype one is multiplied."""
-        return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
-
-    def of_rows(self, name: str) -> Input:
-        """A tensor with a number for each row."""
-        return Input(name, TensorType(COMPUTED, plain_shape(self.rows)))
-
-    def own_axis(self, mean: str) -> str:
-        return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
-
-    def mean_of_result(self, name: str, result: Result) -> _Mean:
-        tensor = result.output.name
-        inputs = (like(self.op, result, one) for one in (tensor, self.seeds[tensor]))
-        return _Mean(name, self.matrices[name], self.own_axis(name), result.node.axes, *inputs)
-
-    def mean_saved(self, name: str) -> _Mean:
-        own, axes = self.own_axis(name), self.op.value(name).node.axes
-        is_result = any(result.output.name == name for result in self.op.results)
-        tensor = self.fresh("mean") if is_result else name
-        matrix = self.matrices[name]
-        dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
-        own_type = replace(dtypes, shape=plain_shape((*self.rows, own) if own else self.rows))
-        inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
-        return _Mean(name, matrix, own, axes, *inputs)
-
     # What means and lse are made of
 
-    def planned(self, means: tuple[_Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
+    def planned(self, means: tuple[Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = self.through_scores(means)
         planner = StreamPlanner(gradient, self.stream, self.families, delta)
         forward = planner.forward()
         steps, texts = planner.plan()
         return Backward(gradient, forward, Plan(steps, texts), stored=planner.stored)
 
-    def through_scores(self, means: tuple[_Mean, ...]) -> Gradient:
+    def through_scores(self, means: tuple[Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
         scores, given = self.scores(means) if self.score is not None else self.sums(means)
         read = _read(scores)
@@ -206,7 +99,7 @@ class _Planner:
         saved = ((self.shift, self.shift),) if self.lse else ()
         return Gradient(self.op, _plain(found.op), wrt, seeds, saved, outputs)
 
-    def sums(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
+    def sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The sums, and their gradients."""
         names = [mean.name for mean in means]
         results = []
@@ -217,7 +110,7 @@ class _Planner:
         op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=tuple(results))
         return op, {mean.name: mean.seed for mean in means}
 
-    def scores(self, means: tuple[_Mean, ...]) -> tuple[Op, dict[str, Node]]:
+    def scores(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
         assert score is not None
@@ -236,7 +129,7 @@ class _Planner:
             results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
             given[ref.name] = gradient
 
-        lse, delta = _load(self.shift, self.rows), _load(self.delta, self.rows)
+        lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
         p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
         weighted: dict[str, Node] = {}
         dp: Node | None = None
@@ -270,14 +163,14 @@ class _Planner:
         inputs = (*(mean.gradient for mean in means), *self.op.inputs, *map(self.of_rows, (self.shift, self.delta)))
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
 
-    def delta_of(self, means: tuple[_Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
+    def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
-        less = None if lse is None else _load(self.seeds[lse.output.name], lse.node.axes)
+        less = None if lse is None else load(self.seeds[lse.output.name], lse.node.axes)
         inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
         inputs += [] if lse is None else [like(self.op, lse, self.seeds[lse.output.name])]
         return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
 
-    def delta_value(self, gradients: Mapping[_Mean, Node], less: Node | None) -> Value:
+    def delta_value(self, gradients: Mapping[Mean, Node], less: Node | None) -> Value:
         node: Node | None = None
         for mean, seed in gradients.items():
             product = applied("mul", seed, mean.load)
@@ -286,12 +179,12 @@ class _Planner:
         assert node is not None
         node = node if less is None else applied("sub", node, less)
         inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
-        node = _where_equal(_load(self.shift, self.rows), inf, zero, node)
+        node = where_equal(load(self.shift, self.rows), inf, zero, node)
         return Value(self.delta, node, spelled(node))
 
     # What is made of means and lse
 
-    def planned_behind(self, means: tuple[_Mean, ...]) -> Backward:
+    def planned_behind(self, means: tuple[Mean, ...]) -> Backward:
         """First the steps behind the means, to the gradients of which that through the scores is added."""
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
@@ -352,7 +245,7 @@ class _Planner:
         op = replace(op, results=tuple(results.values()))
         return replace(behind, wrt=tuple(results), op=op), found
 
-    def behind(self, means: tuple[_Mean, ...]) -> tuple[Gradient, tuple[_Mean, ...]]:
+    def behind(self, means: tuple[Mean, ...]) -> tuple[Gradient, tuple[Mean, ...]]:
         """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
         after = self.after(means)
         read = _read(after)
@@ -382,7 +275,7 @@ class _Planner:
         wrt = (*tensors, *(value.name for value in told), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, saved=()), means
 
-    def after(self, means: tuple[_Mean, ...]) -> Op:
+    def after(self, means: tuple[Mean, ...]) -> Op:
         """The operator that goes on from means and lse."""
         tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
         values: list[Value] = []
@@ -408,7 +301,7 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
     return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
 
 
-def _as_stored(gradient: Node, mean: _Mean) -> Node:
+def _as_stored(gradient: Node, mean: Mean) -> Node:
     """The gradient by a mean as other steps read it, in the dtype of the mean.
 
     So delta is of the numbers that dp is made of, and both are equal where there is but one position.
@@ -418,33 +311,9 @@ def _as_stored(gradient: Node, mean: _Mean) -> Node:
     return Cast(gradient, mean.load.dtype, gradient.axes)
 
 
-def _load(name: str, axes: tuple[str, ...]) -> Load:
-    return Load(name, axes, Dtype("float", (name,)))
-
-
-def _where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
-    """One node where two are equal, and another elsewhere."""
-    test = Call("eq", (x, y), x.axes, BOOL)
-    return Call("where", (test, then, other), other.axes, other.dtype)
-
-
 def _read(op: Op) -> set[str]:
     """The inputs that an operator reads."""
     return {node.name for value in op.values for node in walk(value.node) if isinstance(node, Load)}
-
-
-def _end(op: Op, node: Node, ends: Container[str]) -> str:
-    """The value that a node refers to, down to some; "" if there is none."""
-    if not isinstance(node, Ref) or node.name in ends:
-        return node.name if isinstance(node, Ref) else ""
-    return _end(op, op.value(node.name).node, ends)
-
-
-def like(op: Op, result: Result, name: str) -> Input:
-    """An input of the shape of a result, and of its type if that is an input's."""
-    types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
-    shape = op.grouping(result)
-    return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 
 def _plain(op: Op) -> Op:

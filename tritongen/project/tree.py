@@ -210,23 +210,51 @@ def _sweep(folder: str) -> None:
 
 @contextlib.contextmanager
 def locked(outs: Iterable[str]) -> Iterator[bool]:
-    """Holds these folders against other builds; False where the system cannot."""
+    """Holds these folders against other builds; False where the system cannot.
+
+    They are made where they are not there, and removed again if nothing is written to them.
+    """
     try:
         import fcntl
     except ImportError:
         yield False
         return
+
+    def hold(out: str, stack: contextlib.ExitStack) -> bool:
+        made, held = _missing(out), True
+        os.makedirs(out, exist_ok=True)
+        descriptor = os.open(out, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            held = False
+        if not _is_at(out, descriptor):  # The build that was waited for made the folder, and removed it.
+            return hold(out, stack)
+        stack.callback(_remove_empty, made)  # before it is let go
+        return held
+
     with contextlib.ExitStack() as stack:
-        held = True
-        for out in sorted(set(outs)):
-            os.makedirs(out, exist_ok=True)
-            descriptor = os.open(out, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError:  # some network file systems have no locks
-                held = False
-        yield held
+        held = [hold(os.path.abspath(out), stack) for out in sorted(set(outs))]  # each, even if one cannot be
+        yield all(held)
+
+
+def _missing(folder: str) -> list[str]:
+    """A folder and those around it, as far as they are not there, the innermost first."""
+    return [] if os.path.exists(folder) else [folder, *_missing(os.path.dirname(folder))]
+
+
+def _remove_empty(folders: Iterable[str]) -> None:
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            os.rmdir(folder)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _kind_of(old: str, new: str) -> Kind:

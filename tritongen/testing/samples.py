@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from ..lang.integers import Integers
 from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, walk
@@ -18,6 +19,8 @@ from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, tol
 # Functions and operators that integers have no value of everywhere.
 _PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
 _PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
+# How two numbers are compared of which one is larger.
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 # Reductions that have no value over no elements.
 _VALUELESS = frozenset("max min amax amin argmax argmin".split())
 
@@ -228,16 +231,40 @@ def range_of(tensor: Input, spec: Spec) -> Range | None:
 
 
 def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
-    ints = bool(set(tensor.type.dtypes) & set(INTS))
-    for statement in spec.compute:
-        for node in ast.walk(parse(statement.expression)):
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called == "take" and tensor.name in _names(node.args[1]):  # type: ignore[attr-defined]
-                return Range(0, ast.unparse(node.args[2]))  # type: ignore[attr-defined]
-            divides = isinstance(node, ast.BinOp) and isinstance(node.op, _PARTIAL_OPERATORS)
-            if ints and (divides or called in _PARTIAL):
-                return Range(1, 5)
+    """Positions that `take` reads at lie along its axis, and integers that others are divided by are positive. So are
+    those that positions are compared with: a mask by lengths of 0 and less would leave rows without any elements. Some
+    of them are larger than the ragged length of an axis.
+    """
+    trees = [(statement.name, parse(statement.expression)) for statement in spec.compute]
+    nodes = [node for _, tree in trees for node in ast.walk(tree)]
+    for node in nodes:
+        if _is_call(node, "take") and tensor.name in _names(node.args[1]):
+            return Range(0, ast.unparse(node.args[2]))
+    if not set(tensor.type.dtypes) & set(INTS):
+        return None
+    for node in nodes:
+        divides = isinstance(node, ast.BinOp) and isinstance(node.op, _PARTIAL_OPERATORS)
+        if divides or _is_call(node, *_PARTIAL):
+            return Range(1, 5)
+    if not set(tensor.type.dtypes) <= set(INTS):
+        return None
+    behind: dict[str, set[str]] = {}  # what each line is computed of, be it in an earlier line
+    for name, tree in trees:
+        for node in ast.walk(tree):
+            ordered = isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERS)
+            if ordered and {"index", tensor.name} <= _names_behind(node, behind):
+                return Range(1, 40)
+        behind[name] = _names_behind(tree, behind)
     return None
+
+
+def _is_call(node: ast.AST, *functions: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in functions
+
+
+def _names_behind(tree: ast.AST, behind: Mapping[str, set[str]]) -> set[str]:
+    found = _names(tree)
+    return found.union(*(behind.get(name, ()) for name in found))
 
 
 def _names(tree: ast.AST) -> set[str]:

@@ -59,7 +59,8 @@ class SeveralModule(Common):
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
         # Groups of axes are taken apart before steps are called, but for those of which only the shape is told.
         own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
-        whole = replace(program.op, inputs=(*own, *shapes, *of_dtype), by_row=frozenset())
+        name, inputs = self.host.operator, (*own, *shapes, *of_dtype)
+        whole = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
         self.whole = Whole(whole, alike=self.host.alike())
         self.told = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)

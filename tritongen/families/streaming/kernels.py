@@ -13,18 +13,18 @@ from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
 from ...lowering.lines import Line, indented, mentions, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import decoded, loads, needed
+from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import resolve
-from ...passes.paged import Paged
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
 from . import pages, partial_sums
-from .assembly import Assembly, Lines
+from .assembly import Lines
 from .below import Below
 from .blocks import Blocks, is_finite_past_the_end
 from .places import Places, space_of
 from .program import StreamingProgram
+from .reads import Reads
 from .streams import is_below, is_row_sum
 
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
@@ -52,7 +52,7 @@ def plan_streaming(program: StreamingProgram, splits: bool, described: tuple[str
     return Builder(program, described).built(splits)
 
 
-class Builder(Assembly):
+class Builder(Reads):
     """Writes the kernel line by line."""
 
     block_m = "BLOCK_M"
@@ -110,15 +110,6 @@ class Builder(Assembly):
             return parse(f"{node.name}.to({self.compute.text})")
         return self.places.load(node, lowering)
 
-    def streams(self, axes: Iterable[str]) -> bool:
-        return self.stream.streamed in axes
-
-    def lines_for(self, axes: Iterable[str]) -> list[Line]:
-        """The lines for what has some axes: for each block, each turn, or once."""
-        if self.streams(axes):
-            return self.lines.loop
-        return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
-
     def built(self, splits: bool) -> StreamingKernel:
         self.build()
         stores = partial_sums.stores(self.stream) if splits else ()
@@ -160,47 +151,6 @@ class Builder(Assembly):
         self.lines.loop.append(Line(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
         if self.pages and (paged := self.pages.of(score.right.name)):
             self.lines.loop.append(pages.missing(paged, score.name))
-
-    def row_tile(self, load: Load) -> None:
-        if load.name not in self.read:
-            self.read.add(load.name)
-            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, "True")])
-
-    def block(self, load: Load) -> None:
-        if load.name not in self.read:
-            self.read.add(load.name)
-            self.lines_for(set(load.axes) - {self.stream.streamed}).append(self.places.matrix_base(load))
-            self.lines.loop += self.matrix(load)
-
-    def matrix(self, load: Load) -> list[Line]:
-        """The lines that load a block of a matrix, in pages that are looked up once."""
-        paged = self.pages and self.pages.of(load.name)
-        if not paged:
-            read, *converted = self.places.matrix(load, self.masked)
-            lines = self.places.described(load, read) if load.name in self.described else [read]
-            return [*lines, *converted]
-        assert self.pages is not None
-        return [*self.pages_of_block(paged), *pages.matrix(self.places, self.pages, paged)]
-
-    def pages_of_block(self, paged: Paged) -> list[Line]:
-        """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
-        if paged.table in self.read:
-            return []
-        assert self.pages is not None
-        self.read.add(paged.table)
-        self.lines.setup.append(pages.head(self.places, paged))
-        first, following = (
-            pages.numbers(self.places, self.pages, paged, start, *self.blocks.ends)
-            for start in ("bounds[0]", "start + BLOCK_N")
-        )
-        comment = "" if self.lines.ahead else "Numbers of pages are loaded one block ahead."
-        self.lines.ahead.append(replace(first, comment=comment))
-        return [pages.positions(self.places, paged, *self.blocks.ends), following]
-
-    @property
-    def masked(self) -> str:
-        """Whether the blocks of a run are masked, known when the kernel is compiled."""
-        return f"part != {self.blocks.parts.index('whole')}"
 
     @property
     def at_the_end(self) -> str:
@@ -283,15 +233,6 @@ class Builder(Assembly):
             return []
         text = self.past_the_end.pop(name)
         return [Line(f"if {self.at_the_end}:"), *indented([Line(f"{name} = tl.where(col_mask, {name}, {text})")])]
-
-    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Reads what some values are made of and no line has read so far."""
-        names = {load.name for load in loads(value.node for value in values)}
-        for tensor in self.op.inputs:
-            if tensor.name in names and tensor.name not in self.read:
-                self.read.add(tensor.name)
-                target = self.lines_for(tensor.type.axes) if lines is None else lines
-                target += under(self.choices.reading(tensor.name, values), self.places.reads(tensor))
 
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""

@@ -1,0 +1,150 @@
+"""What gradients read of a streaming forward: the means, their gradients and lse, as results or saved beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from ..families.family import Families
+from ..families.stream import Stream, multiplied_as, of_bytes
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Result, Value, fresh
+from ..lowering.tile import needed
+from ..passes.contractions import applied
+from ..passes.structure import references
+from ..spec.types import COMPUTED, FLOATS, Grad, Input, TensorType, are_alike, plain_shape
+from .weighted_means import Means, renamed_values
+
+FLOAT = Dtype("float")
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient.
+
+    Where it is a sum of rows, it has no matrix and no axis of its own.
+    """
+
+    name: str
+    matrix: Load | None
+    own: str
+    axes: tuple[str, ...]
+    tensor: Input
+    gradient: Input
+
+    @property
+    def load(self) -> Load:
+        return load(self.tensor.name, self.axes)
+
+    @property
+    def seed(self) -> Load:
+        return load(self.gradient.name, self.axes)
+
+
+class MeansOfRows:
+    """The means and the lse of an operator, and the tensors that gradients read of them."""
+
+    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
+        self.score, self.sinks = means.score, means.sinks
+        self.matrices = {mean.name: mean.matrix for mean in means.means}
+        self.weights = {mean.name: mean.weight for mean in means.means}
+        self.op, self.lse = means.op, means.lse
+        self.stream, self.grad, self.families = stream, grad, families
+        self.taken = self.op.names
+        axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
+        self.rows = tuple(axis for axis in self.op.axes if axis in axes)
+        self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
+        is_result = any(result.output.name == self.lse for result in self.op.results)
+        self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
+        self.shift = ""  # lse as gradients read it
+        self.delta = self.fresh("delta")
+
+    def fresh(self, name: str) -> str:
+        return fresh(name, self.taken)
+
+    def add_shift(self) -> None:
+        """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
+        where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
+
+        It has the name of lse, unless results are made of that beside the means.
+        """
+        ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
+        roots = {name for result in self.op.results for name in references(result.node)}
+        if any(value.name == self.lse for value in needed(tuple(ends), roots)):
+            self.shift = self.fresh(f"{self.lse}_or_inf")
+        else:
+            self.shift = self.lse
+            self.saved = self.lse = self.fresh(f"{self.lse}_raw")
+            self.op = renamed_values(self.op, {self.shift: self.lse})
+        lse = self.op.value(self.lse).node
+        ref = Ref(self.lse, lse.axes, lse.dtype)
+        more = applied("add", ref, Constant(1.0, FLOAT))
+        value = Value(self.shift, where_equal(more, ref, Constant(math.inf, FLOAT), ref), "")
+        self.op = replace(self.op, values=(*self.op.values, value))
+
+    def plain_results(self) -> dict[str, Result]:
+        """The results by the means and lse that they are; none where any of them is made of these otherwise."""
+        ends = {*self.matrices, *([self.lse] if self.lse else [])}
+        found: dict[str, Result] = {}
+        for result in self.op.results:
+            name = _end(self.op, result.node, ends)
+            if name not in ends or name in found:
+                return {}
+            matrix = self.matrices.get(name)
+            if matrix is not None and not are_alike((like(self.op, result, "").type, self.type_of(matrix))):
+                return {}
+            found[name] = result
+        return found
+
+    def type_of(self, matrix: Load) -> TensorType:
+        return self.op.input(self.multiplied_as(matrix)).type
+
+    def multiplied_as(self, matrix: Load) -> str:
+        """The matrix in whose dtype one is multiplied."""
+        return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
+
+    def of_rows(self, name: str) -> Input:
+        """A tensor with a number for each row."""
+        return Input(name, TensorType(COMPUTED, plain_shape(self.rows)))
+
+    def own_axis(self, mean: str) -> str:
+        return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
+
+    def mean_of_result(self, name: str, result: Result) -> Mean:
+        tensor = result.output.name
+        inputs = (like(self.op, result, one) for one in (tensor, self.seeds[tensor]))
+        return Mean(name, self.matrices[name], self.own_axis(name), result.node.axes, *inputs)
+
+    def mean_saved(self, name: str) -> Mean:
+        own, axes = self.own_axis(name), self.op.value(name).node.axes
+        is_result = any(result.output.name == name for result in self.op.results)
+        tensor = self.fresh("mean") if is_result else name
+        matrix = self.matrices[name]
+        dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
+        own_type = replace(dtypes, shape=plain_shape((*self.rows, own) if own else self.rows))
+        inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
+        return Mean(name, matrix, own, axes, *inputs)
+
+
+def load(name: str, axes: tuple[str, ...]) -> Load:
+    return Load(name, axes, Dtype("float", (name,)))
+
+
+def where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
+    """One node where two are equal, and another elsewhere."""
+    test = Call("eq", (x, y), x.axes, BOOL)
+    return Call("where", (test, then, other), other.axes, other.dtype)
+
+
+def _end(op: Op, node: Node, ends: Container[str]) -> str:
+    """The value that a node refers to, down to some; "" if there is none."""
+    if not isinstance(node, Ref) or node.name in ends:
+        return node.name if isinstance(node, Ref) else ""
+    return _end(op, op.value(node.name).node, ends)
+
+
+def like(op: Op, result: Result, name: str) -> Input:
+    """An input of the shape of a result, and of its type if that is an input's."""
+    types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
+    shape = op.grouping(result)
+    return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
