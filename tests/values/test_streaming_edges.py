@@ -241,6 +241,7 @@ def test_finite_numbers_mask_whole_rows_of_any_softmax(
         ("bias:float32[M, N]", f"{PRODUCT} + bias", True),
         ("bias:T[H, N]", f"({PRODUCT} - 0.5 * bias) * 2", True),
         ("keep:T[B, N]", f"{PRODUCT} + (1 - keep) * fill", True),
+        ("keep:T[B, N]", f"{PRODUCT} + log(keep) * 1e9", True),
         ("keep:bool[B, N]", f"where(keep, {PRODUCT}, fill)", True),
         ("keep:bool[B, N]", f"where(keep, {PRODUCT}, -1e30)", True),
         ("keep:bool[B, N]", f"where(keep, {PRODUCT}, -1e8)", False),

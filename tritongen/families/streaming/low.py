@@ -39,14 +39,14 @@ class _Term:
                 return node.dtype.kind == "float" and is_mask
             case Ref(name=name):
                 return not self.is_product(name) and self.may_be_low(self.op.value(name).node)
-            case Cast(arg=arg) | Call(function="neg", args=(arg,)):
+            case Cast(arg=arg):
                 return self.may_be_low(arg)
             case Call(function="mul" | "div", args=args):
                 factor = replace(self, is_factor=True, of_scores=self.of_scores or self.has_scores(node))
                 return any(map(factor.may_be_low, args))
-            case Call(function="add" | "sub" | "maximum" | "minimum", args=terms) | Call("where", (_, *terms)):
+            case Call(function="where", args=(_, *args)) | Call(args=args):
                 term = _Term(self.op, self.stream) if self.has_scores(node) else self
-                return any(map(term.may_be_low, terms))
+                return any(map(term.may_be_low, args))
             case Choose(then=then, other=other):
                 return self.may_be_low(then) or self.may_be_low(other)
         return False
