@@ -270,6 +270,9 @@ class Language:
         low, high = (one.to(torch.int64) & 0xFFFF for one in args)
         return low | high << 16
 
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return tensor((tensor(x).double() * y + z).to(x.dtype))
+
     def load(self, pointer: Pointer, mask: Any = None, other: Any = 0) -> Any:
         flat, offsets, mask = pointer.places(mask)
         read = flat[torch.where(mask, offsets, 0)]

@@ -12,6 +12,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
 )
 
+from .reduce import scaled_low, shift_low
+
 # Triton 3.6 has other names for them.
 async_load = getattr(tma, "async_load", tma.async_copy_global_to_shared)
 async_store = getattr(tma, "async_store", tma.async_copy_shared_to_global)
@@ -219,6 +221,15 @@ def online_row_max(largest, x, factor):
     larger = gl.maximum(largest, gl.max(x, 1) * factor)
     shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
     return larger, shift, gl.exp2(largest - shift)
+
+
+@gluon.jit
+def online_row_max_low(largest, x):
+    """`online_max_low` of numbers of rows that have no axis of columns."""
+    larger = gl.maximum(largest, gl.max(x, 1))
+    shift, factor = shift_low(larger)
+    rescale = gl.exp2(scaled_low(largest, factor) - shift)
+    return larger, shift, factor, rescale
 
 
 @gluon.jit

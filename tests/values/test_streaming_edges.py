@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from oracles import compare
 from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
 from streaming_formulas import SIZES
 
-from tritongen.operator.compile import forward_of
+from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.types import Spec
 from tritongen.testing.oracle import signature, torch_lines
 
@@ -134,21 +135,26 @@ def test_rows_without_keys(
 # Rows that finite numbers mask
 
 BIASED = Case(f"{QKV}; bias:float32[M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", FULL)
-LARGE = (-65504.0, -1e9, -1e10, -1e30, torch.finfo(torch.float32).min)
+LOWEST = torch.finfo(torch.float32).min
+LARGE = (-65504.0, -3e8, -1e9, -1e10, -1e30, torch.finfo(torch.bfloat16).min, LOWEST)
 
 
 def multiplying_and_adding_at_once(folder: Path) -> Path:
     """Has exponents rounded once, as they are on a GPU, and not by the interpreter."""
     path = folder / "_runtime" / "reduce.py"
     text = path.read_text(encoding="utf-8")
-    line = "    return exp_in_base(in_base_2(x) - shift)\n"
-    assert line in text
-    wide = (
-        "    if x.dtype == tl.float32:\n"
-        "        product = x.to(tl.float64) * tl.full((), 1.4426950408889634, tl.float32)\n"
-        "        return tl.exp2((product - shift).to(tl.float32))\n"
-    )
-    path.write_text(text.replace(line, wide + line), encoding="utf-8")
+    for line, factor in (
+        ("    return exp_in_base(in_base_2(x) - shift)\n", "tl.full((), 1.4426950408889634, tl.float32)"),
+        ("    return tl.exp(x - shift) if x.dtype == tl.float64 else tl.exp2(x * factor - shift)\n", "factor"),
+    ):
+        assert line in text
+        wide = (
+            "    if x.dtype == tl.float32:\n"
+            f"        product = x.to(tl.float64) * {factor}\n"
+            "        return tl.exp2((product - shift).to(tl.float32))\n"
+        )
+        text = text.replace(line, wide + line)
+    path.write_text(text, encoding="utf-8")
     return folder
 
 
@@ -163,21 +169,91 @@ def test_a_finite_number_masks_keys(number: float, tmp_path: Path, small: Callab
     compare(operator.attend, own_math(spec), (q, k, v, bias), [0, 1, 2], 2e-4)
 
 
+@pytest.mark.parametrize("n_splits", [1, 3])
 @pytest.mark.parametrize("number", LARGE[1:])
-def test_a_finite_number_masks_whole_rows(number: float, tmp_path: Path, small: Callable[..., None]) -> None:
-    """In float32 they have no part in gradients: lse does not tell how many keys there are. Below -1.1e9 they are as
-    rows without keys.
+def test_finite_numbers_mask_whole_rows(
+    number: float, n_splits: int, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    """The keys of the largest number have equal parts of a row, whatever others have: lower numbers, before them or
+    behind, and minus infinity. They have no part in gradients: lse does not tell how many keys there are.
     """
-    spec = BIASED.spec()
+    compute, results = f"{BIASED.compute}\nlse = logsumexp(s, N)", "o:q; lse:q"
+    spec = replace(BIASED, compute=compute, outputs=results, by="q k v bias").spec()
     operator, math = module_at(multiplying_and_adding_at_once(written(spec, tmp_path))), own_math(spec)
-    small(operator)
+    small(operator, n_splits)
     q, k, v, bias = BIASED.tensors(torch.float32)
     bias[:SOME] = number
+    bias[1, ::3] = -torch.inf
+    bias[2, 5:] = LOWEST
+    bias[3, :-5] = LOWEST
+    bias[4, :] = LOWEST
+    keys = bias[:SOME] == bias[:SOME].amax(-1, keepdim=True)
+    lse_of_rows = torch.nn.functional.pad(bias[:SOME].amax(-1), (0, SIZES["M"] - SOME))
 
-    def without_them(*tensors: torch.Tensor) -> torch.Tensor:
+    def attend(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        o, lse = operator.attend(*tensors)
+        return o, lse - lse_of_rows
+
+    def with_equal_parts(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q, k, v, bias = tensors
-        found = math(q[:, :, SOME:], k, v, bias[SOME:])
-        rows = v.detach().mean(-2, keepdim=True).expand(-1, -1, SOME, -1)
-        return torch.cat([rows if number > -1.1e9 else rows * torch.nan, found], 2)
+        o, lse = math(q[:, :, SOME:], k, v, bias[SOME:])
+        means = keys.double() @ v.detach() / keys.sum(-1, keepdim=True)
+        return torch.cat([means, o], 2), torch.nn.functional.pad(lse, (SOME, 0))
 
-    compare(operator.attend, without_them, (q, k, v, bias), [0, 1, 2], 2e-4)
+    compare(attend, with_equal_parts, (q, k, v, bias), [0, 1, 2, 3], 2e-4)
+
+
+PRODUCT = "sum(q * k, D) * 0.25"
+WITH_SINK = "\nlse = logaddexp(logsumexp(s, N), sink)\no = sum(exp(s - lse) * v, N)"
+BY_HAND = "\ne = exp(s - max(s, N))\no = sum(e * v, N) / sum(e, N)"
+LARGELY_MASKED = {
+    "by_a_constant": Case(OF_MASK, f"s = where(mask, {PRODUCT}, -1e30){MEAN}", FULL, by=""),
+    "by_keys": Case(f"{QKV}; bias:T[B, N]", f"s = {PRODUCT} + bias{MEAN}", FULL, by=""),
+    "of_a_group": Case(f"{GROUPED}; bias:T[M, N]", f"s = {PRODUCT} + bias{MEAN}", FULL, "o:q[B, (G R), M, E]", by=""),
+    "with_a_sink": Case(f"{QKV}; bias:T[M, N]; sink:T[H]", f"s = {PRODUCT} + bias{WITH_SINK}", FULL, by=""),
+    "softmax_by_hand": Case(f"{QKV}; bias:T[M, N]", f"s = {PRODUCT} + bias{BY_HAND}", FULL, by=""),
+    "names_of_kernels": Case(
+        "q:T[B, H, M, D]; shift:T[B, H, N, D]; rescale:T[B, H, N, E]; factor:T[M, N]",
+        "s = sum(q * shift, D) * 0.25 + factor\no = sum(softmax(s, N) * rescale, N)",
+        FULL,
+        by="",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", LARGELY_MASKED)
+def test_finite_numbers_mask_whole_rows_of_any_softmax(
+    name: str, dtype: torch.dtype, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    spec = LARGELY_MASKED[name].spec()
+    operator = module_at(multiplying_and_adding_at_once(written(spec, tmp_path)))
+    small(operator)
+    given = LARGELY_MASKED[name].tensors(dtype)
+    mask = given[3]
+    mask[:SOME] = False if mask.dtype == torch.bool else -1e30
+    compare(operator.attend, own_math(spec), given, [], 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "score", "is_low"),
+    [
+        ("bias:float32[M, N]", f"{PRODUCT} + bias", True),
+        ("bias:T[H, N]", f"({PRODUCT} - 0.5 * bias) * 2", True),
+        ("keep:T[B, N]", f"{PRODUCT} + (1 - keep) * fill", True),
+        ("keep:T[B, N]", f"{PRODUCT} + log(keep) * 1e9", True),
+        ("keep:bool[B, N]", f"where(keep, {PRODUCT}, fill)", True),
+        ("keep:bool[B, N]", f"where(keep, {PRODUCT}, -1e30)", True),
+        ("keep:bool[B, N]", f"where(keep, {PRODUCT}, -1e8)", False),
+        ("keep:bool[B, N]", f"where(keep, {PRODUCT} * fill, -inf)", False),
+        ("slope:float32[H]", f"{PRODUCT} - slope * (index(M) - index(N))", False),
+        ("scale:float32[B, N]", f"{PRODUCT} * scale / (1 + scale)", False),
+        ("temper:float32[B, M]", f"2e9 * {PRODUCT} * temper", False),
+    ],
+)
+def test_exponents_of_rows_have_a_factor_where_scores_may_be_low(inputs: str, score: str, is_low: bool) -> None:
+    params = 'fill = { type = "float" }' if "fill" in score else ""
+    case = Case(f"{QKV}; {inputs}", f"s = {score}{MEAN}", FULL, params=params, by="")
+    kernels = generate(case.spec())["kernels.py"]
+    assert ("online_max_low(" in kernels) == is_low
+    assert ("online_max(" in kernels) != is_low

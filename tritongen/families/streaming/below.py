@@ -14,10 +14,12 @@ from ...lowering.lower import Lowering
 class Below(Lowering):
     """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
 
-    Of `scores`, the axes of what exponentials are of, tanh is as exact as that needs whose factors are of a `dtype`.
+    Those of `low` scores have a factor for each row. Of `scores`, the axes of what exponentials are of, tanh is as
+    exact as that needs whose factors are of a `dtype`.
     """
 
     largest: str = ""
+    low: str = ""
     in_loop: bool = True
     scores: frozenset[str] = frozenset()
     dtype: str = ""
@@ -31,8 +33,10 @@ class Below(Lowering):
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
                 online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
-                function = "exp_of" if online else "exp_below"
-                return parse(f"{function}({ast.unparse(self.in_compute(x))}, {ast.unparse(self.in_compute(y))})")
+                numbers = ", ".join(ast.unparse(self.in_compute(one)) for one in (x, y))
+                if online and self.low:
+                    return parse(f"exp{self.low}({numbers}, factor)")
+                return parse(f"{'exp_of' if online else 'exp_below'}({numbers})")
             case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
                 return self.tanh(ast.unparse(self.in_compute(x)))
         return super().call(node)

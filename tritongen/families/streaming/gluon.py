@@ -17,6 +17,7 @@ from ...lowering.lower import Compute
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
+from . import partial_sums
 from .below import Below
 from .blocks import operand
 from .gluon_shared import (
@@ -115,7 +116,8 @@ class Scaled(Below):
             case Call(function="exp", args=(Call(function="sub", args=(x, Ref(name=y))),)) if (
                 self.in_loop and y == self.largest
             ):
-                return parse(f"tl.exp2({ast.unparse(self.in_compute(x))} * factor - shift[:, None])")
+                factor = "factor[:, None]" if self.low else "factor"
+                return parse(f"tl.exp2({ast.unparse(self.in_compute(x))} * {factor} - shift[:, None])")
             case Call(function="div", args=(x, y)) if self.spreads and self.is_of_rows(y):
                 return parse(f"{operand(ast.unparse(self.in_compute(x)))} * (1 / {self.of_rows(y)})[:, None]")
         return super().call(node)
@@ -184,10 +186,9 @@ class _GluonBuilder(Builder):
         super().elements(values, lines)
         self.places = whole
 
-    def largest(self, value: Value) -> None:
-        name, score = value.name, self.score
-        self.lines.loop += self.masked_past_the_end(score)
-        self.lines.loop.append(Line(f"{name}, shift, rescale = online_row_max({name}, {score}, factor)"))
+    def online_max(self, name: str, factor: str) -> str:
+        given = "" if self.low else ", factor"
+        return f"{name}, shift, {factor}rescale = online_row_max{self.low}({name}, {self.score}{given})"
 
     def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
         return Line(f"{name} = add_columns({name}, rescale, {factor})")
@@ -271,6 +272,8 @@ class _GluonBuilder(Builder):
             "score": score.name,
             "dot": next(one.name for one in stream.sums if one.matrix is not None),
             "largest": largest,
+            "least": partial_sums.LEAST if self.low else "LOWEST",
+            "is_low": bool(self.low),
             "sums": sums,
             "state": ", ".join(state),
             "heads": ", ".join(heads),

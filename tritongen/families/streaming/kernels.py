@@ -22,6 +22,7 @@ from . import pages, partial_sums
 from .assembly import Lines
 from .below import Below
 from .blocks import Blocks, is_finite_past_the_end
+from .low import has_low_scores
 from .places import Places, space_of
 from .program import StreamingProgram
 from .reads import Reads
@@ -68,6 +69,8 @@ class Builder(Reads):
         self.choices = Choices(self.op)
         self.places = Places(self.op, self.space, self.compute, stream=self.stream)
         self.blocks = program.blocks
+        # Behind the names of functions that take scores of any size.
+        self.low = "_low" if has_low_scores(self.op, self.stream) else ""
         self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
@@ -96,6 +99,7 @@ class Builder(Reads):
             _nothing,
             self.choices,
             largest=stream.largest,
+            low=self.low,
             scores=frozenset({stream.rows, stream.streamed} if has_powers else ()),
             dtype=f"{stream.scores[0].left.name}.dtype",
         )
@@ -238,7 +242,10 @@ class Builder(Reads):
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
         score = self.score
         self.lines.loop += self.masked_past_the_end(score)
-        self.lines.loop.append(Line(f"{value.name}, shift, rescale = online_max({value.name}, {score})"))
+        self.lines.loop.append(Line(self.online_max(value.name, "factor, " if self.low else "")))
+
+    def online_max(self, name: str, factor: str) -> str:
+        return f"{name}, shift, {factor}rescale = online_max{self.low}({name}, {self.score})"
 
     def sum(self, total: StreamSum) -> None:
         name = total.name
@@ -295,7 +302,7 @@ class Builder(Reads):
         for name, axis in self.stream.parts:
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
-            start = f"first_max({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            start = f"first_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
             self.lines.setup.append(Line(f"{name} = {start}"))
 
     def behind(self) -> list[Value]:
@@ -314,7 +321,7 @@ class Builder(Reads):
         values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
-            self.lines.end.append(Line(f"{name} = in_base_e({name})"))
+            self.lines.end.append(Line(f"{name} = in_base_e{self.low}({name})"))
         self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.final(value)

@@ -45,7 +45,7 @@ class Reduction(Builder):
         other = partial_sums.LEAST if name == self.stream.largest else "0.0"
         lines.append(Line(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
         if name == self.stream.largest:
-            lines.append(Line(f"{name}, shrink, rescale = merge_max({name}, {part})"))
+            lines.append(Line(f"{name}, shrink, rescale = merge_max{self.low}({name}, {part})"))
             return
         falls = self.sums[name].falls
         part, so_far = (f"{part} * shrink", f"{name} * rescale") if falls else (part, name)
