@@ -38,6 +38,14 @@ CASES = {
         steps=4,
         passes=1,
     ),
+    "norms_by_values_alone": Case(
+        f"{QKV}; {WEIGHTS}",
+        f"{NORMED}\n{OF_NORMED}\n{MEAN}",
+        lambda q, k, v, wq, wk: causal(rms(q) * wq, rms(k) * wk, v),
+        by="v",
+        steps=1,
+        passes=1,
+    ),
     "norms_and_a_norm_behind": Case(
         f"{QKV}; {WEIGHTS}",
         f"{NORMED}\n{OF_NORMED}\na = sum(softmax(s, N) * v, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
@@ -58,6 +66,18 @@ CASES = {
         outputs="o:x[B, H, M, E]",
         by="x z wq wk wv",
         steps=8,
+    ),
+    "layer": Case(
+        "x:T[B, M, K]; z:T[B, N, K]; weight:T[K]; wq:T[H, D, K]; wk:T[H, D, K]; wv:T[H, E, K]; wo:T[P, H, E]",
+        "h = x * rsqrt(mean(x * x, K) + 1e-5) * weight\nq = sum(h * wq, K)\nk = sum(z * wk, K)\nv = sum(z * wv, K)\n"
+        "s = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.25, -inf)\n"
+        "a = sum(softmax(s, N) * v, N)\no = sum(a * wo, H, E)",
+        lambda x, z, weight, wq, wk, wv, wo: torch.einsum(
+            "bhme,phe->bmp", _projected(rms(x) * weight, z, wq, wk, wv), wo
+        ),
+        outputs="o:x[B, M, P]",
+        by="x z weight wq wk wv wo",
+        steps=13,
     ),
     "residual": Case(
         QKV.replace("E]", "D]"), f"{ATTENDED.replace('a =', 'o =')} + q", lambda q, k, v: full(q, k, v) + q, steps=3

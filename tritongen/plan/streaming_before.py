@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
+from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Load, Op, Ref, Result, Value, fresh, walk
 from ..lowering.tile import needed
@@ -42,13 +43,15 @@ class _Before:
     def __init__(self, op: Op, found: Streamed, grad: Grad, families: Families) -> None:
         self.op, self.found, self.grad, self.families = op, found, grad, families
         self.inputs = {tensor.name: tensor for tensor, _ in found.before}
+        # Inputs of the whole that have their dtypes.
+        self.alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
 
     def backward(self) -> Backward:
         streamed = tuple(name for name in self.inputs if self.is_differentiated(name))
         wrt = (*streamed, *self.read_of_grad(self.found.op.values))
         inner = plan_streaming_backward(self.found.op, self.found.stream, replace(self.grad, wrt=wrt), self.families)
         whole = self.joined(inner.gradient.forward)
-        outer, texts = self.before(inner, streamed, whole)
+        outer, texts = self.before(inner, streamed, whole) if streamed else ((), {})
         steps = (*inner.plan.steps, *outer)
         texts = {name: {**inner.plan.spelled, **texts}[name] for name in self.grad.wrt}
         made = {result.output.name for step in steps for result in step.op.results}
@@ -60,7 +63,8 @@ class _Before:
         op = replace(inner.gradient.op, inputs=inputs)
         gradient = replace(inner.gradient, forward=whole, wrt=self.grad.wrt, saved=saved, op=op)
         planner = Planner(gradient, (), self.families)
-        dtypes = {result.output.name: result.dtype for result in inner.forward.op.results if result.saved}
+        forward = with_dtypes(inner.forward.op, self.alike)
+        dtypes = {result.output.name: result.dtype for result in forward.results if result.saved}
         dtypes |= {tensor.name: dtype for tensor, dtype in self.found.before}
         return Backward(gradient, planner.step_of(planner.saving(dtypes)), Plan(steps, texts), stored=inner.stored)
 
@@ -81,7 +85,8 @@ class _Before:
         own = {value.name for value in after.values}
         names = {value.name: fresh(value.name, taken) for value in before.values if value.name in own}
         after_before = (with_lines(value, self.inputs) for value in after.values)
-        return replace(after, inputs=self.op.inputs, values=(*renamed_values(before, names).values, *after_before))
+        values = (*renamed_values(before, names).values, *after_before)
+        return with_dtypes(replace(after, inputs=self.op.inputs, values=values), self.alike)
 
     def before(self, inner: Backward, streamed: tuple[str, ...], whole: Op) -> tuple[tuple[Step, ...], dict[str, str]]:
         """The steps that go on from the gradients by what is streamed, and the gradients as the host spells them."""
