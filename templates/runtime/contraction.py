@@ -47,7 +47,7 @@ def run(
     reduction: Any,
     described: tuple[matmul_heuristics.Tma, Any, Any] | None = None,
     n_sums: int = 1,
-    n_batch: int = 1,
+    n_batch: int | None = None,
     n_summed: int = 1,
     group_size: int = 0,
     dtype: torch.dtype | None = None,
@@ -76,7 +76,7 @@ def run(
         reduction: the kernel that adds up partial sums.
         described: a table, the kernel that reads by TMA, and the stream-K kernel or None.
         n_sums: the number of sums of a tile.
-        n_batch: the number of matrices in the batch.
+        n_batch: the number of matrices in the batch; None if there is none.
         n_summed: the number of matrices of a batch that are summed, besides the inner axis.
         group_size: the length of groups of the inner axis that have scales of their own; 0 if there are none.
         dtype: the dtype that tensor cores multiply, if not that of the matrices.
@@ -98,6 +98,7 @@ def run(
     accumulator = accumulator or accumulator_dtype(dtype)
     others = [it for group in beside for it in group if isinstance(it, torch.Tensor)]
     n_rows, n_cols, n_inner = lengths
+    has_batch, n_batch = n_batch is not None, 1 if n_batch is None else n_batch
     n_terms = n_batch * n_rows * n_cols * n_summed * n_inner
     if axis := matmul_heuristics.contiguous_axis(device, dtype, precision):
         left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
@@ -124,7 +125,11 @@ def run(
         )
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
-        way = partial(_by_tma, described, reducing, *given, device, **layout)
+        present = _given(matrices)
+        is_batched = any(one.ndim > 2 for one in present) if present else has_batch
+        way = partial(
+            _by_tma, described, reducing, *given, device, is_batched, **layout
+        )
     else:
         table = strided[0]
         way = partial(
@@ -158,6 +163,7 @@ def _by_tma(
     lengths: Lengths,
     counts: Lengths,
     device: torch.device,
+    is_batched: bool,
     *,
     config: triton.Config | None,
     n_turns: int = 1,
@@ -198,7 +204,6 @@ def _by_tma(
         else:
             pairs += [_descriptor(matrix, *rights) for matrix in right]
         descs, flags = [desc for desc, _ in pairs], [flag for _, flag in pairs]
-    is_batched = any(matrix.ndim > 2 for matrix in _given((*left, *right)))
     shape = (*(n_batch,) * (is_batched and n_summed == 1), n_rows, n_cols)
     slices = block_m, block_n // n_slices
     written = [

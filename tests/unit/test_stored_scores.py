@@ -31,11 +31,6 @@ FORWARD = {
     ),
 }
 BACKWARD = {
-    "q is both in the scores and in the math behind the sums along N": (
-        QKV.replace("E]", "D]"),
-        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) + q",
-        "q k v",
-    ),
     "the gradient by table is scattered to what was taken": (
         f"{QKV}; table:float32[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from streaming_behind import CASES as BEHIND
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 
 CASES = {**BEFORE, **BEHIND}
 
@@ -51,3 +53,17 @@ def test_no_scores_are_stored(name: str) -> None:
     for step in each((forward, backward.forward, *steps)):
         assert not [result for result in step.op.results if {"M", "N"} <= {*result.axes}]
     assert (forward.stored, backward.stored) == (None, None)
+
+
+def test_functions_of_a_registered_operator_are_called_as_they_are_defined() -> None:
+    """Of a step that reduces rows first, the function for that is not registered, and is not told of fake tensors."""
+    spec = replace(BEFORE["norms_of_heads"].spec(), register="custom_op", namespace="tritongen_before")
+    tree = ast.parse(generate(spec)["op.py"])
+    functions = {
+        node.name: [arg.arg for arg in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)
+    }
+    rows = [name for name in functions if name.endswith("_rows")]
+    assert rows
+    for name in rows:
+        assert "is_fake" not in functions[name]
+    assert "is_fake" in functions["_attend_backward"]

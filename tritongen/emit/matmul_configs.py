@@ -79,6 +79,7 @@ class Summing:
     splits: bool = False  # whether float32 is rounded or split, for tensor cores
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
     strips: int = 0  # of how many columns those are that it reduces by themselves
+    slices: int = 2  # in which a tile that descriptors copy is written
 
 
 @dataclass(frozen=True, slots=True)

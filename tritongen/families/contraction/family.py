@@ -93,9 +93,15 @@ class Contraction(Maps[ContractionProgram]):
 
 
 def narrowest(module: Module) -> str:
-    """How many columns tests' tiles must have, of which TMA's kernel reduces parts by halves; "" for any number."""
+    """How many columns tests' tiles must have; "" for any number of those that they have.
+
+    TMA's kernel reduces strips by halves, and copies no less than 16 bytes of a row.
+    """
     summing = module.traffic.summing
-    return str(2 * summing.strips) if summing is not None and summing.strips else ""
+    if summing is None:
+        return ""
+    most = max(2 * summing.strips, 8 * summing.slices if summing.described and summing.slices > 2 else 0)
+    return str(most) if most else ""
 
 
 def _tolerances(op: Op) -> str:

@@ -247,6 +247,7 @@ class Products(Common):
             splits=self.op.precision != "ieee",
             width=self.width() if plan.whole_rows else 0,
             strips=plan.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
+            slices=plan.slices,
             halved=plan.halved,
             takes_turns=plan.takes_turns,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),

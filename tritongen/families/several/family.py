@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
-from ...lang.ir import Op, Reduce
+from ...lang.ir import Load, Op, Reduce, walk
+from ...lowering.tile import needed
+from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
-from ...spec.types import Spec
+from ...passes.structure import references
+from ...spec.types import Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
@@ -68,6 +71,20 @@ class StreamStepShapes(StepShapes, StreamShapes):
     def streaming(self) -> StreamingProgram:
         return streaming_steps(self.program)[0]
 
+    def summed(self, tensor: Input) -> str:
+        """Also of what scores are computed from by a matmul in a step before."""
+        op = self.program.op
+        sides = (side.name for one in self.stream.scores for side in (one.left, one.right))
+        before = needed(op.values, [name for name in sides if name in {value.name for value in op.values}])
+        for value in before:
+            node = value.node
+            if isinstance(node, Reduce) and is_product(op, node):
+                made_of = needed(op.values, references(node))
+                loads = (part for one in (value, *made_of) for part in walk(one.node) if isinstance(part, Load))
+                if any(load.name == tensor.name and node.over[0] in load.axes for load in loads):
+                    return node.over[0]
+        return super().summed(tensor)
+
 
 def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
@@ -100,7 +117,7 @@ class Several(Maps[SeveralProgram]):
         declared = {
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
-            "narrowest": next(filter(None, map(narrowest, module.steps)), ""),
+            "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0)),
         }
         if streaming_steps(program):
             shapes = StreamStepShapes(spec, program)

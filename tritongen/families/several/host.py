@@ -96,7 +96,7 @@ class SeveralModule(Common):
         modules = [module_of(step, self.around_of(step), self.autotune) for step in inner]
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
         functions = [
-            module.view | function_view(step, bool(self.fake), optional)
+            module.view | function_view(step, bool(self.fake) and step in self.steps, optional)
             for step, module in zip(inner, modules, strict=True)
         ]
         calls: list[dict[str, Any]] = [self.call(step) for step in self.steps]
@@ -182,7 +182,7 @@ class SeveralModule(Common):
         own = [one for one in self.steps if one.family.has_own_tables]
         number = own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
-        extra = (*step.extra, *self.fake)
+        extra = (*step.extra, *(self.fake if step in self.steps else ()))
         return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)
 
     def call(self, step: Step) -> dict[str, Any]:
