@@ -42,5 +42,5 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
         replace(one, node=replace(one.node, axes=nodes[one.output.name].axes)) if one.output.name in nodes else one
         for one in op.results
     )
-    inputs = tuple(dict.fromkeys((*op.inputs, *own.values())))
+    inputs = tuple({tensor.name: tensor for tensor in (*own.values(), *op.inputs)}.values())
     return replace(gradient, op=replace(op, inputs=inputs, values=tuple(values), results=results))

@@ -41,7 +41,7 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import Grad, Input, Output
+from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import FLOAT, Mean, MeansOfRows, like, load, where_equal
@@ -195,7 +195,8 @@ class _Planner(MeansOfRows):
         }
         told = {name: Dtype("float", (name,)) for name in beside}
         first, texts = self.steps_behind(behind, {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {})
-        others = (tensor for step in first for tensor in step.op.inputs if tensor not in gradient.op.inputs)
+        known = {tensor.name for tensor in gradient.op.inputs}
+        others = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
         inputs = dict.fromkeys((*others, *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}
         lse = ((self.saved, self.lse),) if self.lse else ()
@@ -256,14 +257,18 @@ class _Planner(MeansOfRows):
         results = dict(zip(found.wrt, found.op.results, strict=True))
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
-            replace(mean, gradient=replace(mean.gradient, name=name)) for mean, name in zip(means, names, strict=True)
+            replace(mean, gradient=self.seed_of(mean, found.op.value(name).node) or replace(mean.gradient, name=name))
+            for mean, name in zip(means, names, strict=True)
         )
+        tensors = tuple(m.tensor.name for m, name in zip(means, names, strict=True) if m.gradient.name == name)
         told: tuple[Value, ...] = ()
         shift: tuple[Input, ...] = ()
         if self.lse:
             less = next((results[name].node for name in lse), None)
             shift = (self.of_rows(self.shift),)
-            told = (self.delta_value({mean: _as_stored(results[mean.tensor.name].node, mean) for mean in means}, less),)
+            by: dict[Mean, Node] = {mean: mean.seed for mean in means if mean.tensor.name not in tensors}
+            by |= {m: _as_stored(results[m.tensor.name].node, m) for m in means if m.tensor.name in tensors}
+            told = (self.delta_value(by, less),)
         op = replace(
             found.op,
             inputs=tuple(dict.fromkeys((*found.op.inputs, *(mean.tensor for mean in means), *shift))),
@@ -274,6 +279,16 @@ class _Planner(MeansOfRows):
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in told), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, saved=()), means
+
+    def seed_of(self, mean: Mean, gradient: Node) -> Input | None:
+        """The outgoing gradient of a result that is the gradient of a mean as it comes, in the dtype of the mean."""
+        if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or gradient.axes != mean.axes:
+            return None
+        for result in self.op.results:
+            seed = like(self.op, result, self.seeds[result.output.name])
+            if seed.name == gradient.name and are_alike((seed.type, self.type_of(mean.matrix))):
+                return seed
+        return None
 
     def after(self, means: tuple[Mean, ...]) -> Op:
         """The operator that goes on from means and lse."""
