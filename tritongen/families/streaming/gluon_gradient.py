@@ -16,7 +16,6 @@ from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering
 from ...passes.masks.expressions import Number
-from ...passes.structure import reached, references
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
@@ -32,6 +31,7 @@ from .gluon_shared import (
     is_of_scores,
     lengths_of_widths,
     listed,
+    reads_matrices_behind,
     scale_text,
     told,
 )
@@ -40,15 +40,6 @@ from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
 from .scales import in_base_2
-
-
-def _reads_matrices_behind(op: Op, stream: Stream) -> bool:
-    """Whether what is made of the sums reads matrices besides: these have no memory of their own."""
-    refs = {value.name: references(value.node) for value in op.values}
-    sums = {one.name for one in stream.sums}
-    behind = (value for value in op.values if value.name not in sums and sums & reached(refs, [value.name], ()))
-    loads = (part for value in behind for part in walk(value.node) if isinstance(part, Load))
-    return any(set(load.axes) & set(stream.widths) for load in loads)
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
@@ -71,7 +62,7 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
         and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
         and len(tiled) <= 1
         and all(not part.at for value in op.values for part in walk(value.node) if isinstance(part, Load))
-        and not _reads_matrices_behind(op, stream)
+        and not reads_matrices_behind(op, stream)
         and not any(result.when for result in op.results if result not in wide)
         and not any(param.kind in ("bool", "enum") for param in op.params)
         and (len(stream.sums) == 1 or not _spills(op))

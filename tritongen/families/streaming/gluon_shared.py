@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Node
+from ...lang.ir import Load, Node, Op, walk
 from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering
+from ...passes.structure import reached, references
 from ...spec.types import Input
 from ..stream import Stream
 from .kernels import Builder
@@ -129,3 +130,12 @@ def gluon_text(text: str) -> str:
 def scale_text(lowering: Lowering, scale: Node | None) -> str:
     """How a kernel spells the number that scores are multiplied by; "" where there is none."""
     return ast.unparse(lowering.expression(scale)) if scale else ""
+
+
+def reads_matrices_behind(op: Op, stream: Stream) -> bool:
+    """Whether what is made of the sums reads matrices besides: these have no memory of their own."""
+    refs = {value.name: references(value.node) for value in op.values}
+    sums = {one.name for one in stream.sums}
+    behind = (value for value in op.values if value.name not in sums and sums & reached(refs, [value.name], ()))
+    loads = (part for value in behind for part in walk(value.node) if isinstance(part, Load))
+    return any(set(load.axes) & set(stream.widths) for load in loads)
