@@ -29,10 +29,10 @@ def rounded(op: Op, extrema: Collection[str]) -> Op:
             case Ref(name=name):
                 added[name] = added.get(name, False) or is_added
             case Call(function=function, args=args):
-                adds, multiplies = _operations(function)
-                below = adds or (is_added and not multiplies)
+                adds, is_product = _operations(function)
+                below = adds or (is_added and not is_product)
                 node = replace(node, args=tuple(marked(arg, below) for arg in args))
-                return replace(node, rounded=True) if (is_added or adds) and multiplies else node
+                return replace(node, rounded=True) if (is_added or adds) and is_product else node
             case Reduce() | Scan() | Take():
                 return node
         return rebuild(node, tuple(marked(part, is_added) for part in children(node)))

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import Dtype, Load, Node, Ref, Value, fresh
+from ..lang.ir import Node, Ref, Value, fresh
 from ..lang.unparse import spelled
 from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import Input
+from .means_of_rows import load
 from .weighted_means import renamed_values
-
-
-def loaded(tensor: Input) -> Load:
-    """All elements of a float."""
-    return Load(tensor.name, tensor.type.axes, Dtype("float", (tensor.name,)))
 
 
 def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
@@ -35,7 +31,7 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
         if value.name != name:
             values.append(value)
             alone = Ref(value.name, value.node.axes, value.node.dtype)
-        node = applied("add", alone, loaded(own[name]))
+        node = applied("add", alone, load(own[name].name, own[name].type.axes))
         values.append(Value(name, node, spelled(node)))
     nodes = {value.name: value.node for value in values if value.name in own}
     results = tuple(

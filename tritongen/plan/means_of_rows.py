@@ -91,10 +91,14 @@ class MeansOfRows:
             if name not in ends or name in found:
                 return {}
             matrix = self.matrices.get(name)
-            if matrix is not None and not are_alike((like(self.op, result, "").type, self.type_of(matrix))):
+            if matrix is not None and not self.is_alike(result, matrix):
                 return {}
             found[name] = result
         return found
+
+    def is_alike(self, result: Result, matrix: Load) -> bool:
+        """Whether a result is sure to have the dtype of a mean."""
+        return are_alike((like(self.op, result, "").type, self.type_of(matrix)))
 
     def type_of(self, matrix: Load) -> TensorType:
         return self.op.input(self.multiplied_as(matrix)).type

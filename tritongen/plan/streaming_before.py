@@ -14,13 +14,16 @@ from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, Stream
-from ..lang.ir import Load, Op, Ref, Result, Value, fresh, walk
+from ..lang.ir import Op, Value, fresh
 from ..lowering.tile import needed
-from ..spec.types import FLOATS, Grad, Input, Output, TensorType, plain_shape
-from .added import added, loaded
+from ..passes.structure import reads
+from ..spec.types import FLOATS, Grad, Input, TensorType, plain_shape
+from .added import added
 from .backward import Backward, Plan, Planner
+from .means_of_rows import load
 from .streaming_gradient import plan_streaming_backward
 from .streaming_parts import Streamed, streamed_in, with_lines
+from .streaming_steps import own_result
 from .weighted_means import renamed_values
 
 
@@ -75,7 +78,7 @@ class _Before:
 
     def read_of_grad(self, values: Iterable[Value]) -> tuple[str, ...]:
         """The inputs that some values read and by which there are gradients."""
-        read = {node.name for value in values for node in walk(value.node) if isinstance(node, Load)}
+        read = {name for value in values for name in reads(value.node)}
         return tuple(name for name in self.grad.wrt if name in read)
 
     def joined(self, after: Op) -> Op:
@@ -102,9 +105,11 @@ class _Before:
             self.op,
             inputs=(*self.op.inputs, *(tensor for tensor in found.values() if tensor.name not in own)),
             values=values,
-            results=tuple(_result(self.op.value(name)) for name in streamed),
+            results=tuple(own_result(self.op.value(name)) for name in streamed),
         )
-        gradient = derive(head, Grad(wrt), {name: loaded(seeds[name]) for name in streamed}, saves=False)
+        gradient = derive(
+            head, Grad(wrt), {name: load(seeds[name].name, seeds[name].type.axes) for name in streamed}, saves=False
+        )
         gradient = added(gradient, {name: seeds[name] for name in wrt if name in seeds})
         name = fresh(gradient.op.name, {step.op.name for step in inner.plan.steps})
         op = replace(gradient.op, name=name)
@@ -118,8 +123,3 @@ class _Before:
             shape = result.output.shape or plain_shape(result.axes)
             found[result.output.name] = Input(result.output.name, TensorType(FLOATS, shape))
         return found
-
-
-def _result(value: Value) -> Result:
-    node = value.node
-    return Result(Output(value.name), Ref(value.name, node.axes, node.dtype), node.axes, node.dtype)

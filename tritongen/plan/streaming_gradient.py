@@ -35,17 +35,16 @@ from ..lang.ir import (
     children,
     fresh,
     rebuild,
-    walk,
 )
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
-from ..passes.structure import references
-from ..spec.types import Grad, Input, Output, are_alike
+from ..passes.structure import reads, references
+from ..spec.types import Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import FLOAT, Mean, MeansOfRows, like, load, where_equal
-from .streaming_steps import COMPUTE, StreamPlanner, told_result
+from .streaming_steps import COMPUTE, StreamPlanner, own_result, told_result
 from .weighted_means import means_of, renamed_values
 
 
@@ -102,12 +101,9 @@ class _Planner(MeansOfRows):
     def sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The sums, and their gradients."""
         names = [mean.name for mean in means]
-        results = []
-        for name in names:
-            node = self.op.value(name).node
-            results.append(Result(Output(name), Ref(name, node.axes, node.dtype), node.axes, node.dtype))
+        results = tuple(own_result(self.op.value(name)) for name in names)
         inputs = (*(mean.gradient for mean in means), *self.op.inputs)
-        op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=tuple(results))
+        op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=results)
         return op, {mean.name: mean.seed for mean in means}
 
     def scores(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
@@ -230,13 +226,14 @@ class _Planner(MeansOfRows):
         results: dict[str, Result] = {}
         inputs = {tensor.name: tensor for tensor in behind.op.inputs}
         taken = {*self.taken, *behind.op.names}
-        op = renamed_values(behind.op, {f"d{name}": fresh(f"d{name}_behind", taken) for name in names})
-        for name, result in zip(behind.wrt, behind.op.results, strict=True):
+        pairs = list(zip(behind.wrt, behind.op.results, strict=True))
+        calls = {r.output.name: fresh(f"d{name}_behind", taken) for name, r in pairs if name in names}
+        op = renamed_values(behind.op, calls)
+        for name, result in pairs:
             if name not in names:
                 results[name] = result
                 continue
-            place = [value.name for value in behind.op.values].index(result.output.name)
-            value = op.values[place]
+            value = op.value(calls[result.output.name])
             if isinstance(value.node, Load) and not value.node.at and value.node.axes == result.axes:
                 found[name] = inputs[value.node.name]
                 continue
@@ -285,9 +282,9 @@ class _Planner(MeansOfRows):
         if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or gradient.axes != mean.axes:
             return None
         for result in self.op.results:
-            seed = like(self.op, result, self.seeds[result.output.name])
-            if seed.name == gradient.name and are_alike((seed.type, self.type_of(mean.matrix))):
-                return seed
+            seed = self.seeds[result.output.name]
+            if seed == gradient.name and self.is_alike(result, mean.matrix):
+                return like(self.op, result, seed)
         return None
 
     def after(self, means: tuple[Mean, ...]) -> Op:
@@ -328,7 +325,7 @@ def _as_stored(gradient: Node, mean: Mean) -> Node:
 
 def _read(op: Op) -> set[str]:
     """The inputs that an operator reads."""
-    return {node.name for value in op.values for node in walk(value.node) if isinstance(node, Load)}
+    return {name for value in op.values for name in reads(value.node)}
 
 
 def _plain(op: Op) -> Op:

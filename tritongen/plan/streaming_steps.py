@@ -165,6 +165,12 @@ def _names(results: tuple[Result, ...]) -> list[str]:
     return [result.output.name for result in results]
 
 
+def own_result(value: Value) -> Result:
+    """A value as a result of its own dtype."""
+    node = value.node
+    return Result(Output(value.name), Ref(value.name, node.axes, node.dtype), node.axes, node.dtype)
+
+
 def told_result(value: Value) -> Result:
     """A value as a result of a step, for others."""
     node = Ref(value.name, value.node.axes, value.node.dtype)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
-from ...lang.ir import Load, Op, Reduce, walk
+from ...lang.ir import Op, Reduce
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
-from ...passes.structure import references
+from ...passes.structure import reads, references
 from ...spec.types import Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
@@ -75,13 +75,12 @@ class StreamStepShapes(StepShapes, StreamShapes):
         """Also of what scores are computed from by a matmul in a step before."""
         op = self.program.op
         sides = (side.name for one in self.stream.scores for side in (one.left, one.right))
-        before = needed(op.values, [name for name in sides if name in {value.name for value in op.values}])
-        for value in before:
+        given = {one.name for one in op.inputs}
+        for value in needed(op.values, [name for name in sides if name not in given]):
             node = value.node
-            if isinstance(node, Reduce) and is_product(op, node):
-                made_of = needed(op.values, references(node))
-                loads = (part for one in (value, *made_of) for part in walk(one.node) if isinstance(part, Load))
-                if any(load.name == tensor.name and node.over[0] in load.axes for load in loads):
+            if isinstance(node, Reduce) and is_product(op, node) and node.over[0] in tensor.type.axes:
+                made_of = (value, *needed(op.values, references(node)))
+                if any(tensor.name in reads(one.node) for one in made_of):
                     return node.over[0]
         return super().summed(tensor)
 
