@@ -94,7 +94,8 @@ class Case:
 def _length(term: str) -> int:
     found = 1
     for axis in term.strip("()").split():
-        found *= SIZES[axis]
+        name, _, size = axis.partition("=")
+        found *= int(size) if size else SIZES[name]
     return found
 
 

@@ -18,13 +18,17 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from importing import built, runtime_module, runtime_of
 from oracles import compare
-from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
+from streaming_cases import CASES as OF_ONE_AXIS
+from streaming_cases import CAUSAL, GROUPED, MEAN, QKV, Case
 from streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
+from streaming_heads import CASES as OF_TWO_AXES
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
+
+CASES = {**OF_ONE_AXIS, **OF_TWO_AXES}
 
 
 @pytest.mark.parametrize("name", CASES)

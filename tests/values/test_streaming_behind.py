@@ -17,12 +17,13 @@ from importing import built
 from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
+from streaming_heads import ROTARY
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 
-CASES = {**BEFORE, **BEHIND}
+CASES = {**BEFORE, **BEHIND, **ROTARY}
 
 
 def each(steps: Iterable[Step]) -> list[Step]:

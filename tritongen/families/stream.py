@@ -27,7 +27,7 @@ class Scores:
     name: str
     left: Load
     right: Load
-    over: str
+    over: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
