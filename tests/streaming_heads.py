@@ -141,6 +141,18 @@ ROTARY = {
         lambda q, k, *others: _rotary(rms(q), rms(k), *others),
         steps=4,
     ),
+    "rotary_of_projections": Case(
+        f"x:T[B, M, K]; z:T[B, N, K]; wq:T[(G R), (P=2 D), K]; wk:T[G, (P=2 D), K]; wv:T[G, E, K]; {ANGLES}",
+        "q = sum(x * wq, K)\nk = sum(z * wk, K)\nv = sum(z * wv, K)\n" + f"{TURNED}\n{OF_TURNED}",
+        lambda x, z, wq, wk, wv, *angles: _rotary(
+            *(torch.einsum("bnk,hdk->bhnd", one, by) for one, by in ((x, wq), (z, wk), (z, wv))),
+            *angles,
+            attend=grouped,
+        ),
+        outputs="o:x[B, (G R), M, E]",
+        by="x z wq wk wv",
+        steps=10,
+    ),
     "rotary_and_a_gate": Case(
         f"{HALVES}; {ANGLES}; gate:T[B, H, M, E]",
         f"{TURNED}\n{OF_TURNED.replace('o = sum', 'a = sum')}\no = a * sigmoid(gate)",

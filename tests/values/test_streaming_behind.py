@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,16 @@ def test_no_scores_are_stored(name: str) -> None:
     for step in each((forward, backward.forward, *steps)):
         assert not [result for result in step.op.results if {"M", "N"} <= {*result.axes}]
     assert (forward.stored, backward.stored) == (None, None)
+
+
+def test_projections_are_stored_as_gluon_kernels_read_them() -> None:
+    """Rows after rows of heads, as a matmul of activations by weights gives them, though weights have the most axes."""
+    spec = CASES["rotary_of_projections"].spec()
+    stored = {one.output.name: one.axes for step in each([forward_of(spec)]) for one in step.op.results}
+    assert stored["q"] == stored["qr"] == ("B", "M", "G", "R", "P", "D")
+    assert (stored["k"], stored["v"]) == (("B", "N", "G", "P", "D"), ("B", "N", "G", "E"))
+    kernels = re.findall(r"def (\w+)_gluon_kernel\(", generate(spec)["gluon_kernels.py"])
+    assert kernels == ["attend_o", "attend_backward_dqr"]  # dk and dv of groups have a plain one.
 
 
 def test_functions_of_a_registered_operator_are_called_as_they_are_defined() -> None:
