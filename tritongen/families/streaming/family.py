@@ -36,7 +36,8 @@ class Streaming(Maps[StreamingProgram]):
 
     def take(self, op: Op) -> StreamingProgram | None:
         pages = pages_of(op)
-        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)), self.is_narrow)
+        op = op if pages is None else pages.joined(with_picks_inside(op))
+        found = stream_of(op, self.is_narrow)
         if found is None:
             return None
         seen, stream, merged = found
@@ -45,10 +46,11 @@ class Streaming(Maps[StreamingProgram]):
         over = (*stream.turns, stream.streamed)
         if pages is None:
             return StreamingProgram(merged.parted(seen, op), over, stream, blocks, merged=merged)
-        if merged.every or not are_matrices(pages, stream):
+        if not are_matrices(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
-        return StreamingProgram(pages.parted(seen), pages.parted_axes(over), *paged, pages)
+        parted = pages.parted(merged.parted(seen, op))
+        return StreamingProgram(parted, pages.parted_axes(over), *paged, pages, merged)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")

@@ -29,7 +29,7 @@ class StreamingProgram(Program):
         """The operator as kernels see it, which go along one axis of positions, whatever pages those are in, and along
         merged axes.
         """
-        return self.merged.joined(self.op) if self.pages is None else self.pages.joined(self.op)
+        return self.merged.joined(self.op if self.pages is None else self.pages.joined(self.op))
 
     @property
     def parted_stream(self) -> Stream:
