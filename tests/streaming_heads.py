@@ -78,7 +78,7 @@ CASES = {
     ),
     "scale_by_both_lengths": Case(
         HALVES,
-        f"s = sum(q * k, P, D) * size(P, D) ** -0.5 * (size(D) / 24.0){MEAN}",
+        f"s = sum(q * k, P, D) * rsqrt(cast(size(P, D), q)) * (size(D) / 24.0){MEAN}",
         lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
     ),
 }

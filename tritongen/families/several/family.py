@@ -74,9 +74,9 @@ class StreamStepShapes(StepShapes, StreamShapes):
     def summed(self, tensor: Input) -> str:
         """Also of what scores are computed from in a step before: element by element, or by a matmul."""
         op = self.program.op
-        given = {one.name for one in op.inputs}
+        values = {value.name for value in op.values}
         sides = {side.name: one for one in self.stream.scores for side in (one.left, one.right)}
-        computed = {name: score for name, score in sides.items() if name not in given}
+        computed = {name: score for name, score in sides.items() if name in values}
         for name, score in computed.items():
             nodes = [value.node for value in needed(op.values, [name])]
             is_read = any(tensor.name in reads(node) for node in nodes)
