@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -10,12 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at, runtime_module, runtime_of
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton.language as tl
+from importing import module_at, runtime_module, runtime_of
 from replaying import replay_on_the_cpu
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor

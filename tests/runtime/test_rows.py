@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
 import triton.language as tl
+from importing import built, module_at
+from oracles import DEVICE
 
 from tritongen.resources import templates_dir
 from tritongen.spec.read import read_spec
@@ -24,7 +20,6 @@ RUNTIME = module_at(Path(templates_dir(), "runtime")).__name__
 ROWWISE, COLUMNS, HEURISTICS, LAUNCH, TENSORS = (
     importlib.import_module(f"{RUNTIME}.{name}") for name in ("rowwise", "columns", "heuristics", "launch", "tensors")
 )
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_sizes_are_grouped_by_what_tensors_have() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 import torch
 from importing import runtime_module
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+from oracles import DEVICE
 
 SCATTER = runtime_module("scatter_sums")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative to the largest sum: one rounding of half precision, which the interpreter cuts off for bfloat16.
 TOLERANCES = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 1e-6, torch.float64: 1e-15}
 INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 import triton
 from importing import runtime_module

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from importing import built, runtime_of
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-from importing import built, runtime_of  # noqa: E402
-
-from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "tests" / "specs"
 STEPS = """

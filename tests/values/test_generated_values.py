@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,17 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+from importing import built, runtime_of
+from oracles import DEVICE
+from spec_inputs import Case, cases, draw, multiplies, param_sets, spec_of
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
-from importing import built, runtime_of  # noqa: E402
-from spec_inputs import Case, cases, draw, multiplies, param_sets, spec_of  # noqa: E402
-
-from tritongen.spec.read import read_spec  # noqa: E402
-from tritongen.spec.types import Spec  # noqa: E402
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 ROOT = Path(__file__).parents[2]

@@ -5,16 +5,11 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-if "TRITON_INTERPRET" not in os.environ:
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import torch
 from importing import built, runtime_of
 from oracles import compare, differentiated
