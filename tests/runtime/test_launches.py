@@ -11,7 +11,9 @@ import pytest
 import torch
 import triton.language as tl
 from importing import module_at, runtime_module, runtime_of
+from oracles import DEVICE
 from replaying import replay_on_the_cpu
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -247,16 +249,16 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
 
 
 def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleType) -> None:
-    kernel, first, other = Tiles(), torch.randn(12, 5001), torch.randn(12, 5001)
+    kernel, first, other = Tiles(), *(torch.randn(12, 5001, device=DEVICE) for _ in range(2))
 
     def launch(x: torch.Tensor) -> None:
-        by_name = {"x": x, "bias": None, "y": torch.empty(8, 16), "alpha": 2.0}
+        by_name = {"x": x, "bias": None, "y": torch.empty(8, 16, device=DEVICE), "alpha": 2.0}
         key, known = host.lookup("product", (x,))
         if known is not None:
             known(by_name)
             return
         described, _ = runtime_module("tma").descriptor(x.T, 64, 4, 300)
-        args = (described, None, torch.empty(3, 8, 16), by_name["y"], 8, 2.0)
+        args = (described, None, torch.empty(3, 8, 16, device=DEVICE), by_name["y"], 8, 2.0)
         host.remember(key, *(host.run_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
 
     for x in (first, other):
@@ -280,7 +282,7 @@ def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleTyp
 def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
     n_inner: int, n_others: int, apart: int, is_copy: bool, turned: bool
 ) -> None:
-    matrix = torch.randn(192, n_inner).half()
+    matrix = torch.randn(192, n_inner, device=DEVICE).half()
     given = matrix.T if turned else matrix
     described, inner_last = runtime_module("tma").descriptor(given, 64, 32, n_others)
     # Of a matrix that lies the other way, tiles are copied as they lie.
@@ -297,11 +299,19 @@ def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pyt
     launched: list[tuple[Any, ...]] = []
     monkeypatch.setattr(runtime["launch"], "run_named", lambda *given, **_: launched.append(given[-1]))
     monkeypatch.setattr(runtime["matmul_heuristics"], "use_tma", lambda *_: True)
-    a, b = torch.randn(4096, 72).half(), torch.randn(72, 4104).half()
+    a, b = (torch.randn(shape, device=DEVICE).half() for shape in ((4096, 72), (72, 4104)))
     module.matmul(a, b)
     left, right, *_ = launched[0]
     assert left.base is a
     assert right.base.stride() == (4160, 1)
+
+
+def test_a_trace_into_a_triton_op_is_known(host: ModuleType) -> None:
+    """Of torch 2.11, too, which does not call it compiling: tensors have no address there."""
+    assert not host.is_traced()
+    with FunctionalTensorMode():
+        assert host.is_traced()
+    assert not host.is_traced()
 
 
 def test_a_view_of_a_tensor_is_known_again_and_a_copy_is_not(host: ModuleType) -> None:

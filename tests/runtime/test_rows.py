@@ -60,7 +60,15 @@ def test_what_divides_rows_is_told(tiles: tuple[torch.Tensor | None, ...], divid
 
 @triton.jit
 def add_up_kernel(
-    x_ptr, first_ptr, second_ptr, third_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    x_ptr,
+    first_ptr,
+    second_ptr,
+    third_ptr,
+    n_rows,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
 ):  # type: ignore[no-untyped-def]
     """A program's part of three sums over rows, of x, 2 x and 3 x."""
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

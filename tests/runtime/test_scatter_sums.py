@@ -158,7 +158,7 @@ def test_equal_calls_give_equal_bits(n_cols: int) -> None:
 def test_keys_are_as_wide_as_the_sums_have_rows() -> None:
     _, positions = make((3, 5, 7, 1))
     for n_rows, dtype in ((3 * 7, torch.int32), (3 * 2**30, torch.int64)):
-        launches = SCATTER._Launches((positions,), True, None)
+        launches = SCATTER._Launches((positions, torch.empty(1).expand(n_rows)), True, None)
         keys = SCATTER._keys(positions, n_rows, launches)
         inside = (positions >= 0) & (positions < n_rows // 3)
         line = torch.arange(3, device=DEVICE)[:, None] * (n_rows // 3)

@@ -27,7 +27,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return 1 / rows
 
     monkeypatch.setattr(module, "dtypes", SimpleNamespace(INTERPRETED=False))
-    monkeypatch.setattr(module, "launch", SimpleNamespace(run_stages=lambda key, by_name, rows: rows))
+    monkeypatch.setattr(module.launch, "run_stages", lambda key, by_name, rows: rows)
     monkeypatch.setattr(triton.testing, "do_bench", do_bench)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return module

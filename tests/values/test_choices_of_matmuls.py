@@ -205,6 +205,7 @@ def test_a_step_that_is_not_chosen_is_not_launched(
     """So that it raises nothing either, where there is nothing to take the greatest of."""
     module = modules["row_or_column"]
     launch = runtime_of(module, "launch")
+    monkeypatch.setattr(launch, "lookup", lambda *_: (None, None))  # No launch is repeated.
     launched: list[str] = []
     for name, place in (("run", 1), ("run_named", 0)):
         run = getattr(launch, name)
