@@ -248,17 +248,18 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     assert host.run_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="a copy is launched while tensors of the CPU stand for those of a GPU")
 def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleType) -> None:
-    kernel, first, other = Tiles(), *(torch.randn(12, 5001, device=DEVICE) for _ in range(2))
+    kernel, first, other = Tiles(), torch.randn(12, 5001), torch.randn(12, 5001)
 
     def launch(x: torch.Tensor) -> None:
-        by_name = {"x": x, "bias": None, "y": torch.empty(8, 16, device=DEVICE), "alpha": 2.0}
+        by_name = {"x": x, "bias": None, "y": torch.empty(8, 16), "alpha": 2.0}
         key, known = host.lookup("product", (x,))
         if known is not None:
             known(by_name)
             return
         described, _ = runtime_module("tma").descriptor(x.T, 64, 4, 300)
-        args = (described, None, torch.empty(3, 8, 16, device=DEVICE), by_name["y"], 8, 2.0)
+        args = (described, None, torch.empty(3, 8, 16), by_name["y"], 8, 2.0)
         host.remember(key, *(host.run_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
 
     for x in (first, other):

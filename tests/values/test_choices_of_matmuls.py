@@ -139,6 +139,8 @@ def test_values_of_other_kernels(
     matmul_heuristics = runtime_of(module, "matmul_heuristics")
     if kernel == "split_k":
         monkeypatch.setattr(matmul_heuristics, "choose_split_k", lambda *_: 2)
+    elif DEVICE == "cuda":
+        pytest.skip("tiles that TMA copies hold half precision, not the float64 of this test")
     else:
         monkeypatch.setattr(matmul_heuristics, "use_tma", lambda *_: True)
         split = kernel == "stream_k"
