@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
-from ...lang.ir import Load, Op, Reduce, Take, Value, walk
+from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested
 from ...lowering.tile import needed
@@ -43,7 +43,7 @@ class TileSums(Streaming):
 
 def tile_sum_of(op: Op) -> Stream | None:
     """What the tiles of an operator are of: its only sum is of one factor, and `turns` are the axes that it is over."""
-    if len(op.results) != 1 or any(isinstance(part, Take) for value in op.values for part in walk(value.node)):
+    if len(op.results) != 1:
         return None
     (result,) = op.results
     values = needed(op.values, [result.output.name])
