@@ -93,6 +93,22 @@ def test_no_scores_are_stored(name: str) -> None:
             assert scores in ([], [case.tiles])
 
 
+def test_tables_at_the_same_positions_share_them_and_those_of_one_sum_its_terms() -> None:
+    inputs, at = f"{QKV}; table:T[H, P]; other:T[H, P]", "index(M) - index(N) + size(N) - 1"
+    for score, results, count in (
+        ("sum(q * k, D) * take(table, at, P) + take(other, at, P)", [["dtable_terms"], ["dother_terms"]], 1),
+        ("sum(q * k, D) + take(table, at, P) + take(other, 2 * at, P)", [["ds_sum"]], 2),
+    ):
+        spec = Case(inputs, f"at = {at}\ns = {score}{MEAN}", full, by="table other").spec()
+        backward = backward_of(spec, forward_of(spec))
+        assert backward is not None
+        steps = backward.plan.steps
+        found = [[r.output.name for r in s.op.results] for s in steps if isinstance(s.program, StreamingProgram)]
+        assert found == results
+        every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
+        assert sum(r.output.name.endswith("positions") for one in every for r in one.op.results) == count
+
+
 def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
     """Its gradient reads and writes whole rows, though it sums them up: no columns are summed."""
     spec = CASES["gate"].spec()
