@@ -107,6 +107,15 @@ def relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Ten
     return torch.softmax(scores(q, k) + bias, -1) @ v
 
 
+def relative_factors(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, scale: torch.Tensor
+) -> torch.Tensor:
+    at = torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :]
+    factors = (table[..., at + SIZES["N"] - 1] * scale[..., None, None]).flatten(0, 1)
+    s = (q @ repeated(k).mT * factors).masked_fill(at < 0, -torch.inf)
+    return torch.softmax(s, -1) @ repeated(v)
+
+
 def zero_of_the_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     o = full(q[1:], k[1:, :, :27], v[1:, :, :27])
     return F.pad(o, (0, 0, 0, 0, 0, 0, 1, 0))

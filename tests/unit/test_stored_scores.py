@@ -37,7 +37,7 @@ FORWARD = {
 }
 BACKWARD = {
     "the gradient by table is scattered to what was taken": (
-        f"{QKV}; table:float32[H, P]",
+        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; table:float32[P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
         "q k v table",
     ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
+from ..families.several.naming import scattered_named
 from ..families.steps import restricted, unknown
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
@@ -63,7 +64,7 @@ class StreamPlanner(Planner):
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
         along = (self.stream.rows, self.stream.streamed)
-        op, parts = _sums_in_parts(self.op, self.stream)
+        op, parts = _sums_in_parts(scattered_named(self.op), self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
         every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
         steps: list[Step] = []
@@ -75,11 +76,14 @@ class StreamPlanner(Planner):
             found = [both, *(self.step(op, group, every) for group in apart)]
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
+        scattered = {own: _scattered(op, own, self.stream) for own in _names(results)}
         tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
+        tiles += map(told_result, dict.fromkeys(value for values in scattered.values() for value in values))
         found = [self.found(tile_step_of, restricted(op, (r,), f"_{r.output.name}")) for r in tiles]
         steps += [step for step in found if step is not None]
         taken |= {name for step in steps for name in _names(step.op.results)}
-        told = tuple(value for value in parts if value.name in taken)
+        behind = {own: [*values, *scattered[own]] for own, values in behind.items()}
+        told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
         if told:
             self.op = _reading(op, told)
             self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
@@ -97,7 +101,8 @@ class StreamPlanner(Planner):
         if not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
-            values = needed(self.op.values, [result.output.name]) if result in left else []
+            is_told = any(result.output.name in owns for owns in self.parts.values())
+            values = needed(self.op.values, [result.output.name]) if result in left and not is_told else []
             if any({*axes} <= {*value.node.axes} for value in values):
                 scattered = any(isinstance(part, ScatterSum) for value in values for part in walk(value.node))
                 what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
@@ -248,6 +253,14 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
             if found and not set(test.axes) & set(found[1]):
                 return _choosing(node, found[0]), found[1]
     return None
+
+
+def _scattered(op: Op, name: str, stream: Stream) -> list[Value]:
+    """What a result scatters that has the axes of scores, as the gradient by a table of relative positions does."""
+    values = needed(op.values, [name])
+    args = [value.node.arg for value in values if isinstance(value.node, ScatterSum)]
+    names = [arg.name for arg in args if isinstance(arg, Ref)]
+    return [value for value in values if value.name in names and _has_axes_of_scores(value.node, stream)]
 
 
 def _times(node: Node, factors: tuple[Node, ...]) -> Node:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
-from ...lang.ir import Load, Op, Reduce, Take, Value, walk
+from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested
 from ...lowering.tile import needed
@@ -47,7 +47,7 @@ class TileSums(Streaming):
 
 def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
     """What the tiles of an operator are of, and the merged axes. Its only sum is of one factor, over the `turns`."""
-    if len(op.results) != 1 or any(isinstance(part, Take) for value in op.values for part in walk(value.node)):
+    if len(op.results) != 1:
         return None
     for streamed in reversed(op.results[0].axes):
         merged = merged_heads(op, streamed)
