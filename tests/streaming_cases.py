@@ -45,7 +45,7 @@ BEHIND = "behind = index(M) - size(M) - (index(N) - size(N))\n"
 class Case:
     """Inputs, lines of [compute], and what torch computes; `steps` of the backward, of which `passes` stream.
 
-    Of the gradients, `tiles` has the axes of scores; those that are `stored` are made of stored scores.
+    Of the gradients, `tiles` has the axes of scores.
     """
 
     inputs: str
@@ -57,7 +57,6 @@ class Case:
     steps: int = 2
     passes: int = 2
     tiles: str = ""
-    stored: str = ""
 
     def spec(self) -> Spec:
         pairs = [entry.split(":", 1) for entry in self.inputs.split("; ")]
@@ -374,8 +373,20 @@ CASES = {
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.25),
         by="q k v bias",
         steps=3,
+        passes=3,
         tiles="dbias",
-        stored="dbias",
+    ),
+    "keys_without_leading_axes": Case(
+        "q:T[..., H, M, D]; k:T[H, N, D]; v:T[H, N, E]; bias:T[H, M, N]",
+        f"s = sum(q * k, D) * 0.25 + where(index(N) <= index(M), bias, -inf){MEAN}",
+        lambda q, k, v, bias: (
+            torch.softmax(masked(scores(q, k) + bias, torch.ones(SIZES["M"], SIZES["N"], dtype=torch.bool).tril()), -1)
+            @ v
+        ),
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, grouped, outputs="o:q[B, (G R), M, E]"),
     "few_rows": Case(

@@ -4,6 +4,7 @@ import pytest
 from streaming_cases import CAUSAL, MEAN, QKV, Case
 from streaming_formulas import full
 
+from tritongen.families.streaming.tile_sums import TileSums
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.roofline.account import account_of
 from tritongen.roofline.data import as_data
@@ -37,7 +38,7 @@ FORWARD = {
 }
 BACKWARD = {
     "the gradient by table is scattered to what was taken": (
-        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; table:float32[P]",
+        f"{QKV.replace('B, ', '')}; table:float32[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
         "q k v table",
     ),
@@ -45,11 +46,6 @@ BACKWARD = {
         TWO,
         "o = sum(softmax(sum(q * k, D), N) * v, N) - 0.5 * sum(softmax(sum(r * l, D), N) * v, N)",
         "q k v r l",
-    ),
-    "the gradient by bias has no pass that sums it up": (
-        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; bias:T[M, N]",
-        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
-        "q k v bias",
     ),
 }
 H100 = DEVICES["h100"]
@@ -74,6 +70,16 @@ def test_backward(why: str) -> None:
     assert backward is not None
     assert backward.stored is not None
     assert (backward.stored.axes, backward.stored.why) == (("M", "N"), why)
+
+
+def test_what_no_pass_sums_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if there was none for a bias."""
+    monkeypatch.setattr(TileSums, "take", lambda *_: None)
+    spec = Case(f"{QKV}; bias:T[M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", full, by="q k v bias").spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    assert backward.stored is not None
+    assert backward.stored.why == "the gradient by bias has no pass that sums it up"
 
 
 def test_lines_that_are_kept_apart() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, numbered, rebuild, walk
-from ..spec.types import AxisTerm, Input
+from ..spec.types import BATCH, AxisTerm, Input
 from .structure import reached, references
 
 
@@ -35,6 +35,10 @@ class MergedAxes:
             axes=(*op.axes, *(name for name, _ in self.every)),
             sizes=(*op.sizes, *((name, math.prod(sizes[axis] for axis in axes)) for name, axes in fixed)),
         )
+
+    def with_batch(self, op: Op) -> MergedAxes:
+        """And one axis for all dimensions of `...`, however many there are."""
+        return MergedAxes((*self.every, (numbered("BATCH", {*op.axes, *op.names}), (BATCH,))))
 
     def parted(self, op: Op, before: Op) -> Op:
         """A joined operator along the axes of the operator before, by whose values it has others."""

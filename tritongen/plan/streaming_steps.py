@@ -92,19 +92,23 @@ class StreamPlanner(Planner):
         if self.delta is not None and self.told_name not in taken and reads:
             steps.insert(0, self.before(self.delta))
         others = super().split(left)
-        self.stored = self.scores_stored(left, others)
+        self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
 
-    def scores_stored(self, left: tuple[Result, ...], steps: list[Step]) -> StoredScores | None:
-        """The scores that steps store for results that no pass takes."""
+    def scores_stored(
+        self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]
+    ) -> StoredScores | None:
+        """The scores that steps store for results that no pass takes, or that a pass tells of the whole batch."""
         axes = (self.stream.rows, self.stream.streamed)
-        if not stores(steps, axes, _names(left)):
+        whole = [value.name for value in told if {*axes, *self.stream.batch} <= {*value.node.axes}]
+        if not whole and not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
-            is_told = any(result.output.name in owns for owns in self.parts.values())
-            values = needed(self.op.values, [result.output.name]) if result in left and not is_told else []
-            if any({*axes} <= {*value.node.axes} for value in values):
-                scattered = any(isinstance(part, ScatterSum) for value in values for part in walk(value.node))
+            values = needed(self.op.values, [result.output.name]) if result in left else []
+            nodes = [value.node for value in values if value.node.dtype.kind == "float"]
+            read = {part.name for node in nodes for part in walk(node) if isinstance(part, Load)}
+            if read.intersection(whole) or any({*axes} <= {*node.axes} for node in nodes):
+                scattered = any(isinstance(part, ScatterSum) for node in nodes for part in walk(node))
                 what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
                 return StoredScores(axes, f"the gradient by {name} {what}")
         return None

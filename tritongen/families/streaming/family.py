@@ -45,7 +45,7 @@ class Streaming(Maps[StreamingProgram]):
         stream = grouped(stream, blocks)
         over = (*stream.turns, stream.streamed)
         if pages is None:
-            return StreamingProgram(merged.parted(seen, op), over, stream, blocks, merged=merged)
+            return StreamingProgram(merged.parted(seen, op), merged.parted_axes(over), stream, blocks, merged=merged)
         if not are_matrices(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)

@@ -8,6 +8,7 @@ from ...emit.host import Host
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Op
 from ...passes.merged_axes import MergedAxes, is_grouped
+from ...spec.types import BATCH
 
 
 def merging(host: Host, merged: MergedAxes) -> list[str]:
@@ -15,16 +16,18 @@ def merging(host: Host, merged: MergedAxes) -> list[str]:
 
     That is a view wherever strides allow it, as they do for what was one dimension, and otherwise a copy.
     """
-    lines = []
+    lines = [f"{name} = math.prod(batch)" for name, group in merged.every if group == (BATCH,)]
     for tensor in host.op.inputs:
         axes, calls = tensor.type.axes, ""
         for name, group in merged.every:
-            if group[0] in axes:
+            if group == (BATCH,) and BATCH in axes:
+                calls += f".reshape({name}, *{tensor.name}.shape[len(batch):])"
+            elif group[0] in axes:
                 first = axes.index(group[0]) - len(axes)
                 calls += f".flatten({first}, {first + len(group) - 1})"
                 axes = tuple(name if axis == group[0] else axis for axis in axes if axis not in group[1:])
         lines += host.guarded(tensor, [f"{tensor.name} = {tensor.name}{calls}"] if calls else [])
-    return [*lines, *(f"{name} = {' * '.join(group)}" for name, group in merged.every)]
+    return [*lines, *(f"{name} = {' * '.join(group)}" for name, group in merged.every if group != (BATCH,))]
 
 
 def parted_tensors(op: Op, merged: MergedAxes) -> Iterator[tuple[str, str]]:

@@ -39,9 +39,9 @@ def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
 
 
 def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = ()) -> bool:
-    """Whether steps store what has both axes, but for some results."""
+    """Whether steps store floats with both axes, but for some results."""
     every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
-    found = (result for step in every for result in step.op.results)
+    found = (result for step in every for result in step.op.results if result.dtype.kind == "float")
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 

@@ -64,14 +64,16 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
 
 def merged_heads(op: Op, streamed: str) -> MergedAxes:
     """The axes of heads that always lie together: of those over which scores are sums, and of matrices that are summed
-    along what streams. No value that streams has any of these.
+    along what streams. No value that streams has any of these. And `...`, where no result has it: programs go along it.
     """
     values = [value for value in op.values if streamed in value.node.axes and not isinstance(value.node, Load)]
     inside = {axis for value in values for axis in value.node.axes}
     heads = {axis for value in values if isinstance(value.node, Reduce) for axis in value.node.over}
     sums = (value.node for value in op.values if isinstance(value.node, Reduce) and streamed in value.node.over)
     heads |= {axis for node in sums for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
-    return axes_together(op, heads - inside - {streamed, BATCH})
+    merged = axes_together(op, heads - inside - {streamed, BATCH})
+    is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
+    return merged.with_batch(op) if is_summed else merged
 
 
 def likely(op: Op, axis: str) -> tuple[bool, bool, int]:

@@ -39,7 +39,8 @@ class TileSums(Streaming):
         if found is None:
             return None
         stream, merged = found
-        return StreamingProgram(op, stream.turns, stream, blocks_of(merged.joined(op), stream), merged=merged)
+        over = merged.parted_axes(stream.turns)
+        return StreamingProgram(op, over, stream, blocks_of(merged.joined(op), stream), merged=merged)
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return _TileModule(program, around, autotune).module()
