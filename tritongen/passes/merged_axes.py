@@ -41,7 +41,7 @@ class MergedAxes:
         return MergedAxes((*self.every, (numbered("BATCH", {*op.axes, *op.names}), (BATCH,))))
 
     def parted(self, op: Op, before: Op) -> Op:
-        """A joined operator along the axes of the operator before, by whose values it has others."""
+        """A joined operator, whose values may be others by now, along the axes of the operator that it was made of."""
         if not self.every:
             return op
         return replace(before, values=tuple(replace(value, node=self.parted_node(value.node)) for value in op.values))
@@ -60,7 +60,10 @@ class MergedAxes:
         return tuple(one for axis in axes for one in groups.get(axis, (axis,)))
 
     def lengths(self, axis: str, length: int, sizes: Mapping[str, int]) -> dict[str, int]:
-        """How long axes are that together have a length, or a little more: but for fixed sizes, all but the last 2."""
+        """Lengths for the axes that one of some length stands for, rounded up.
+
+        Those without a fixed size are 2, and the last of these has the rest.
+        """
         axes = self.parted_axes((axis,))
         free = [one for one in axes if one not in sizes]
         found = {one: sizes.get(one, 2) for one in axes}
