@@ -1,11 +1,13 @@
 """Why the scores of attention are stored: what plans know of it, and how `tritongen plan` prints that."""
 
+import ast
+
 import pytest
 from streaming_cases import CAUSAL, MEAN, QKV, Case
 from streaming_formulas import full
 
 from tritongen.families.streaming.tile_sums import TileSums
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.roofline.account import account_of
 from tritongen.roofline.data import as_data
 from tritongen.roofline.devices import DEVICES
@@ -102,6 +104,18 @@ def test_plan_tells(name: str) -> None:
     line = f"scores [M, N] are stored in the {name}: {why}"
     assert [one for one in as_text(account).splitlines() if one.startswith("scores")] == [line]
     assert as_data(account)["stored_scores"] == [{"for": name, "axes": ["M", "N"], "why": why}]
+
+
+def test_docstrings_tell() -> None:
+    """Of the public function, whose reviewer may not ask for a plan."""
+    inputs, compute, by = BACKWARD["the gradient by table is scattered to what was taken"]
+    spec = Case(inputs, compute, full, outputs="o:auto", by=by).spec()
+    (function,) = (node for node in ast.parse(generate(spec)["op.py"]).body if getattr(node, "name", "") == "attend")
+    assert isinstance(function, ast.FunctionDef)
+    told = " ".join((ast.get_docstring(function) or "").split())
+    assert "Scores [M, N] are stored in the backward: the gradient by table is scattered to what was taken." in told
+    plain = Case(QKV, f"s = sum(q * k, D){MEAN}", full, by="q").spec()
+    assert "are stored" not in generate(plain)["op.py"]
 
 
 @pytest.mark.parametrize("compute", [CAUSAL + MEAN, "h = gelu(sum(q * k, D))\no = sum(h * v, N)"])
