@@ -26,12 +26,6 @@ FORWARD = {
         "o:q[B, H, M, E]",
     ),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
-    "q, k, v are not of one dtype": (QKV.replace("v:T", "v:float32"), SOFTMAX, "o:q"),
-    "t, k, v are not of one dtype": (
-        f"{QKV}; angle:float32[M, D]",
-        "t = q * cos(angle)\ns = sum(t * k, D)\no = sum(softmax(s, N) * v, N)",
-        "o:q[B, H, M, E]",
-    ),
     "s sums over X and D, which tensors do not all have next to one another in one order": (
         "q:T[B, M, X, D]; k:T[B, N, D, X]; v:T[B, N, E]",
         "s = sum(q * k, X, D)\no = sum(softmax(s, N) * v, N)",

@@ -97,6 +97,31 @@ def test_no_scores_are_stored(name: str) -> None:
             assert scores in ([], [case.tiles])
 
 
+def test_matrices_of_different_dtypes(tmp_path: Path, small: Callable[..., None]) -> None:
+    """Are multiplied in the widest, and gradients have their own; where they are alike, nothing is converted."""
+    inputs = "q:float[B, H, M, D]; k:float[B, H, N, D]; v:float[B, H, N, E]"
+    case = Case(inputs, CAUSAL + MEAN, causal, outputs="o:auto[B, H, M, E]")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    wide = [one.requires_grad_() for one in Case(QKV, "", full).tensors(torch.float16)]
+    exact = [one.detach().double().requires_grad_() for one in wide]
+    wanted = causal(*exact)
+    seed = torch.randn(wanted.shape, dtype=torch.float64)
+    gradients = torch.autograd.grad(wanted, exact, seed)
+    for dtypes in ((torch.float16, torch.float32, torch.float64), (torch.float32, torch.float16, torch.float16)):
+        leaves = [one.detach().to(dtype).requires_grad_() for one, dtype in zip(wide, dtypes, strict=True)]
+        o = operator.attend(*leaves)
+        widest = max(dtypes, key=lambda dtype: dtype.itemsize)
+        assert o.dtype == widest
+        tolerance = 1e-9 if widest == torch.float64 else 1e-5
+        torch.testing.assert_close(o.double(), wanted, rtol=tolerance, atol=tolerance)
+        found = torch.autograd.grad(o, leaves, seed.to(widest))
+        for one, leaf, other in zip(found, leaves, gradients, strict=True):
+            assert one.dtype == leaf.dtype
+            bound = max(tolerance, 4 * torch.finfo(leaf.dtype).eps)
+            torch.testing.assert_close(one.double(), other, rtol=bound, atol=bound)
+
+
 def test_tables_at_the_same_positions_share_them_and_those_of_one_sum_its_terms() -> None:
     inputs, at = f"{QKV}; table:T[H, P]; other:T[H, P]", "index(M) - index(N) + size(N) - 1"
     for score, results, count in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..lang.ir import BOOL, INT64, Call, Constant, Dtype, Load, Node, Op, Ref, Size
-from ..spec.types import FLOAT8S
+from ..spec.types import FLOAT8S, are_alike
 
 
 class NotStreamed(Exception):
@@ -120,6 +120,12 @@ def where_not_empty(node: Node) -> Node:
 def of_bytes(op: Op, load: Load) -> bool:
     """Whether a matrix is float8 or int8, which tiles convert to the dtype that is multiplied."""
     return set(op.input(load.name).type.dtypes) <= {*FLOAT8S, "int8"}
+
+
+def promoted(op: Op, stream: Stream) -> tuple[str, ...]:
+    """The matrices that are converted to the widest of their dtypes before tiles multiply them, if these may differ."""
+    names = dict.fromkeys(load.name for load in stream.matrices if not of_bytes(op, load))
+    return () if are_alike([op.input(name).type for name in names]) else tuple(names)
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:

@@ -97,8 +97,9 @@ class MeansOfRows:
         return found
 
     def is_alike(self, result: Result, matrix: Load) -> bool:
-        """Whether a result is sure to have the dtype of a mean."""
-        return are_alike((like(self.op, result, "").type, self.type_of(matrix)))
+        """Whether a result is sure to have the dtype of a mean, or has that of any floats, as the mean does."""
+        types = like(self.op, result, "").type, self.type_of(matrix)
+        return are_alike(types) or all({*one.dtypes} == {*FLOATS} for one in types)
 
     def type_of(self, matrix: Load) -> TensorType:
         return self.op.input(self.multiplied_as(matrix)).type

@@ -13,7 +13,7 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
-from ..stream import multiplied_as, of_bytes
+from ..stream import multiplied_as, of_bytes, promoted
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
@@ -87,6 +87,7 @@ class StreamingModule(Common):
             "search": self.search,
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
+            "promoted": promoted(self.op, self.stream),
             "widened": self.widened(),
             "multiplied_as": multiplied_as(self.op, self.stream),
             "launcher": self.around.launcher(kernel.name),

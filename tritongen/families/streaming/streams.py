@@ -35,7 +35,7 @@ from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
 from ...passes.structure import line_of, only_maps_and_reduces, references
-from ...spec.types import BATCH, FLOATS, are_alike
+from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
 
@@ -324,8 +324,8 @@ class Finder:
         for load in stream.matrices:
             if not self.of_floats(load):
                 raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
-        if not self.alike(stream):
-            raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are not of one dtype")
+        if not self.has_dtype(stream):
+            raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are integers")
 
     def too_wide(self, name: str, axes: Iterable[str]) -> str:
         names = [axis for axis in self.op.axes if axis in axes]
@@ -354,11 +354,11 @@ class Finder:
         tensor = self.op.input(load.name)
         return (set(tensor.type.dtypes) <= set(FLOATS) or of_bytes(self.op, load)) and tensor.default is None
 
-    def alike(self, stream: Stream) -> bool:
-        """Whether all matrices are of one dtype, but for those of single bytes, which are converted to that."""
-        types = [self.op.input(load.name).type for load in stream.matrices]
-        wide = [own for own, load in zip(types, stream.matrices, strict=True) if not of_bytes(self.op, load)]
-        return are_alike(wide) if wide else not any("int8" in own.dtypes for own in types)
+    def has_dtype(self, stream: Stream) -> bool:
+        """Whether there is a dtype that all matrices are converted to: that of some, or float16 of float8 alone."""
+        names = {load.name for load in stream.matrices}
+        is_wide = any(not of_bytes(self.op, load) for load in stream.matrices)
+        return is_wide or not any("int8" in self.op.input(name).type.dtypes for name in names)
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:

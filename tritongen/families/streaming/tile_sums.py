@@ -105,7 +105,7 @@ def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
             return False
     choices = Choices(op)
     plain = not any(choices.of(name) for name in (total.name, *(one.name for one in stream.scores)))
-    floats = all(finder.of_floats(load) for load in stream.matrices) and finder.alike(stream)
+    floats = all(finder.of_floats(load) for load in stream.matrices) and finder.has_dtype(stream)
     return plain and floats and set(total.factor.axes) >= tile and finder.is_worth_it(stream, inside)
 
 
