@@ -110,6 +110,7 @@ class _Search:
         # Matrices whose strips are reduced are computed once for both.
         saved = {self.value_of(result) for result in op.results if result.saved}
         saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
+        self.kept = saved
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         # What the gradient reads as steps of the forward store it, or stores as they do.
         products = {name for name, node in reductions.items() if is_product(op, node)}
@@ -122,11 +123,12 @@ class _Search:
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
-        steps cost less.
+        steps cost less. What is saved in any case may be added at once.
         """
         edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
             changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
+            changes.append(self.kept.intersection(names) - best.stored)
             sets = [best.stored ^ change for change in changes]
             chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
             better = self.least(chosen, best)
@@ -186,14 +188,15 @@ class _Search:
         return levels
 
     def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Part] | None:
-        """The parts of results none of which is made of another: together, in their order, where that costs less.
+        """The parts of results none of which is made of another: together, in their order, where that costs less, or
+        where no family takes one by itself.
 
         What only one side of a choice needs is a step of its own, which runs where that side is chosen.
         """
         groups: list[list[Result]] = []
         parts: list[_Part] = []
         cuts: list[_Part] = []
-        for target in targets:
+        for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
             alone = self.part((target,), stored)
             for place, group in enumerate(() if target.output.name in self.apart else groups):
                 if self.needed(group[0], stored) != self.needed(target, stored):
