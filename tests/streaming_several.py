@@ -71,8 +71,8 @@ CASES = {
     ),
     "difference_by_a_factor_of_heads": Case(
         f"{TWO}; f:T[H]",
-        f"{CAUSAL}\no = sum((softmax(s, N) - f * softmax(t, N)) * v, N)",
-        lambda q, k, r, j, v, f: causal(q, k, v) - f[:, None, None] * causal(r, j, v),
+        f"{CAUSAL}\na = sum((softmax(s, N) - f * softmax(t, N)) * v, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, r, j, v, f: rms(causal(q, k, v) - f[:, None, None] * causal(r, j, v)),
         by="q k r j v f",
         steps=6,
         passes=4,

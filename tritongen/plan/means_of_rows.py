@@ -149,14 +149,16 @@ class MeansOfRows:
         return Mean(name, self.matrices[name], self.own_axis(name), result.node.axes, *inputs)
 
     def mean_saved(self, name: str) -> Mean:
+        """A mean that the forward saves, where it is no result of its dtype."""
         own, axes = self.own_axis(name), self.op.value(name).node.axes
-        is_result = any(result.output.name == name for result in self.op.results)
-        tensor = self.fresh("mean") if is_result else name
         matrix = self.matrices[name]
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
         own_type = replace(dtypes, shape=plain_shape((*self.rows, own) if own else self.rows))
-        inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
-        return Mean(name, matrix, own, axes, *inputs)
+        result = next((result for result in self.op.results if result.output.name == name), None)
+        tensor = Input(name if result is None else self.fresh("mean"), own_type)
+        if result is not None and matrix is not None and self.is_alike(result, matrix):
+            tensor = like(self.op, result, name)
+        return Mean(name, matrix, own, axes, tensor, Input(self.fresh(f"d{tensor.name}"), own_type))
 
 
 def by_name(*inputs: Input) -> tuple[Input, ...]:

@@ -207,8 +207,10 @@ class _Planner(MeansOfRows):
         read = {tensor.name for tensor in inputs}
         lse = ((self.saved, self.lse),) if self.lse else ()
         saved = (*lse, *gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
-        saved = tuple((tensor, name) for tensor, name in saved if tensor in read)
-        gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
+        outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
+        saved = tuple((tensor, name) for tensor, name in saved if tensor in read and tensor not in outputs)
+        op = replace(gradient.op, inputs=tuple(inputs))
+        gradient = replace(gradient, saved=saved, outputs=outputs, op=op)
         planner = StreamPlanner(gradient, self.stream, self.families, between=inner)
         steps, own = planner.plan()
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}

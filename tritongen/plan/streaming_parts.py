@@ -12,7 +12,7 @@ from ..lang.ir import Dtype, Load, Node, Op, Ref, Value, as_loads, fresh, replac
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
 from ..spec.types import Input
-from .weighted_means import renamed_values
+from .weighted_means import renamed_value
 
 Streams = Sequence[tuple[Step, Stream]]
 
@@ -57,12 +57,14 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     given = {one.output.name for other, _ in others for one in other.op.results}
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     whole, own = op.names, {tensor.name for tensor in op.inputs}
+    lines = {value.name: value.source for value in op.values}
     kept = tuple(result for result in op.results if result.output.name not in names)
     op = _reading(replace(op, results=kept), {name: stored[name][0] for name in names})
     before = tuple(stored[tensor.name] for tensor in op.inputs if tensor.name not in own)
     made, outputs = ({result.output.name for result in one.results} for one in (step.op, op))
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
-    inside = {value.name: with_lines(value, computed) for value in step.op.values}
+    values = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
+    inside = {value.name: with_lines(value, computed) for value in values}
     refs = {value.name: references(value.node) for value in op.values}
     apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
@@ -70,11 +72,9 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
         raise NotStreamed("what follows the sums is made of a part of a line")
     taken = {*op.names, *step.op.names}
     renamed = {name: fresh(name, taken) for name in other if name in apart}
-    values = renamed_values(
-        replace(op, values=tuple(value for value in op.values if value.name in apart)), renamed
-    ).values
-    first = reached({value.name: references(value.node) for value in values}, computed, ())
-    alone = [value for value in values if value.name not in inside]
+    outside = [renamed_value(value, renamed) for value in op.values if value.name in apart]
+    first = reached({value.name: references(value.node) for value in outside}, computed, ())
+    alone = [value for value in outside if value.name not in inside]
     alone.sort(key=lambda value: value.name not in first)
     count = sum(value.name in first for value in alone)
     return Streamed(replace(op, values=(*alone[:count], *inside.values(), *alone[count:])), stream, before)

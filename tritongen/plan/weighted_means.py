@@ -132,7 +132,8 @@ class _Finder:
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         names = {name: self.named[name, divisor] for name in sums}
-        called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in names.values()}
+        lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
+        called = {name: self.fresh("mean") for name in names.values() if name not in lines}
         op = renamed_values(replace(self.op, values=tuple(self.values)), called)
         means = (Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items())
         return Means(op, tuple(means), score, lse, divisor.sinks)

@@ -1,15 +1,15 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
-but at most so many; if none of these will do, at all reductions and the row-wise values computed from them, or else at
-everything that may be stored. Then values are added to the stored ones, or removed from them, one by one, as long as
-that lowers the cost.
+but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
+the row-wise values computed from them, or else at everything that may be stored. Then values are added to the stored
+ones, or removed from them, one by one, as long as that lowers the cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -22,6 +22,7 @@ from ...passes.structure import is_extremum, reached, reads, references, taken_f
 from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
+from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
 from .stored import always_stored, as_input, may_be_stored, stored_result
@@ -71,6 +72,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     others = [name for name in names if name not in always]
     few = _few(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
+    few += _but_scores(plain, others, search.kept)
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
     if best:
         return search.improved(best, others)
@@ -79,6 +81,15 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names)
     return search.improved(first, others) if first else None
+
+
+def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
+    """All lines and attentions but what has the axes of their scores, and all lines and what is kept but that."""
+    found = tuple(attentions(op))
+    scores = {v.name for v in op.values if any({one.rows, one.streamed} <= {*v.node.axes} for one in found)}
+    others = [value for value in op.values if value.name in names and value.name not in scores]
+    totals = {one.total.name for one in found}
+    return [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept) if found]
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -123,12 +134,11 @@ class _Search:
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
-        steps cost less. What is saved in any case may be added at once.
+        steps cost less.
         """
         edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
             changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
-            changes.append(self.kept.intersection(names) - best.stored)
             sets = [best.stored ^ change for change in changes]
             chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
             better = self.least(chosen, best)
