@@ -29,6 +29,10 @@ def _head_norm(*tensors: torch.Tensor) -> torch.Tensor:
     return rms(causal(q, k, v) - factor * causal(r, j, v)) * weight
 
 
+def _linear(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (q @ k.mT).tril() @ v
+
+
 def _merged(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, j: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return full(q, torch.cat((k, j), 2), torch.cat((v, w), 2))
 
@@ -121,6 +125,16 @@ CASES = {
         lambda q, k, v, j, w: (full(full(q, k, v), j, w) + full(q, k, v), full(q, k, v)),
         by="q k v j w",
         outputs="o:q; z:q",
+        steps=5,
+        passes=4,
+    ),
+    "chain_of_linear_attentions": Case(
+        CHAIN,
+        "z = sum(where(index(N) <= index(M), sum(q * k, D), 0.0) * v, N)\nn = z * rsqrt(mean(z * z, D) + 1e-5)\n"
+        "o = sum(where(index(L) <= index(M), sum(n * j, D), 0.0) * w, L)",
+        lambda q, k, v, j, w: _linear(rms(_linear(q, k, v)), j, w),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
         steps=5,
         passes=4,
     ),

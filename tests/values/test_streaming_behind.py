@@ -59,6 +59,16 @@ def test_no_scores_are_stored(name: str) -> None:
     assert (forward.stored, backward.stored) == (None, None)
 
 
+@pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])
+def test_the_second_of_two_attentions_adds_the_first_in_its_epilogue(name: str) -> None:
+    spec = SEVERAL[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    for step in (forward, backward.forward):
+        assert [isinstance(one.program, StreamingProgram) for one in each([step])] == [True, True]
+
+
 def test_functions_of_a_registered_operator_are_called_as_they_are_defined() -> None:
     """Of a step that reduces rows first, the function for that is not registered, and is not told of fake tensors."""
     spec = replace(BEFORE["norms_of_heads"].spec(), register="custom_op", namespace="tritongen_before")

@@ -51,6 +51,9 @@ class _Part:
     time: float
 
 
+_Group = tuple[tuple[Result, ...], _Part]  # results that are computed together; none for steps of a line kept apart
+
+
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
     plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
@@ -164,14 +167,15 @@ class _Search:
         levels = self.levels(targets, stored)
         if levels is None:
             return None
-        parts: list[_Part] = []
+        groups: list[_Group] = []
         for place, (level, _) in enumerate(levels):
-            if sum(part.time for part in parts) + sum(least for _, least in levels[place:]) > limit:
+            if sum(part.time for _, part in groups) + sum(least for _, least in levels[place:]) > limit:
                 return None
             together = self.together(level, stored)
             if together is None:
                 return None
-            parts += together
+            groups += together
+        parts = [part for _, part in self.with_unread_later(groups, stored)]
         steps = tuple(part.step for part in parts if part.step)
         cost = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
         return Cut(steps, frozenset(chosen), cost)
@@ -197,33 +201,50 @@ class _Search:
             targets = [target for target in targets if target not in ready]
         return levels
 
-    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Part] | None:
+    def with_unread_later(self, groups: list[_Group], stored: dict[str, Result]) -> list[_Group]:
+        """The groups, of which those that no other reads are computed with one after them where that costs less."""
+        if self.apart:
+            return groups
+        read = {result.output.name for result in stored.values()}
+        groups, moved = [*groups], set[int]()
+        for place, (targets, part) in enumerate(groups):
+            if any(target.output.name in read for target in targets):
+                continue
+            for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
+                if self.needed(others[0], stored) != self.needed(targets[0], stored):
+                    continue
+                joint = self.part((*others, *targets), stored)
+                if joint.time < part.time + after.time:
+                    groups[later] = (*others, *targets), joint
+                    moved.add(place)
+                    break
+        return [group for place, group in enumerate(groups) if place not in moved]
+
+    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Group] | None:
         """The parts of results none of which is made of another: together, in their order, where that costs less, or
         where no family takes one by itself.
 
         What only one side of a choice needs is a step of its own, which runs where that side is chosen.
         """
-        groups: list[list[Result]] = []
-        parts: list[_Part] = []
-        cuts: list[_Part] = []
+        groups: list[_Group] = []
+        cuts: list[_Group] = []
         for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
             alone = self.part((target,), stored)
-            for place, group in enumerate(() if target.output.name in self.apart else groups):
+            for place, (group, part) in enumerate(() if target.output.name in self.apart else groups):
                 if self.needed(group[0], stored) != self.needed(target, stored):
                     continue
                 joint = self.part((*group, target), stored)
-                if joint.time < parts[place].time + alone.time:
-                    groups[place], parts[place] = [*group, target], joint
+                if joint.time < part.time + alone.time:
+                    groups[place] = (*group, target), joint
                     break
             else:
                 if alone.step is not None:
-                    groups.append([target])
-                    parts.append(alone)
+                    groups.append(((target,), alone))
                 elif self.apart and (found := cut(alone.op, self.take)) is not None:
-                    cuts += [_Part(step.op, step, time_of(step)) for step in found.steps]
+                    cuts += [((), _Part(step.op, step, time_of(step))) for step in found.steps]
                 else:
                     return None
-        return [*parts, *cuts]
+        return [*groups, *cuts]
 
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""
