@@ -110,6 +110,25 @@ CASES = {
         steps=7,
         passes=6,
     ),
+    "two_results": Case(
+        CROSS,
+        "o = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nu = sum(softmax(sum(q * j, D) * 0.25, L) * w, L)",
+        lambda q, k, v, j, w: (full(q, k, v), full(q, j, w)),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]; u:q[B, H, M, E]",
+        steps=4,
+        passes=4,
+    ),
+    "two_results_of_norms": Case(
+        CROSS,
+        "a = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nb = sum(softmax(sum(q * j, D) * 0.25, L) * w, L)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)\nu = a * b",
+        lambda q, k, v, j, w: (rms(full(q, k, v)), full(q, k, v) * full(q, j, w)),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]; u:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
     "chain": Case(
         CHAIN,
         "z = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\no = sum(softmax(sum(z * j, D) * 0.25, L) * w, L)",

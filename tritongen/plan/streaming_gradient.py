@@ -165,10 +165,11 @@ class _Planner(MeansOfRows):
 
     def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
-        seed = None if lse is None else self.seeds[lse.output.name]
-        less = None if lse is None or seed is None else load(seed.name, lse.node.axes)
         inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
-        inputs += [] if seed is None else [seed]
+        less: Node | None = None
+        if lse is not None:
+            inputs.append(self.seeds[lse.output.name])
+            less = load(inputs[-1].name, lse.node.axes)
         return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
 
     def delta_value(self, gradients: Mapping[Mean, Node], less: Node | None) -> Value:
