@@ -1,4 +1,4 @@
-"""Has Triton interpret kernels where there is no GPU, before any test imports it: it decides once. And an option."""
+"""Has Triton interpret kernels where there is no GPU, before any test imports it. And an option."""
 
 import gc
 import os
@@ -10,9 +10,10 @@ if not torch.cuda.is_available():
     # A process has one core, as pytest -n has it: threads that wait for the next small matmul take cores from the rest.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers, before they import numpy
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-    if os.environ["TRITON_INTERPRET"] == "1":
-        import fast_interpreter  # noqa: F401
+# Triton reads it when a kernel is defined.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+if os.environ["TRITON_INTERPRET"] == "1":
+    import fast_interpreter  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 import torch
-from importing import runtime_module
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
+from importing import runtime_module
+from oracles import DEVICE
 
 GEMM = runtime_module("gemm")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative to the largest result. Triton's interpreter computes tl.dot of bfloat16 incorrectly.
 TOLERANCES = {torch.float16: 1e-3, torch.float32: 1e-6, torch.float64: 1e-14}
 if DEVICE == "cuda":

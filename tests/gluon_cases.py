@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import emulated_gluon
 import pytest
 import torch
+from importing import built, runtime_of
+
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 IS_HOPPER = torch.cuda.is_available() and not torch.version.hip and torch.cuda.get_device_capability()[0] == 9
 DEVICE = "cuda" if IS_HOPPER else "cpu"
 HALF = torch.bfloat16 if IS_HOPPER else torch.float16  # of which interpreters of plain kernels know more
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import emulated_gluon  # noqa: E402
-from importing import built, runtime_of  # noqa: E402
-
-from tritongen.operator.compile import generate  # noqa: E402
-from tritongen.spec.read import read_spec  # noqa: E402
-from tritongen.spec.types import Spec  # noqa: E402
 
 QKV = 'q = "T[..., M, D]"\nk = "T[..., N, D]"\nv = "T[..., N, E]"'
 MEAN = 'o = "sum(softmax(s, N) * v, N)"'

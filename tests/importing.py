@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+from oracles import on_device
+
 from tritongen.emit.imports import RUNTIME_FOLDER
 from tritongen.emit.scoping import undefined_names
 from tritongen.operator.compile import generate
@@ -77,5 +79,7 @@ def module_of(text: str, home: Path) -> ModuleType:
 
 
 def built(spec: Spec, folder: Path) -> ModuleType:
-    """The package of a spec, written into a folder of its own in `folder`."""
-    return module_at(written(spec, folder))
+    """The package of a spec in a folder of its own in `folder`; its operator also takes the CPU's tensors, anywhere."""
+    package = module_at(written(spec, folder))
+    setattr(package, spec.name, on_device(getattr(package, spec.name)))
+    return package

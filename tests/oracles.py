@@ -1,17 +1,18 @@
 """Compares what an operator computes, and its gradients, with a formula of torch's in float64.
 
-Operators are interpreted on the CPU, and run on a GPU where TRITON_INTERPRET=0 says so: what these tests build for
-themselves is compiled there, which takes a second for each kernel.
+Operators run on a GPU where there is one, unless TRITON_INTERPRET=1 has them interpreted, and else in the interpreter.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-DEVICE = "cuda" if os.environ.get("TRITON_INTERPRET") == "0" and torch.cuda.is_available() else "cpu"
+DEVICE = "cuda" if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 
 
 def compare(
@@ -54,6 +55,23 @@ def differentiated(
     smooth = [(one, seed.to(dtype).to(one)) for one, seed in zip(results, drawn, strict=True) if one.requires_grad]
     gradients = _gradients(smooth, [leaves[place] for place in by]) if by else ()
     return [*(one.detach() for one in results), *gradients]
+
+
+def on_device(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that is given tensors of the CPU, and whose results are there, wherever tests run."""
+    if DEVICE == "cpu":
+        return operator
+
+    @functools.wraps(operator)
+    def call(*args: Any, **params: Any) -> Any:
+        if not any(isinstance(one, torch.Tensor) and one.device.type == "cpu" for one in (*args, *params.values())):
+            return operator(*args, **params)
+        placed = [_on_device(one) if isinstance(one, torch.Tensor) else one for one in args]
+        named = {name: _on_device(one) if isinstance(one, torch.Tensor) else one for name, one in params.items()}
+        found = operator(*placed, **named)
+        return tuple(one.cpu() for one in found) if isinstance(found, tuple) else found.cpu()
+
+    return call
 
 
 def _on_device(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import triton
+from oracles import DEVICE
 
 from tritongen.families.contraction.family import CONTRACTION
 from tritongen.families.contraction.gemm import GEMM
@@ -19,7 +20,6 @@ from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import BATCH, Input, Param, Spec
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Lengths of a spec's axes in order, so that neighbours differ and a mistaken axis shows. One axis
 # at a time is long: more than a block, with a tail. All is small, for the interpreter is slow.
 LENGTHS = (2, 3, 5, 4)

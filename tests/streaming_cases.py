@@ -22,6 +22,7 @@ from streaming_formulas import (
     of_their_own,
     positions_first,
     relative,
+    relative_factors,
     repeated,
     scores,
     sink_of_all,
@@ -44,7 +45,7 @@ BEHIND = "behind = index(M) - size(M) - (index(N) - size(N))\n"
 class Case:
     """Inputs, lines of [compute], and what torch computes; `steps` of the backward, of which `passes` stream.
 
-    Of the gradients, `tiles` has the axes of scores; those that are `stored` are made of stored scores.
+    Of the gradients, `tiles` has the axes of scores.
     """
 
     inputs: str
@@ -56,7 +57,6 @@ class Case:
     steps: int = 2
     passes: int = 2
     tiles: str = ""
-    stored: str = ""
 
     def spec(self) -> Spec:
         pairs = [entry.split(":", 1) for entry in self.inputs.split("; ")]
@@ -94,7 +94,8 @@ class Case:
 def _length(term: str) -> int:
     found = 1
     for axis in term.strip("()").split():
-        found *= SIZES[axis]
+        name, _, size = axis.partition("=")
+        found *= int(size) if size else SIZES[name]
     return found
 
 
@@ -372,8 +373,20 @@ CASES = {
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.25),
         by="q k v bias",
         steps=3,
+        passes=3,
         tiles="dbias",
-        stored="dbias",
+    ),
+    "keys_without_leading_axes": Case(
+        "q:T[..., H, M, D]; k:T[H, N, D]; v:T[H, N, E]; bias:T[H, M, N]",
+        f"s = sum(q * k, D) * 0.25 + where(index(N) <= index(M), bias, -inf){MEAN}",
+        lambda q, k, v, bias: (
+            torch.softmax(masked(scores(q, k) + bias, torch.ones(SIZES["M"], SIZES["N"], dtype=torch.bool).tril()), -1)
+            @ v
+        ),
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
     ),
     "heads_that_share_keys": Case(GROUPED, CAUSAL + MEAN, grouped, outputs="o:q[B, (G R), M, E]"),
     "few_rows": Case(
@@ -501,10 +514,24 @@ CASES = {
         steps=3,
     ),
     "relative_positions": Case(
-        f"{QKV}; table:float32[H, P]",
+        f"{QKV}; table:T[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
         relative,
-        by="",
+        by="q k v table",
+        steps=4,
+        passes=3,
+        tiles="dtable_terms",
+    ),
+    "relative_factors_of_a_group": Case(
+        f"{GROUPED}; table:T[G, R, P]; scale:T[G, R]",
+        "at = index(M) - index(N) + size(N) - 1\n"
+        f"s = where(index(N) <= index(M), sum(q * k, D) * scale * take(table, at, P), -inf){MEAN}",
+        relative_factors,
+        outputs="o:q[B, (G R), M, E]",
+        by="q k v table scale",
+        steps=4,
+        passes=3,
+        tiles="dtable_terms",
     ),
     "gate": Case(
         f"{QKV}; gate:T[B, H, M, E]",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 F = torch.nn.functional
-SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "L": 29, "D": 24, "E": 40, "K": 8, "P": 96}
+SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "L": 29}
+SIZES |= {"D": 24, "E": 40, "K": 8, "P": 96, "C": 3}
 
 
 def behind(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -105,6 +106,15 @@ def of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.
 def relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     bias = table[:, torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
     return torch.softmax(scores(q, k) + bias, -1) @ v
+
+
+def relative_factors(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, scale: torch.Tensor
+) -> torch.Tensor:
+    at = torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :]
+    factors = (table[..., at + SIZES["N"] - 1] * scale[..., None, None]).flatten(0, 1)
+    s = (q @ repeated(k).mT * factors).masked_fill(at < 0, -torch.inf)
+    return torch.softmax(s, -1) @ repeated(v)
 
 
 def zero_of_the_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

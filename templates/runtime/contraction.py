@@ -321,7 +321,7 @@ def _by_pointers(
 
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
     """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
-    return torch.compiler.is_compiling() or all(
+    return launch.is_traced() or all(
         tma.is_readable(matrix, apart) for matrix in matrices
     )
 
@@ -335,7 +335,7 @@ def _arranged(
     if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
     lies = matrix.mT if axis == "rows" else matrix
-    is_traced = torch.compiler.is_compiling()
+    is_traced = launch.is_traced()
     lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
     if lies_so or not matmul_heuristics.use_copies(n_others, n_terms):
         return matrix

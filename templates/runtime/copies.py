@@ -44,7 +44,7 @@ def padded_to(matrices: Sequence[torch.Tensor]) -> int:
     """A multiple to which loads may round up the rows of matrices: the padding of copies with contiguous rows, which
     `marked` has recorded; 1 if other matrices are among them, and under a trace.
     """
-    if torch.compiler.is_compiling():
+    if launch.is_traced():
         return 1
     whole = ROWS // matrices[0].itemsize
     room = (
@@ -74,7 +74,7 @@ def marked(
     again: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """The copy of a tensor, with a record for repeated calls of how to copy theirs."""
-    if not torch.compiler.is_compiling():
+    if not launch.is_traced():
         seen = functools.partial(_again, again, tensor.size(), tensor.stride())
         vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), seen)
     return copy

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 import triton
 
-from .launch import is_nvidia, memoized
+from .launch import is_nvidia, is_traced, memoized
 from .tensors import cdiv, power_of_two
 
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
@@ -314,7 +314,7 @@ def use_shared(n_cols: int, device: torch.device) -> bool:
     return (
         is_nvidia(device)
         and n_cols <= 4096 * sm_count(device)
-        and not torch.compiler.is_compiling()  # It has no cooperative launches.
+        and not is_traced()  # It has no cooperative launches.
         and not triton.knobs.runtime.interpret
     )
 
@@ -336,7 +336,7 @@ def use_shared_rows(n_cols: int, element_size: int, device: torch.device) -> boo
         and n_cols % 16 == 0  # Other rows are read one element at a time.
         and element_size == 2
         and 65_536 <= n_cols <= SHORTEST_PART * sm_count(device)
-        and not torch.compiler.is_compiling()  # It has no cooperative launches.
+        and not is_traced()  # It has no cooperative launches.
         and not triton.knobs.runtime.interpret
     )
 

@@ -10,8 +10,20 @@ import torch
 import triton
 
 Key = tuple[object, ...]
+FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
 Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
+
+
+def is_traced() -> bool:
+    """Whether torch traces the call, so that tensors have no addresses and the memory behind them is unknown.
+
+    torch.compiler.is_compiling() alone does not tell of the trace into a triton_op before torch 2.13.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._get_dispatch_mode(FUNCTIONAL) is not None
+    )
 
 
 def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +95,7 @@ def layout(tensor: torch.Tensor | None) -> object:
 
 def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
     """The distance of two tensors in memory. Arguments that are no tensors are refused later."""
-    if torch.compiler.is_compiling() or not (
+    if is_traced() or not (
         isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
     ):
         return None
@@ -91,8 +103,8 @@ def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
 
 
 def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Whichever tensor comes first in memory; under torch.compile addresses are unknown."""
-    if torch.compiler.is_compiling():
+    """Whichever tensor comes first in memory; under a trace addresses are unknown."""
+    if is_traced():
         return first
     return first if first.data_ptr() <= second.data_ptr() else second
 

@@ -7,7 +7,7 @@ import torch
 import triton
 
 from . import heuristics
-from .launch import capability, is_nvidia, memoized
+from .launch import capability, is_nvidia, is_traced, memoized
 from .tensors import cdiv
 
 Configs = tuple[triton.Config, ...]
@@ -45,7 +45,7 @@ def use_tma(
         and n_inner > 0
         and dtype.itemsize <= 2
         and capability(device) >= (9, 0)
-        and not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        and not is_traced()  # It does not tell where tensors lie.
     )
 
 

@@ -33,7 +33,7 @@ def fastest(
     if (
         dtypes.INTERPRETED
         or device.type != "cuda"
-        or torch.compiler.is_compiling()
+        or launch.is_traced()
         or torch.cuda.is_current_stream_capturing()
     ):
         return None

@@ -147,7 +147,7 @@ def run(
         tiling = _tiling(table, lengths, read, in_group, splits, config)
     stages = _stages(tiling, *rest)
     launched = key, kernel, stages, given, params, dims is not None
-    if torch.compiler.is_compiling():
+    if launch.is_traced():
         _launch(*launched)
         return
     try:

@@ -4,7 +4,7 @@ import torch
 import triton
 
 from . import heuristics
-from .launch import capability, memoized
+from .launch import capability, is_traced, memoized
 from .tensors import cdiv, power_of_two
 
 # The first Triton that Gluon kernels compile with, and the first that they were not tested with.
@@ -26,7 +26,7 @@ def use_gluon(
     """
     _, n_rows, n_cols = lengths
     return (
-        not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        not is_traced()  # It does not tell where tensors lie.
         and capability(device)[0] == 9
         and dtype in (torch.float16, torch.bfloat16)
         and n_rows > 64
@@ -39,7 +39,7 @@ def use_gluon(
 def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
     """Whether streamed blocks are read by TMA: on NVIDIA's Hopper and later, if the rows fill more than half a tile."""
     return (
-        not torch.compiler.is_compiling()  # It does not tell where tensors lie.
+        not is_traced()  # It does not tell where tensors lie.
         and capability(device) >= (9, 0)
         and n_rows > 64
         and n_cols > 0

@@ -34,8 +34,8 @@ GALLERY, EXAMPLES = (
 )
 # What the gallery has not: casts, many dimensions, gathers, mixed dtypes, optional inputs, lines of rows, reductions.
 OTHERS = (
-    "attention_decode attention_documents attention_gate attention_sink arg_two_axes bool_and_numbers casts"
-    " choice_of_matmul choice_of_steps embedding float8 float8_outputs gradient_in_place_kl_div"
+    "attention_decode attention_documents attention_gate attention_halves attention_sink arg_two_axes"
+    " bool_and_numbers casts choice_of_matmul choice_of_steps embedding float8 float8_outputs gradient_in_place_kl_div"
     " gradient_product_prologue gradient_product_sums gradient_registered gradient_take_axes gradient_whole_max"
     " gradient_whole_norm gradient_whole_softmax group_pair heads integer_math integer_reductions"
     " integers_beside_floats many_reductions mixed_dtypes norm_of_choice numbers_first numbers_in_float64"

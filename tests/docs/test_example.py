@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -14,9 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+from oracles import DEVICE
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -30,7 +27,6 @@ from transformers.models.llama import modeling_llama  # noqa: E402
 from examples import patch_llama, train_transformer, training_report  # noqa: E402
 
 SETTINGS = dataclasses.replace(train_transformer.TINY, steps=3, warm_up=1)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OWN_ROTATION = modeling_llama.apply_rotary_pos_emb
 
 

@@ -13,14 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-from tritongen.operator.compile import generate  # noqa: E402
-from tritongen.project.runtime import runtime_files  # noqa: E402
-from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.operator.compile import generate
+from tritongen.project.runtime import runtime_files
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
 GALLERY = [path.stem for path in sorted((ROOT / "specs").glob("*.toml"))]

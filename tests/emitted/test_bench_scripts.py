@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
 
 ROOT = Path(__file__).parents[2]
 

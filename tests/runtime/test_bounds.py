@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,6 @@ import torch
 
 if torch.cuda.is_available():
     pytest.skip("the check is of Triton's interpreter", allow_module_level=True)
-os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
 import triton.language as tl
 from importing import runtime_module

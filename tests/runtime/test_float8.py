@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import pytest
 import torch
+import triton
 from importing import module_of
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
+from oracles import DEVICE
 
 STORE = """
 import triton

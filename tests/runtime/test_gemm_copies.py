@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from gemm_cases import BATCHES, DEVICE, GEMM, LAYOUTS, RAGGED, SMALL, Layout, check, make, transposed
 
 

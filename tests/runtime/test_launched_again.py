@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at, runtime_module, runtime_of
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
+from importing import built, module_at, runtime_module, runtime_of
 from replaying import replay_interpreted
 
 from tritongen.spec.read import read_spec

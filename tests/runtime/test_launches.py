@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from importing import module_at, runtime_module, runtime_of
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton.language as tl
+from importing import module_at, runtime_module, runtime_of
+from oracles import DEVICE
 from replaying import replay_on_the_cpu
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -251,6 +248,7 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     assert host.run_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="a copy is launched while tensors of the CPU stand for those of a GPU")
 def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleType) -> None:
     kernel, first, other = Tiles(), torch.randn(12, 5001), torch.randn(12, 5001)
 
@@ -285,7 +283,7 @@ def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleTyp
 def test_rows_that_start_amid_128_bytes_are_copied_where_they_are_read_often(
     n_inner: int, n_others: int, apart: int, is_copy: bool, turned: bool
 ) -> None:
-    matrix = torch.randn(192, n_inner).half()
+    matrix = torch.randn(192, n_inner, device=DEVICE).half()
     given = matrix.T if turned else matrix
     described, inner_last = runtime_module("tma").descriptor(given, 64, 32, n_others)
     # Of a matrix that lies the other way, tiles are copied as they lie.
@@ -302,11 +300,19 @@ def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pyt
     launched: list[tuple[Any, ...]] = []
     monkeypatch.setattr(runtime["launch"], "run_named", lambda *given, **_: launched.append(given[-1]))
     monkeypatch.setattr(runtime["matmul_heuristics"], "use_tma", lambda *_: True)
-    a, b = torch.randn(4096, 72).half(), torch.randn(72, 4104).half()
+    a, b = (torch.randn(shape, device=DEVICE).half() for shape in ((4096, 72), (72, 4104)))
     module.matmul(a, b)
     left, right, *_ = launched[0]
     assert left.base is a
     assert right.base.stride() == (4160, 1)
+
+
+def test_a_trace_into_a_triton_op_is_known(host: ModuleType) -> None:
+    """Of torch 2.11, too, which does not call it compiling: tensors have no address there."""
+    assert not host.is_traced()
+    with FunctionalTensorMode():
+        assert host.is_traced()
+    assert not host.is_traced()
 
 
 def test_a_view_of_a_tensor_is_known_again_and_a_copy_is_not(host: ModuleType) -> None:

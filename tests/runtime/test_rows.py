@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
 import triton.language as tl
+from importing import built, module_at
+from oracles import DEVICE
 
 from tritongen.resources import templates_dir
 from tritongen.spec.read import read_spec
@@ -24,7 +20,6 @@ RUNTIME = module_at(Path(templates_dir(), "runtime")).__name__
 ROWWISE, COLUMNS, HEURISTICS, LAUNCH, TENSORS = (
     importlib.import_module(f"{RUNTIME}.{name}") for name in ("rowwise", "columns", "heuristics", "launch", "tensors")
 )
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_sizes_are_grouped_by_what_tensors_have() -> None:
@@ -65,7 +60,15 @@ def test_what_divides_rows_is_told(tiles: tuple[torch.Tensor | None, ...], divid
 
 @triton.jit
 def add_up_kernel(
-    x_ptr, first_ptr, second_ptr, third_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    x_ptr,
+    first_ptr,
+    second_ptr,
+    third_ptr,
+    n_rows,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
 ):  # type: ignore[no-untyped-def]
     """A program's part of three sums over rows, of x, 2 x and 3 x."""
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

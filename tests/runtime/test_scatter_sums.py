@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 import torch
 from importing import runtime_module
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+from oracles import DEVICE
 
 SCATTER = runtime_module("scatter_sums")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative to the largest sum: one rounding of half precision, which the interpreter cuts off for bfloat16.
 TOLERANCES = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 1e-6, torch.float64: 1e-15}
 INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -162,7 +158,7 @@ def test_equal_calls_give_equal_bits(n_cols: int) -> None:
 def test_keys_are_as_wide_as_the_sums_have_rows() -> None:
     _, positions = make((3, 5, 7, 1))
     for n_rows, dtype in ((3 * 7, torch.int32), (3 * 2**30, torch.int64)):
-        launches = SCATTER._Launches((positions,), True, None)
+        launches = SCATTER._Launches((positions, torch.empty(1).expand(n_rows)), True, None)
         keys = SCATTER._keys(positions, n_rows, launches)
         inside = (positions >= 0) & (positions < n_rows // 3)
         line = torch.arange(3, device=DEVICE)[:, None] * (n_rows // 3)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 import triton
 from importing import runtime_module
@@ -31,7 +27,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return 1 / rows
 
     monkeypatch.setattr(module, "dtypes", SimpleNamespace(INTERPRETED=False))
-    monkeypatch.setattr(module, "launch", SimpleNamespace(run_stages=lambda key, by_name, rows: rows))
+    monkeypatch.setattr(module.launch, "run_stages", lambda key, by_name, rows: rows)
     monkeypatch.setattr(triton.testing, "do_bench", do_bench)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return module

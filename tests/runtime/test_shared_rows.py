@@ -5,19 +5,14 @@ for ever.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import built, runtime_module, runtime_of
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
 import triton.language as tl
+from importing import built, runtime_module, runtime_of
 
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec

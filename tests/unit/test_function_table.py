@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # Read when triton is imported.
-
 import triton.language as tl
 
 from tritongen.lang.functions import FUNCTIONS, OPERATORS, POWERS, Function

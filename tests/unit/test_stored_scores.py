@@ -1,10 +1,13 @@
 """Why the scores of attention are stored: what plans know of it, and how `tritongen plan` prints that."""
 
+import ast
+
 import pytest
 from streaming_cases import CAUSAL, MEAN, QKV, Case
 from streaming_formulas import full
 
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.families.streaming.tile_sums import TileSums
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.roofline.account import account_of
 from tritongen.roofline.data import as_data
 from tritongen.roofline.devices import DEVICES
@@ -24,22 +27,22 @@ FORWARD = {
     ),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
     "q, k, v are not of one dtype": (QKV.replace("v:T", "v:float32"), SOFTMAX, "o:q"),
-    "s reduces what is no product of two inputs over one axis": (
-        "q:T[B, M, X, D]; k:T[B, N, X, D]; v:T[B, N, E]",
+    "t, k, v are not of one dtype": (
+        f"{QKV}; angle:float32[M, D]",
+        "t = q * cos(angle)\ns = sum(t * k, D)\no = sum(softmax(s, N) * v, N)",
+        "o:q[B, H, M, E]",
+    ),
+    "s sums over X and D, which tensors do not all have next to one another in one order": (
+        "q:T[B, M, X, D]; k:T[B, N, D, X]; v:T[B, N, E]",
         "s = sum(q * k, X, D)\no = sum(softmax(s, N) * v, N)",
         "o:q[B, M, E]",
     ),
 }
 BACKWARD = {
     "the gradient by table is scattered to what was taken": (
-        f"{QKV}; table:float32[H, P]",
+        f"{QKV.replace('B, ', '')}; table:float32[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
         "q k v table",
-    ),
-    "the gradient by bias has no pass that sums it up": (
-        "q:T[..., M, D]; k:T[..., N, D]; v:T[..., N, E]; bias:T[M, N]",
-        f"s = sum(q * k, D) * 0.25 + bias{MEAN}",
-        "q k v bias",
     ),
 }
 H100 = DEVICES["h100"]
@@ -66,6 +69,16 @@ def test_backward(why: str) -> None:
     assert (backward.stored.axes, backward.stored.why) == (("M", "N"), why)
 
 
+def test_what_no_pass_sums_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if there was none for a bias."""
+    monkeypatch.setattr(TileSums, "take", lambda *_: None)
+    spec = Case(f"{QKV}; bias:T[M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", full, by="q k v bias").spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    assert backward.stored is not None
+    assert backward.stored.why == "the gradient by bias has no pass that sums it up"
+
+
 def test_lines_that_are_kept_apart() -> None:
     text = '[op]\nname = "attend"\n[types]\nT = "float"\n[inputs]\nq = "T[M, D]"\nk = "T[N, D]"\nv = "T[N, E]"\n'
     text += "[compute]\n"
@@ -86,6 +99,18 @@ def test_plan_tells(name: str) -> None:
     line = f"scores [M, N] are stored in the {name}: {why}"
     assert [one for one in as_text(account).splitlines() if one.startswith("scores")] == [line]
     assert as_data(account)["stored_scores"] == [{"for": name, "axes": ["M", "N"], "why": why}]
+
+
+def test_docstrings_tell() -> None:
+    """Of the public function, whose reviewer may not ask for a plan."""
+    inputs, compute, by = BACKWARD["the gradient by table is scattered to what was taken"]
+    spec = Case(inputs, compute, full, outputs="o:auto", by=by).spec()
+    (function,) = (node for node in ast.parse(generate(spec)["op.py"]).body if getattr(node, "name", "") == "attend")
+    assert isinstance(function, ast.FunctionDef)
+    told = " ".join((ast.get_docstring(function) or "").split())
+    assert "Scores [M, N] are stored in the backward: the gradient by table is scattered to what was taken." in told
+    plain = Case(QKV, f"s = sum(q * k, D){MEAN}", full, by="q").spec()
+    assert "are stored" not in generate(plain)["op.py"]
 
 
 @pytest.mark.parametrize("compute", [CAUSAL + MEAN, "h = gelu(sum(q * k, D))\no = sum(h * v, N)"])

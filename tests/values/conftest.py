@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 from importing import runtime_of
 
 

@@ -19,18 +19,14 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+from importing import built, module_at
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu" and "NO_INTERPRETER" not in os.environ:
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
-from importing import built, module_at  # noqa: E402
-
-from tritongen.lang.trees import parenthesized, parse  # noqa: E402
-from tritongen.operator.compile import generate  # noqa: E402
-from tritongen.project.runtime import runtime_files  # noqa: E402
-from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.lang.trees import parenthesized, parse
+from tritongen.operator.compile import generate
+from tritongen.project.runtime import runtime_files
+from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "tests" / "specs"
@@ -260,7 +256,7 @@ def test_one_word_has_no_reduction_of_another(tmp_path: Path) -> None:
         written(name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path, "NO_INTERPRETER": "1"}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
     command = [sys.executable, "-c", COMPILED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from importing import built, runtime_of
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-from importing import built, runtime_of  # noqa: E402
-
-from tritongen.spec.read import read_spec  # noqa: E402
+from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "tests" / "specs"
 STEPS = """
@@ -144,6 +139,8 @@ def test_values_of_other_kernels(
     matmul_heuristics = runtime_of(module, "matmul_heuristics")
     if kernel == "split_k":
         monkeypatch.setattr(matmul_heuristics, "choose_split_k", lambda *_: 2)
+    elif DEVICE == "cuda":
+        pytest.skip("tiles that TMA copies hold half precision, not the float64 of this test")
     else:
         monkeypatch.setattr(matmul_heuristics, "use_tma", lambda *_: True)
         split = kernel == "stream_k"
@@ -210,6 +207,7 @@ def test_a_step_that_is_not_chosen_is_not_launched(
     """So that it raises nothing either, where there is nothing to take the greatest of."""
     module = modules["row_or_column"]
     launch = runtime_of(module, "launch")
+    monkeypatch.setattr(launch, "lookup", lambda *_: (None, None))  # No launch is repeated.
     launched: list[str] = []
     for name, place in (("run", 1), ("run_named", 0)):
         run = getattr(launch, name)

@@ -18,12 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-
-GPU = torch.cuda.is_available()
-if __name__ != "__main__" and not GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
+import triton
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
@@ -31,6 +26,7 @@ if __name__ == "__main__":
 
 from function_cases import INF, KINDS, NAN, Case, kernel, source  # noqa: E402
 from importing import module_of  # noqa: E402
+from oracles import DEVICE  # noqa: E402
 
 from tritongen.lang.functions import FUNCTIONS  # noqa: E402
 
@@ -39,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 # Triton 3.6 spells -x as 0 - x and compares with numbers rounded to float32; its interpreter rounds
 # an fma twice, and cannot invert a uint8.
 OLD = tuple(map(int, triton.__version__.split(".")[:2])) <= (3, 6)
-EXACT_FMA = GPU or not OLD
+EXACT_FMA = DEVICE == "cuda" or not OLD
 
 FLOATS = (torch.float32, torch.float64)
 INTS = (torch.int32, torch.int64, torch.uint8)
@@ -54,11 +50,10 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def run(kernels: ModuleType, kind: str, case: Case, inputs: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
-    device = "cuda" if GPU else "cpu"
-    block = 512 if GPU else out.numel()
-    result = out.to(device)
+    block = 512 if DEVICE == "cuda" else out.numel()
+    result = out.to(DEVICE)
     function = getattr(kernels, f"{kind}_{KINDS[kind].index(case)}")
-    function[(out.numel() // block,)](*(inputs[name].to(device) for name in case.tensors), result, N=block)
+    function[(out.numel() // block,)](*(inputs[name].to(DEVICE) for name in case.tensors), result, N=block)
     return result.cpu()
 
 
@@ -158,7 +153,7 @@ def allowed(case: Case, dtype: torch.dtype) -> float:
     """
     if dtype == torch.float64:
         return 1e-12
-    if GPU or case.function == "silu":
+    if DEVICE == "cuda" or case.function == "silu":
         return 6e-6 if "exp" in case.row.triton or case.function in OF_EXP else 7e-7
     if not EXACT_FMA and case.function in ("pow", "sinh", "cosh", "erfc"):
         return 1e-5

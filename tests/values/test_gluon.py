@@ -39,6 +39,7 @@ TEMPER = f'{QKV}\ntemper = "float32[..., M]"'
         spec_of(inputs=QKV.replace("T[..., N, D]", "T[..., D, N]")),
         spec_of(CAUSAL.replace("scale", "where(raw, 1, scale)"), params='scale = { type = "float" }\nraw = false'),
         spec_of(CAUSAL.replace("* scale", "* scale / size(...)")),
+        spec_of(CAUSAL.replace("* scale", "* cast(scale * 2, q)")),
         spec_of(more='[torch]\nregister = "triton_op"\n'),
     ],
     ids=[
@@ -51,6 +52,7 @@ TEMPER = f'{QKV}\ntemper = "float32[..., M]"'
         "keys across",
         "a flag",
         "how many heads there are",
+        "the dtype of a matrix",
         "torch sees launches",
     ],
 )

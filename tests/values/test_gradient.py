@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import triton
+from importing import built, runtime_of
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
-from importing import built, runtime_of  # noqa: E402
-
-from tritongen.autodiff.gradient import derive  # noqa: E402
-from tritongen.lang.typecheck import typecheck  # noqa: E402
-from tritongen.operator.compile import backward_of, forward_of, generate  # noqa: E402
-from tritongen.spec.read import read_spec  # noqa: E402
-from tritongen.spec.types import Grad, Spec  # noqa: E402
+from tritongen.autodiff.gradient import derive
+from tritongen.lang.typecheck import typecheck
+from tritongen.operator.compile import backward_of, forward_of, generate
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Grad, Spec
 
 ROOT = Path(__file__).parents[2]
 GALLERY = sorted((ROOT / "specs").glob("*.toml"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from importing import built
+from oracles import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-from importing import built  # noqa: E402
-
-from tritongen.operator.compile import backward_of, forward_of, generate  # noqa: E402
-from tritongen.spec.read import read_spec  # noqa: E402
-from tritongen.spec.types import Grad, Spec  # noqa: E402
+from tritongen.operator.compile import backward_of, forward_of, generate
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Grad, Spec
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,14 +6,10 @@ Every kernel of the matmuls is made to run, in small tiles with tails: by pointe
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 import triton
 from importing import built, runtime_of

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import triton
+from importing import built, runtime_of
+from oracles import DEVICE
 
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SPEC = """
 [op]
 name = "product"

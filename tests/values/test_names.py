@@ -6,7 +6,6 @@ import ast
 import builtins
 import inspect
 import itertools
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,9 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-
-os.environ["TRITON_INTERPRET"] = "1"  # Read when triton is imported.
-
 from importing import built
 
 from tritongen.emit.scoping import undefined_names

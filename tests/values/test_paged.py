@@ -6,15 +6,11 @@ The oracle gathers the keys and values of a sequence one by one, and is torch's 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
 from oracles import compare
@@ -63,7 +59,7 @@ def rows_of(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
 class Case:
     """Lines of [compute], what a sequence computes of the positions up to its length, and which of these rows need.
 
-    `size` is the number of positions of a page, and `S` what the spec says of it.
+    `size` is the number of positions of a page, and `S` what the spec says of it; `head` are the elements of a head.
     """
 
     compute: str
@@ -73,10 +69,11 @@ class Case:
     S: str = "S"
     table: str = "int32[B, J]"
     keys: str = "P, S, G"
+    head: str = "D"
 
     def spec(self, more: str = "") -> Spec:
         compute = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
-        k, v = (f"T[{self.keys.replace('S', self.S, 1)}, {width}]" for width in "DE")
+        k, v = (f"T[{self.keys.replace('S', self.S, 1)}, {width}]" for width in (self.head, "E"))
         text = f"""
 [op]
 name = "attend"
@@ -84,7 +81,7 @@ summary = "Attends to pages."
 [types]
 T = "float"
 [inputs]
-q = "T[B, (G R), M, D]"
+q = "T[B, (G R), M, {self.head}]"
 k = "{k}"
 v = "{v}"
 page = "{self.table}"
@@ -151,6 +148,7 @@ CASES = {
     "one_position": Case(PLAIN, size=1),
     "int64": Case(PLAIN, table="int64[B, J]"),
     "heads_first": Case(PLAIN, keys="G, P, S"),
+    "halves": Case(PLAIN.replace("P), D)", "P), H, D)"), head="(H=2 D)"),
     "positions_by_hand": Case(PLAIN.replace("index(J, S)", "(index(S) + 8 * index(J))"), S="S=8"),
     "lines": Case(
         f"keys = take(k, page, P)\nvalues = take(v, page, P)\nfirst = index(J) * size(S)\n"

@@ -5,14 +5,10 @@ Otherwise a probability of 1 would be 1.6 where a score of 1,000 is rounded, and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
 from oracles import DEVICE

@@ -6,15 +6,11 @@ The oracle is torch's own of a formula that stands beside each spec, its gradien
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
 from oracles import DEVICE, compare

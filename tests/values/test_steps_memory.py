@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
+from oracles import DEVICE
 from step_cases import CASES, Case
 from torch.utils._python_dispatch import TorchDispatchMode
 
 F = torch.nn.functional
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DEEP = Case(
     "x:M, K; w:N, K; v:K, N",
     "a = relu(sum(x * w, K))\nb = relu(sum(a * v, N))\nc = relu(sum(b * w, K))\ny = sum(c * v, N)",

@@ -5,27 +5,25 @@ backward.
 from __future__ import annotations
 
 import ast
-import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
 from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
+from streaming_heads import ROTARY
 from streaming_several import CASES as SEVERAL
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 
-CASES = {**BEFORE, **BEHIND, **SEVERAL}
+CASES = {**BEFORE, **BEHIND, **ROTARY, **SEVERAL}
 SCORES = [{"M", "N"}, {"M", "L"}]
 
 
@@ -67,6 +65,16 @@ def test_the_second_of_two_attentions_adds_the_first_in_its_epilogue(name: str) 
     assert backward is not None
     for step in (forward, backward.forward):
         assert [isinstance(one.program, StreamingProgram) for one in each([step])] == [True, True]
+
+
+def test_projections_are_stored_as_gluon_kernels_read_them() -> None:
+    """Rows after rows of heads, as a matmul of activations by weights gives them, though weights have the most axes."""
+    spec = CASES["rotary_of_projections"].spec()
+    stored = {one.output.name: one.axes for step in each([forward_of(spec)]) for one in step.op.results}
+    assert stored["q"] == stored["qr"] == ("B", "M", "G", "R", "P", "D")
+    assert (stored["k"], stored["v"]) == (("B", "N", "G", "P", "D"), ("B", "N", "G", "E"))
+    kernels = re.findall(r"def (\w+)_gluon_kernel\(", generate(spec)["gluon_kernels.py"])
+    assert kernels == ["attend_o", "attend_backward_dqr"]  # dk and dv of groups have a plain one.
 
 
 def test_functions_of_a_registered_operator_are_called_as_they_are_defined() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 from importing import built
 from oracles import DEVICE

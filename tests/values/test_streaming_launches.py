@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,9 +10,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import torch
 import triton
 from importing import built, runtime_module, runtime_of

@@ -11,14 +11,19 @@ from ..lowering.choices import condition
 from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
-from ..spec.types import BATCH, Input
+from ..spec.types import BATCH, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 
 
 @dataclass(frozen=True)
 class Host(Checks):
-    """Writes the lines of the wrapper of one operator over one space."""
+    """Writes the lines of the wrapper of one operator over one space.
+
+    `parted` are tensors that callers see along more axes, each with the calls that part its own.
+    """
+
+    parted: tuple[tuple[str, str], ...] = ()
 
     def dtype(self, dtype: Dtype) -> str:
         if dtype.rule == "compute":
@@ -113,8 +118,12 @@ class Host(Checks):
     def regrouped(self, result: Result) -> str:
         """The result with its grouped axes put together again."""
         name = result.output.name
-        text = name + regrouped(self.op.grouping(result))
+        text = name + self.as_given(name, self.op.grouping(result))
         return f"{text} if {name} is not None else None" if result.when and text != name else text
+
+    def as_given(self, name: str, shape: tuple[AxisTerm, ...]) -> str:
+        """The calls that give a tensor the dimensions in which callers see it."""
+        return dict(self.parted).get(name, "") + regrouped(shape)
 
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
         """The tensors that move along some dimensions: name, axes, whether optional."""
@@ -154,12 +163,12 @@ class Host(Checks):
         others = [*(param.name for param in self.op.params), *self.extra]
         is_public = self.function == self.op.name  # Its params are keywords alone.
         named = [f"{public(name) if is_public else name}={name}" for name in others]
-        if len(self.op.inputs) > 1 and all(len(t.names) == 1 for tensor in self.op.inputs for t in tensor.type.shape):
+        if len(self.op.inputs) > 1 and not any(self.as_given(t.name, t.type.shape) for t in self.op.inputs):
             given = ", ".join([*(tensor.name for tensor in self.op.inputs), *([] if is_public else others)])
             return f"{self.function}({', '.join([f'*tensors.contiguous({given})', *(named if is_public else [])])})"
         tensors = []
         for tensor in self.op.inputs:
-            text = f"{tensor.name}.contiguous(){regrouped(tensor.type.shape)}"
+            text = f"{tensor.name}.contiguous(){self.as_given(tensor.name, tensor.type.shape)}"
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
         return f"{self.function}({', '.join(tensors + named)})"
 

@@ -81,14 +81,15 @@ class Common:
         # What is written over an input reads something else when it is timed again.
         self.autotune = autotune and not any(result.over for result in program.op.results)
         self.host = around.host(program.op, space, compute, around.function, around.extra)
+        self.outer = self.host  # as callers see the operator
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def view(self, extra: dict[str, Any]) -> dict[str, Any]:
-        op, host = self.op, self.host
-        shapes = host.shapes()
-        tensors, params = host.tensor_fields(), host.param_fields()
-        results = host.result_fields()
+        outer, host = self.outer, self.host
+        op, shapes = outer.op, outer.shapes()
+        tensors, params = outer.tensor_fields(), outer.param_fields()
+        results = outer.result_fields()
         view: dict[str, Any] = {
             "name": op.name,
             "title": _sentence(op),
@@ -103,9 +104,9 @@ class Common:
             "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
             "lookup": "",
             "replay": "",
-            "refusals": host.checks(),
+            "refusals": outer.checks(),
             "shapes": shapes,
-            "made": [(result.output.name, host.made(result)) for result in op.results],
+            "made": [(result.output.name, host.made(result)) for result in self.op.results],
             "compute_of_results": host.compute_value() if host.allocates_wide() else "",
             "result": host.result(),
             "constants": constants(op),

@@ -19,6 +19,10 @@ class StoredScores:
     axes: tuple[str, str]
     why: str
 
+    def told(self, title: str) -> str:
+        """The sentence about the forward or the backward, without a full stop."""
+        return f"scores [{', '.join(self.axes)}] are stored in the {title}: {self.why}"
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -27,7 +31,7 @@ class Scores:
     name: str
     left: Load
     right: Load
-    over: str
+    over: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

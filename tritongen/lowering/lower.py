@@ -35,6 +35,7 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
+from ..passes.exponentials import resolve
 from ..spec.types import Input
 from .choices import Choices
 from .lines import Line, condition_tree, is_condition, under
@@ -226,6 +227,8 @@ class Lowering:
             return inner if arg.dtype.kind == "bool" else nonzero(inner)
         if not arg.axes and isinstance(arg, Constant | Scalar):
             return inner
+        if isinstance(resolve(self.op, arg), Size):  # A kernel may be compiled for it.
+            inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
         spelled = self.dtype_of(leaf) if leaf in inputs else f"tl.{leaf}"

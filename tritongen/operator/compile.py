@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from ..families.registry import families_of_steps, step_of
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Op
-from ..lang.names import marked, told
+from ..lang.names import marked, shown, told
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
 from ..plan.backward import Backward, plan_whole
@@ -146,6 +147,7 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         module, computed = autograd_module(backward, spec, autocast)
     else:
         module = forward_module(forward, spec, autocast)
+    module = replace(module, view=module.view | {"notes": _noted(module.view["notes"], forward, backward)})
     launches = [one for _, step in computed for one in step.launches]
     unlisted = Schedule(autotune=spec.schedule.autotune)  # Tiles that are listed are those of the forward.
     tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, unlisted, BACKWARD)]
@@ -187,6 +189,17 @@ def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], runtime: str)
     packages, others = imports[: project - 1], imports[project:]
     about = {"runtime": runtime.strip("."), "packages": packages, "siblings": others, "body": body}
     return render("test.py.jinja", {**view, **about})
+
+
+def _noted(notes: Sequence[str], forward: Step, backward: Backward | None) -> list[str]:
+    """What the docstring of the public function says, of scores that are stored besides."""
+    told = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
+    found = list(notes)
+    for title, stored in told:
+        if stored is not None:
+            text = stored.told(title)
+            found += [*([""] if found else []), *textwrap.wrap(shown(f"{text[0].upper()}{text[1:]}."), 84)]
+    return found
 
 
 def forward_module(forward: Step, spec: Spec, autocast: str) -> Module:

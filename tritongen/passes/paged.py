@@ -7,7 +7,7 @@ that what is known of streams, masks and lengths holds for it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..lang.ir import INT64, Call, Constant, Index, Load, Node, Op, Reduce, Ref, Size, children, rebuild, walk
@@ -37,6 +37,12 @@ class Pages:
     def of(self, name: str) -> Paged | None:
         """How an input is read, if it is in pages."""
         return next((one for one in self.inputs if one.load.name == name), None)
+
+    def along(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Pages:
+        """The same of inputs that are read along other axes."""
+        loads = (replace(one.load, axes=change(one.load.axes)) for one in self.inputs)
+        pairs = zip(self.inputs, loads, strict=True)
+        return replace(self, inputs=tuple(replace(one, load=load) for one, load in pairs))
 
     def joined(self, op: Op) -> Op:
         """The operator along the one axis, with inputs as if they had a row for each position."""

@@ -20,14 +20,14 @@ FLOAT = Dtype("float")
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean along the rows and an axis of its own: its value, and the tensors that hold it and its gradient.
+    """A mean along the rows and axes of its own: its value, and the tensors that hold it and its gradient.
 
-    Where it is a sum of rows, it has no matrix and no axis of its own.
+    Where it is a sum of rows, it has no matrix and no axes of its own.
     """
 
     name: str
     matrix: Load | None
-    own: str
+    own: tuple[str, ...]
     axes: tuple[str, ...]
     tensor: Input
     gradient: Input
@@ -140,20 +140,20 @@ class MeansOfRows:
         """A tensor with a number for each row."""
         return Input(name, TensorType(COMPUTED, plain_shape(self.rows)))
 
-    def own_axis(self, mean: str) -> str:
-        return next((axis for axis in self.op.value(mean).node.axes if axis not in self.rows), "")
+    def own_axes(self, mean: str) -> tuple[str, ...]:
+        return tuple(axis for axis in self.op.value(mean).node.axes if axis not in self.rows)
 
     def mean_of_result(self, name: str, result: Result) -> Mean:
         tensor = result.output.name
         inputs = like(self.op, result, tensor), self.seeds[tensor]
-        return Mean(name, self.matrices[name], self.own_axis(name), result.node.axes, *inputs)
+        return Mean(name, self.matrices[name], self.own_axes(name), result.node.axes, *inputs)
 
     def mean_saved(self, name: str) -> Mean:
         """A mean that the forward saves, where it is no result of its dtype."""
-        own, axes = self.own_axis(name), self.op.value(name).node.axes
+        own, axes = self.own_axes(name), self.op.value(name).node.axes
         matrix = self.matrices[name]
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
-        own_type = replace(dtypes, shape=plain_shape((*self.rows, own) if own else self.rows))
+        own_type = replace(dtypes, shape=plain_shape((*self.rows, *own)))
         result = next((result for result in self.op.results if result.output.name == name), None)
         tensor = Input(name if result is None else self.fresh("mean"), own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):

@@ -135,8 +135,8 @@ class _Planner(MeansOfRows):
         for mean in means:
             assert mean.matrix is not None
             product = applied("mul", mean.seed, mean.matrix)
-            axes = tuple(axis for axis in score.axes if axis != mean.own)
-            term: Node = named("dp", Reduce("sum", product, (mean.own,), axes, product.dtype))
+            axes = tuple(axis for axis in score.axes if axis not in mean.own)
+            term: Node = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
                 w = named(f"{mean.name}_weight", weight, says=False)
                 dw = applied("mul", p, term)
@@ -176,7 +176,7 @@ class _Planner(MeansOfRows):
         node: Node | None = None
         for mean, seed in gradients.items():
             product = applied("mul", seed, mean.load)
-            term = Reduce("sum", product, (mean.own,), self.rows, product.dtype)
+            term = Reduce("sum", product, mean.own, self.rows, product.dtype)
             node = term if node is None else applied("add", node, term)
         assert node is not None
         node = node if less is None else applied("sub", node, less)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
+from ..families.several.naming import scattered_named
 from ..families.steps import restricted, unknown
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
@@ -65,7 +66,7 @@ class StreamPlanner(Planner):
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
         along = (self.stream.rows, self.stream.streamed)
-        op, parts = _sums_in_parts(self.op, self.stream)
+        op, parts = _sums_in_parts(scattered_named(self.op), self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
         every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
         steps: list[Step] = []
@@ -77,11 +78,14 @@ class StreamPlanner(Planner):
             found = [both, *(self.step(op, group, every) for group in apart)]
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
+        scattered = {own: _scattered(op, own, self.stream) for own in _names(results)}
         tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
+        tiles += map(told_result, dict.fromkeys(value for values in scattered.values() for value in values))
         found = [self.found(tile_step_of, restricted(op, (r,), f"_{r.output.name}")) for r in tiles]
         steps += [step for step in found if step is not None]
         taken |= {name for step in steps for name in _names(step.op.results)}
-        told = tuple(value for value in parts if value.name in taken)
+        behind = {own: [*values, *scattered[own]] for own, values in behind.items()}
+        told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
         if told:
             self.op = _reading(op, told)
             self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
@@ -90,18 +94,23 @@ class StreamPlanner(Planner):
         if self.delta is not None and self.told_name not in taken and reads:
             steps.insert(0, self.before(self.delta))
         others = super().split(left)
-        self.stored = self.scores_stored(left, others)
+        self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
 
-    def scores_stored(self, left: tuple[Result, ...], steps: list[Step]) -> StoredScores | None:
-        """The scores that steps store for results that no pass takes."""
+    def scores_stored(
+        self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]
+    ) -> StoredScores | None:
+        """The scores that steps store for results that no pass takes, or that a pass tells of the whole batch."""
         axes = (self.stream.rows, self.stream.streamed)
-        if not stores(steps, axes, _names(left)):
+        whole = [value.name for value in told if {*axes, *self.stream.batch} <= {*value.node.axes}]
+        if not whole and not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
             values = needed(self.op.values, [result.output.name]) if result in left else []
-            if any({*axes} <= {*value.node.axes} for value in values):
-                scattered = any(isinstance(part, ScatterSum) for value in values for part in walk(value.node))
+            nodes = [value.node for value in values if value.node.dtype.kind == "float"]
+            read = {part.name for node in nodes for part in walk(node) if isinstance(part, Load)}
+            if read.intersection(whole) or any({*axes} <= {*node.axes} for node in nodes):
+                scattered = any(isinstance(part, ScatterSum) for node in nodes for part in walk(node))
                 what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
                 return StoredScores(axes, f"the gradient by {name} {what}")
         return None
@@ -250,6 +259,14 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
             if found and not set(test.axes) & set(found[1]):
                 return _choosing(node, found[0]), found[1]
     return None
+
+
+def _scattered(op: Op, name: str, stream: Stream) -> list[Value]:
+    """What a result scatters that has the axes of scores, as the gradient by a table of relative positions does."""
+    values = needed(op.values, [name])
+    args = [value.node.arg for value in values if isinstance(value.node, ScatterSum)]
+    names = [arg.name for arg in args if isinstance(arg, Ref)]
+    return [value for value in values if value.name in names and _has_axes_of_scores(value.node, stream)]
 
 
 def _times(node: Node, factors: tuple[Node, ...]) -> Node:

@@ -61,7 +61,7 @@ def _picture(account: Account) -> Iterator[str]:
         yield f"  {reads:{left}} -> [{step:{middle}}] -> {writes}"
     yield from (f"  {name} = {text}" for name, text in account.without_kernel)
     for title, one in account.stored:
-        yield f"scores [{', '.join(one.axes)}] are stored in the {title}: {one.why}"
+        yield one.told(title)
 
 
 def _names(tensors: Iterable[Tensor]) -> str:

@@ -32,6 +32,7 @@ class Places:
     contraction: Contraction
     compute: Compute
     picked: tuple[Picked, ...] = ()
+    restored: tuple[str, ...] = ()  # integers that may come as int32, and are what they were once they are loaded
 
     def roles(self, name: str) -> tuple[str, ...]:
         return self.contraction.roles(self.op.input(name).type.axes)
@@ -136,7 +137,7 @@ class Places:
         mask = self.mask(varies, side)
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
         masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
-        return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}"
+        return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}{self.restoring(tensor)}"
 
     def whole(self, tensor: Input) -> dict[str, int]:
         """The roles along which so many neighbours have one element, a number that tiles may divide."""
@@ -154,6 +155,13 @@ class Places:
             return ""
         return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
 
+    def restoring(self, tensor: Input) -> str:
+        """The conversion of what may have come as int32 to what the spec says, which no load of that dtype needs."""
+        if tensor.name not in self.restored:
+            return ""
+        (dtype,) = tensor.type.dtypes
+        return f".to(tl.{'int1' if dtype == 'bool' else dtype})"
+
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
         other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
@@ -161,7 +169,9 @@ class Places:
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):
             mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"
-        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other})")]
+        restoring = self.restoring(operand.tensor)
+        comment = "The wrapper widens it for a float64 matmul." if restoring else ""
+        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other}){restoring}", comment)]
 
     def index(self, axis: str, side: int | None) -> ast.expr:
         """The position along an axis."""

@@ -25,7 +25,7 @@ from ...spec.types import BATCH
 from .addressing import stride
 from .arguments import Arguments, beside
 from .copies import HALVES, TURNS, copied, turns
-from .operands import Operand, Operands, is_described, widened
+from .operands import Operand, Operands, is_described
 from .program import ContractionProgram
 from .sums import Lines, Sums
 
@@ -39,7 +39,6 @@ class ContractionKernels:
     compute: Compute
     operands: Operands
     dot: Dtype | None
-    widened: tuple[str, ...]  # operands of a float64 matmul that the wrapper widens
     accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
     whole_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
@@ -64,7 +63,6 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.compute,
         operands,
         operands.dot if operands.converts else None,
-        widened(program.seen, program.contraction, operands),
         builder.accumulator,
         builder.reduces_rows(),
         builder.slices,

@@ -14,6 +14,8 @@ from ...passes.factors import SHORTEST, dtypes_of, multiplied, not_as_floats
 from ...passes.structure import references
 from ...spec.types import FLOAT8S, FLOATS, Input, are_alike
 
+BYTES = ("bool", "uint8", "int8", "int16")  # integers of fewer bits than tensor cores of float64 take
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -69,6 +71,8 @@ class Operands:
     converts: bool  # whether matrices are converted to it
     dtypes: frozenset[str]  # the names that it may have
     float8: bool  # whether the matmul takes float8
+    widened: tuple[str, ...]  # inputs that the wrapper widens for a float64 matmul, to its dtype
+    widened_integers: tuple[str, ...]  # those that it widens to int32: bools, and what is compared or counted
     group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
     joined: Joined | None
 
@@ -91,17 +95,20 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
     dot = multiplied(op, promote(*(side.dtype for side in contraction.products[0].sides)))
     names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
+    inside = tuple(dict.fromkeys(name for name, _ in names))
     one_kind = are_alike([one.tensor.type for one in matrices])
     dtypes = {dtype for operand in matrices for dtype in operand.tensor.type.dtypes}
     float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
     converts = not (contraction.is_plain and (one_kind or float8))
+    known = frozenset(dtypes if float8 else {d for name in dot.of for d in dtypes_of(op, name)})
     return Operands(
         matrices,
-        tuple(dict.fromkeys(name for name, _ in names)),
+        inside,
         dot,
         converts,
-        frozenset(dtypes if float8 else {d for name in dot.of for d in dtypes_of(op, name)}),
+        known,
         float8,
+        *(_widened(op, contraction, inside) if converts and "float64" in known else ((), ())),
         _group_size(op, contraction),
         None if converts or float8 else _joined(op, contraction),
     )
@@ -133,18 +140,20 @@ def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
     return bool(narrow) and not wide and not grouped and not few and not bools
 
 
-def widened(op: Op, contraction: Contraction, operands: Operands) -> tuple[str, ...]:
-    """The inputs that a wrapper widens for a float64 matmul: all that operands read, if they may differ.
+def _widened(op: Op, contraction: Contraction, inside: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What operands of a float64 matmul read of fewer bits: what is widened to float64, and what to int32.
 
-    Triton 3.6 lays a side out by what it was before it became float64, which its tensor cores do not take.
+    Triton 3.6 derives the layout of an operand from the narrowest load that it is computed from, and tensor cores take
+    float64 in none but its own. All is widened if dtypes may differ; int32 is as wide as loads have to be.
     """
-    tensors = [op.input(name) for name in operands.inside]
-    kinds = {one.type.variable or one for one in tensors}
-    if not operands.converts or "float64" not in operands.dtypes or len(kinds) < 2:
-        return ()
-    others = not_as_floats(op, contraction.factors)
-    narrow = [one for one in tensors if one.type.dtypes != ("float64",) and one.default is None]
-    return tuple(one.name for one in narrow if one.name not in others and one.type.dtypes != ("bool",))
+    tensors = [op.input(name) for name in inside]
+    integers = not_as_floats(op, contraction.factors)
+    ints = [one for one in tensors if one.type.dtypes == ("bool",) or one.name in integers]
+    narrow = [one for one in ints if len(one.type.dtypes) == 1 and one.type.dtypes[0] in BYTES]
+    others = [one for one in tensors if one not in ints]
+    differ = len({one.type.variable or one for one in tensors}) > 1
+    floats = [one.name for one in others if differ and one.type.dtypes != ("float64",) and one.default is None]
+    return tuple(floats), tuple(one.name for one in narrow)
 
 
 def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:

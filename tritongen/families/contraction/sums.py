@@ -47,7 +47,7 @@ class Sums:
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         self.takes_turns = take_turns(self.op, contraction, self.operands)
-        self.places = Places(self.op, contraction, self.compute, program.picked)
+        self.places = Places(self.op, contraction, self.compute, program.picked, self.operands.widened_integers)
         self.kept = kept_where(self.op, contraction)
 
     # Expressions

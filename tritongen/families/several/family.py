@@ -74,14 +74,21 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return streaming_steps(self.program)[0]
 
     def summed(self, tensor: Input) -> str:
-        """Also of what scores are computed from by a matmul in a step before."""
+        """Also of what scores are computed from in a step before: element by element, or by a matmul."""
         op = self.program.op
-        sides = (side.name for one in self.stream.scores for side in (one.left, one.right))
-        given = {one.name for one in op.inputs}
-        for value in needed(op.values, [name for name in sides if name not in given]):
+        values = {value.name for value in op.values}
+        sides = {side.name: one for one in self.stream.scores for side in (one.left, one.right)}
+        computed = {name: score for name, score in sides.items() if name in values}
+        for name, score in computed.items():
+            nodes = [value.node for value in needed(op.values, [name])]
+            is_read = any(tensor.name in reads(node) for node in nodes)
+            is_whole = {*op.value(name).node.axes} <= {*tensor.type.axes}
+            if is_read and is_whole and not any(isinstance(node, Reduce) for node in nodes):
+                return self.longest(score)
+        for value in needed(op.values, computed):
             node = value.node
             if isinstance(node, Reduce) and is_product(op, node) and node.over[0] in tensor.type.axes:
-                made_of = (value, *needed(op.values, references(node)))
+                made_of = [value, *needed(op.values, references(node))]
                 if any(tensor.name in reads(one.node) for one in made_of):
                     return node.over[0]
         return super().summed(tensor)

@@ -88,7 +88,8 @@ def scattered_named(op: Op) -> Op:
             node = other
         if isinstance(node, Ref) or is_whole(node):
             return node
-        return _as_value(node, name, taken, values)
+        known = next((value.name for value in values if value.node == node), "")
+        return Ref(known, node.axes, node.dtype) if known else _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node

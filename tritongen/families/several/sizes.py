@@ -155,7 +155,7 @@ def _matmuls(op: Op) -> Iterable[tuple[str, ...]]:
 
 def _is_score(program: object, axes: tuple[str, ...]) -> bool:
     """Whether a matmul of a step that streams is one of those that a backward computes again."""
-    return isinstance(program, StreamingProgram) and any(one.over in axes for one in program.stream.scores)
+    return isinstance(program, StreamingProgram) and any({*one.over} <= {*axes} for one in program.parted_stream.scores)
 
 
 def _sum(products: Iterable[Length]) -> str:

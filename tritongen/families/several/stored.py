@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import ALWAYS, Dtype, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
+from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
 from ...lang.promotion import kind_of
-from ...passes.contractions import is_product
+from ...passes.contractions import is_product, sides_of
 from ...passes.structure import SAVES, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_perhaps_absent, is_whole
@@ -88,7 +88,7 @@ def stored_result(op: Op, name: str) -> Result:
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
-    axes = _axes_in_order(op, value)
+    axes = _axes_in_order(op, value.node)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
             axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
@@ -96,14 +96,45 @@ def stored_result(op: Op, name: str) -> Result:
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
 
-def _axes_in_order(op: Op, value: Value) -> tuple[str, ...]:
-    """The axes of a value, as an input of which it is made has them, so that steps read and write both alike."""
-    refs = {one.name: references(one.node) for one in op.values}
-    read = {name for one in reached(refs, {value.name}, ()) for name in reads(op.value(one).node)}
-    made_of = (tensor.type.axes for tensor in op.inputs if tensor.name in read)
-    own = set(value.node.axes)
-    inner = (axes for axes in made_of if set(axes) == own)
-    return next(inner, tuple(axis for axis in op.axes if axis in own))
+def _axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
+    """The axes of a value, as an input of which it is made or else a result has them, so that steps read and write both
+    alike.
+
+    A matmul that has the axes of neither has those of activations and then those of weights, if it can be told which
+    side is which. What is made of such a value has its axes in the same order.
+    """
+    axes = {*node.axes}
+    orders = [*(tensor.type.axes for tensor in _made_of(op, node)), *(result.axes for result in op.results)]
+    if same := [order for order in orders if {*order} == axes]:
+        return same[0]
+    found = op.axes
+    if sides := sides_of(op, node):
+        ordered = (_axes_in_order(op, side) for side in _activations_first(op, node, *sides[:2]))
+        found = (*(axis for order in ordered for axis in order), *op.axes)
+    else:
+        read = (op.value(name).node for name in sorted(references(node)))
+        inner = next((other for other in read if {*other.axes} == axes), None)
+        found = found if inner is None else _axes_in_order(op, inner)
+    return tuple(sorted((axis for axis in dict.fromkeys(found) if axis in axes), key=lambda axis: axis != BATCH))
+
+
+def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Node, ...]:
+    """The sides of a matmul, that of activations first: it is made of the first of the inputs, and has the first axis
+    of results that is not of a batch. None where these are not the same.
+    """
+    first, second = sorted((left, right), key=lambda side: [op.inputs.index(one) for one in _made_of(op, side)])
+    both = {*left.axes} & {*right.axes}
+    axes = (axis for result in op.results for axis in result.axes if axis in (*left.axes, *right.axes))
+    outer = next((axis for axis in axes if axis not in both or axis not in node.axes), "")
+    return (first, second) if outer in first.axes and outer not in both else ()
+
+
+def _made_of(op: Op, node: Node) -> list[Input]:
+    """The inputs that a node is made of."""
+    refs = {value.name: references(value.node) for value in op.values}
+    nodes = [node, *(op.value(name).node for name in reached(refs, references(node), ()))]
+    read = {name for one in nodes for name in reads(one)}
+    return [tensor for tensor in op.inputs if tensor.name in read]
 
 
 def as_input(op: Op, stored: Result) -> Input:

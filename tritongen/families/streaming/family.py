@@ -36,19 +36,21 @@ class Streaming(Maps[StreamingProgram]):
 
     def take(self, op: Op) -> StreamingProgram | None:
         pages = pages_of(op)
-        found = stream_of(op if pages is None else pages.joined(with_picks_inside(op)), self.is_narrow)
+        op = op if pages is None else pages.joined(with_picks_inside(op))
+        found = stream_of(op, self.is_narrow)
         if found is None:
             return None
-        op, stream = found
-        blocks = blocks_of(op, stream)
+        seen, stream, merged = found
+        blocks = blocks_of(seen, stream)
         stream = grouped(stream, blocks)
         over = (*stream.turns, stream.streamed)
         if pages is None:
-            return StreamingProgram(op, over, stream, blocks)
+            return StreamingProgram(merged.parted(seen, op), merged.parted_axes(over), stream, blocks, merged=merged)
         if not are_matrices(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
-        return StreamingProgram(pages.parted(op), pages.parted_axes(over), *paged, pages)
+        parted = pages.parted(merged.parted(seen, op))
+        return StreamingProgram(parted, pages.parted_axes(over), *paged, pages, merged)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
@@ -58,7 +60,7 @@ class Streaming(Maps[StreamingProgram]):
         return found
 
     def stream(self, program: StreamingProgram) -> Stream | None:
-        return program.stream
+        return program.parted_stream
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return StreamingModule(program, around, autotune).module()

@@ -44,7 +44,7 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     """What the template prints of a mean with weights below a largest, of queries, keys and values, of numbers of
     heads, rows or columns and of one for each score; None for other math.
     """
-    op, stream = program.op, program.stream
+    op, stream = program.in_kernels, program.stream
     names = {load.name for load in stream.matrices}
     matrices = [tensor for tensor in op.inputs if tensor.name in names]
     wide = [result for result in op.results if _is_wide(result, stream)]
@@ -198,7 +198,7 @@ class _GluonBuilder(Builder):
         return super().final(value)
 
     def store(self, result: Result) -> list[Line]:
-        return [] if result is self.wide else super().store(result)
+        return [] if result == self.wide else super().store(result)
 
     # The whole
 

@@ -46,7 +46,7 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
     """What the template prints of one sum or two, each the matmul of what two scores give with a matrix that one of
     these is of; None for other math.
     """
-    op, stream = program.op, program.stream
+    op, stream = program.in_kernels, program.stream
     matrices = {load.name for load in stream.matrices}
     streamed = [score.right.name for score in stream.scores]
     wide = [result for result in op.results if set(result.axes) & set(stream.widths)]
@@ -274,7 +274,7 @@ class _GradientBuilder(Builder):
         """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
         found: dict[str, str] = {}
         for result in self.wide:
-            free = (one.left.name for one in self.stream.scores if one.over == result.axes[-1])
+            free = (one.left.name for one in self.stream.scores if one.over == result.axes[-1:])
             if name := next((name for name in free if name not in found.values()), ""):
                 found[result.output.name] = name
         return found

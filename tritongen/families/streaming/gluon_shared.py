@@ -98,12 +98,13 @@ def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], Foun
 
 def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str]) -> list[Line] | None:
     """The lines by which a kernel has the lengths of heads that some lines use, from descriptors of matrices; None
-    where these use other lengths that are not known.
+    where these use other lengths that are not known, or pointers to matrices.
     """
     axes = {builder.places.size_name(axis): axis for axis in builder.op.axes}
     used = told(lines, [name for name in axes if name not in known])
     matrices = {builder.stream.width(load): load.name for load in builder.stream.matrices}
-    if any(axes[name] not in matrices for name in used):
+    pointers = [f"{load.name}_ptr" for load in builder.stream.matrices]
+    if any(axes[name] not in matrices for name in used) or told(lines, pointers):
         return None
     return [Line(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
 

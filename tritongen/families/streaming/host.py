@@ -19,6 +19,7 @@ from .blocks import operand
 from .gluon import gluon_view
 from .gluon_gradient import gradient_view, tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
+from .merging import merging, parted_tensors
 from .orders import in_kernels, moved
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
@@ -44,6 +45,11 @@ class StreamingModule(Common):
         self.plan = self.planned(program)
         kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
         super().__init__(program, False, self.space, self.plan.compute, kernels, around)
+        self.merged = program.merged
+        if self.merged.every:
+            self.op = program.in_kernels
+            host = around.host(self.op, self.space, self.compute, around.function, around.extra)
+            self.host = replace(host, parted=tuple(parted_tensors(program.op, self.merged)))
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
         some = program.not_empty
@@ -94,6 +100,8 @@ class StreamingModule(Common):
             "blocks_text": self.blocks_text(),
             "gluon_text": self.gluon_text(),
         }
+        if self.merged.every:
+            extra["shapes"] = [*self.outer.shapes(), *merging(self.outer, self.merged)]
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
 
     def gluon_text(self) -> str:

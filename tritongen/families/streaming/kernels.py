@@ -61,7 +61,7 @@ class Builder(Reads):
 
     def __init__(self, program: StreamingProgram, described: tuple[str, ...] = ()) -> None:
         self.op: Op = program.in_kernels
-        self.pages = program.pages
+        self.pages = program.pages and program.pages.along(program.merged.joined_axes)
         self.described = described
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)

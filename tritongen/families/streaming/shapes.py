@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...lang.ir import Call, Load, Node, Reduce
 from ...passes.exponentials import resolve
+from ...passes.merged_axes import MergedAxes
 from ...spec.types import BATCH, INTS, AxisTerm, Input
 from ...testing.samples import Shapes, range_of
-from ..stream import Stream
+from ..stream import Scores, Stream
 from .gluon_shared import is_of_scores
 from .program import StreamingProgram
 
@@ -28,6 +30,10 @@ class StreamShapes(Shapes):
         return self.streaming.stream
 
     @property
+    def merged(self) -> MergedAxes:
+        return self.streaming.merged
+
+    @property
     def beside(self) -> tuple[str, ...]:
         """The axes of other steps alone."""
         op = self.streaming.op
@@ -35,7 +41,9 @@ class StreamShapes(Shapes):
         return tuple(axis for axis in self.axes if axis not in known)
 
     def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
-        lengths = dict.fromkeys(self.axes, batch) | dict.fromkeys((*self.stream.widths, *self.beside), widths)
+        lengths = dict.fromkeys(self.axes, batch) | dict.fromkeys(self.beside, widths)
+        for axis in self.stream.widths:
+            lengths |= self.merged.lengths(axis, widths, dict(self.program.op.sizes))
         lengths |= {self.stream.rows: rows} | self.positions(streamed)
         return tuple(self.fitting({axis: lengths[axis] for axis in self.axes}).values())
 
@@ -56,8 +64,13 @@ class StreamShapes(Shapes):
 
     def summed(self, tensor: Input) -> str:
         """Scores of hundreds would leave one of the probabilities, and gradients in which all cancels."""
-        over = (one.over for one in self.stream.scores if tensor.name in (one.left.name, one.right.name))
-        return next(over, "")
+        scores = (one for one in self.stream.scores if tensor.name in (one.left.name, one.right.name))
+        return next(map(self.longest, scores), "")
+
+    def longest(self, score: Scores) -> str:
+        """The axis over which a score is a sum; of several the one of any length."""
+        axes, fixed = self.merged.parted_axes(score.over), dict(self.program.op.sizes)
+        return max(axes, key=lambda axis: (axis not in fixed, fixed.get(axis, 0)))
 
     def small(self) -> list[tuple[int, ...]]:
         cases = [(5, 37, 16), (64, 64, 32), (70, 130, 20), (1, 1, 1), (1, 70, 24), (17, 33, 40)]
@@ -88,7 +101,8 @@ class StreamShapes(Shapes):
 
         def fits(case: tuple[int, ...]) -> bool:
             known = dict(zip(self.axes, case, strict=True)) | fixed
-            return all(known[axis] % 8 == 0 and known[axis] <= 128 for axis in self.stream.widths)
+            widths = [math.prod(known[one] for one in self.merged.parted_axes((axis,))) for axis in self.stream.widths]
+            return all(width % 8 == 0 and width <= 128 for width in widths)
 
         return list(dict.fromkeys(filter(fits, cases)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ...passes.paged import Pages
@@ -28,6 +29,7 @@ class StreamingSizes:
 
     def __init__(self, program: StreamingProgram, spec: Spec) -> None:
         self.program, self.stream, pages = program, program.stream, program.pages
+        self.merged = program.merged
         along = pages.page if pages else self.stream.streamed
         self.given = lengths_of(spec, self.stream.rows, along)
         self.listed = sizes_of(spec)
@@ -51,7 +53,8 @@ class StreamingSizes:
         """Of all axes but the rows and what streams; of leading axes, that of each."""
         stream = self.stream
         lengths: dict[str, tuple[int, ...]] = dict.fromkeys(self.axes, (GROUP,))
-        lengths |= dict.fromkeys(stream.widths, (WIDTH,))
+        for axis in stream.widths:
+            lengths |= {one: (size,) for one, size in self.merged.lengths(axis, WIDTH, self.fixed).items()}
         lengths |= dict.fromkeys(stream.batch, (1,)) | dict.fromkeys(stream.batch[:1], (BATCHES,))
         if len(stream.batch) > 1:
             lengths[stream.batch[-1]] = (HEADS // GROUP if stream.group else HEADS,)
@@ -66,8 +69,8 @@ class StreamingSizes:
         texts = {axis: str(sizes if axis == BATCH else sizes[0]) for axis, sizes in lengths.items()}
         texts |= dict.fromkeys((self.stream.rows, self.stream.streamed), "size") | self.of_pages()
         texts |= {axis: str(size) for axis, size in self.given.items()}
-        scores = [lengths[one.over][0] for one in self.stream.scores]
-        sums = [lengths[self.stream.width(matrix)][0] for matrix in self.stream.summed]
+        scores = [self.product(one.over, lengths) for one in self.stream.scores]
+        sums = [self.product((self.stream.width(matrix),), lengths) for matrix in self.stream.summed]
         widths = f"({' + '.join(map(str, (*scores, *sums)))})"
         axes = (*self.stream.batch, *self.stream.turns, *self.stream.heads)
         heads = [str(size) for axis in axes for size in lengths[axis]]
@@ -79,6 +82,9 @@ class StreamingSizes:
             "counted": " * ".join(["2", *heads, "pairs", widths]),
             "times_backward": f"{2 + sum(scores) / (sum(scores) + sum(sums)):.4g}",
         }
+
+    def product(self, axes: tuple[str, ...], lengths: Mapping[str, tuple[int, ...]]) -> int:
+        return math.prod(lengths[axis][0] for axis in self.merged.parted_axes(axes))
 
     def of_pages(self) -> dict[str, str]:
         """Where what streams lies in pages: positions of a page, pages of a sequence, and all pages."""

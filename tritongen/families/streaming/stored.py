@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
+from ...passes.exponentials import resolve
 from ...passes.structure import line_of, reached, references
-from ...spec.types import BATCH, Output, plain_shape
+from ...spec.types import BATCH, FLOATS, Input, Output, TensorType, are_alike, plain_shape
 from ..family import Step
 from ..steps import restricted
 from ..stream import NotStreamed, StoredScores
-from .streams import Finder, likely
+from .streams import Finder, likely, merged_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
 
 
 def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = ()) -> bool:
-    """Whether steps store what has both axes, but for some results."""
+    """Whether steps store floats with both axes, but for some results."""
     every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
-    found = (result for step in every for result in step.op.results)
+    found = (result for step in every for result in step.op.results if result.dtype.kind == "float")
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 
@@ -87,13 +88,45 @@ def _why(op: Op, found: Attention) -> str:
     if not op.fuse:
         return "fuse = false computes each line by itself"
     node = found.total.node
-    own = Ref(found.total.name, node.axes, node.dtype)
-    alone = Result(Output(own.name, "auto", plain_shape(own.axes)), own, own.axes, own.dtype)
+    total = Ref(found.total.name, node.axes, node.dtype)
+    alone = Result(Output(total.name, "auto", plain_shape(total.axes)), total, total.axes, total.dtype)
+    ops = (restricted(one, (alone,), "") for one in (op, _of_inputs(op, found)))
+    refused = [_refused(one, found.streamed) for one in ops]
+    if all(refused):
+        return refused[-1]
+    return _read_besides(op, found) or "steps that store them are reckoned to take less time"
+
+
+def _refused(op: Op, streamed: str) -> str:
+    """Why a kernel streams no axis of an operator; "" where one does."""
     try:
-        Finder(restricted(op, (alone,), ""), found.streamed).found()
+        Finder(merged_heads(op, streamed).joined(op), streamed).found()
     except NotStreamed as refused:
         return str(refused)
-    return _read_besides(op, found) or "steps that store them are reckoned to take less time"
+    return ""
+
+
+def _of_inputs(op: Op, found: Attention) -> Op:
+    """The operator as if its matrices that are computed were inputs, which steps before have stored."""
+    refs = {value.name: references(value.node) for value in op.values}
+    sides = (side for node in (op.value(found.score).node, found.total.node) for side in (sides_of(op, node) or ())[:2])
+    names = {
+        side.name: side.name
+        for side in sides
+        if isinstance(side, Ref)
+        and not isinstance(resolve(op, side), Load)
+        and found.score not in reached(refs, [side.name], ())
+    }
+    inputs = (Input(name, _type(op, op.value(name).node)) for name in names)
+    values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
+    return replace(op, inputs=(*op.inputs, *inputs), values=tuple(values))
+
+
+def _type(op: Op, node: Node) -> TensorType:
+    """The type of what is stored of a node: that of the inputs which it is made of, if these have one."""
+    types = [tensor.type for tensor in op.inputs if tensor.name in node.dtype.of]
+    shape = plain_shape(node.axes)
+    return replace(types[0], shape=shape) if types and are_alike(types) else TensorType(FLOATS, shape)
 
 
 def _read_besides(op: Op, found: Attention) -> str:

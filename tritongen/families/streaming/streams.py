@@ -32,6 +32,7 @@ from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
+from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
 from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS, are_alike
@@ -42,8 +43,9 @@ from .exponents import Exponents
 WIDEST_HEAD = 1024
 
 
-def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream] | None:
-    """The operator with its sums apart from what multiplies them as a whole, and what they are; None for other math.
+def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] | None:
+    """The operator with its sums apart from what multiplies them as a whole, what they are, and the axes that are
+    merged in it; None for other math.
 
     Where heads are not known to be narrow, the math has to tell.
     """
@@ -54,9 +56,24 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream] | None:
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
+            merged = merged_heads(op, streamed)
             with suppress(NotStreamed):
-                return Finder(op, streamed, is_narrow).found()
+                return *Finder(merged.joined(op), streamed, is_narrow).found(), merged
     return None
+
+
+def merged_heads(op: Op, streamed: str) -> MergedAxes:
+    """The axes of heads that always lie together: of those over which scores are sums, and of matrices that are summed
+    along what streams. No value that streams has any of these. And `...`, where no result has it: programs go along it.
+    """
+    values = [value for value in op.values if streamed in value.node.axes and not isinstance(value.node, Load)]
+    inside = {axis for value in values for axis in value.node.axes}
+    heads = {axis for value in values if isinstance(value.node, Reduce) for axis in value.node.over}
+    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and streamed in value.node.over)
+    heads |= {axis for node in sums for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
+    merged = axes_together(op, heads - inside - {streamed, BATCH})
+    is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
+    return merged.with_batch(op) if is_summed else merged
 
 
 def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
@@ -89,7 +106,7 @@ class Finder:
             if isinstance(node, Reduce) and name != self.largest and self.streams(node):
                 found = self.scores_of(name, node)
                 if found is None:
-                    raise NotStreamed(f"{self.line(name)} reduces what is no product of two inputs over one axis")
+                    raise NotStreamed(f"{self.line(name)} {self.other_than_scores(node)}")
                 scores.append(found)
         if not scores:
             raise NotStreamed("there are none")
@@ -216,7 +233,16 @@ class Finder:
             left, right = right, left
         if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
             return None
-        return Scores(name, left, right, *node.over)
+        return Scores(name, left, right, node.over)
+
+    def other_than_scores(self, node: Reduce) -> str:
+        """What a reduction does that gives no scores."""
+        sides = sides_of(self.op, node) if node.kind == "sum" else None
+        if sides and len(node.over) > 1 and all(isinstance(self.unconverted(side), Load) for side in sides[:2]):
+            return (
+                f"sums over {' and '.join(node.over)}, which tensors do not all have next to one another in one order"
+            )
+        return "reduces what is no product of two inputs over one axis"
 
     def has_powers(self, names: list[str]) -> bool:
         return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
@@ -237,7 +263,7 @@ class Finder:
         if len(overs) > 1 or len(next(iter(overs))) > 2:
             raise NotStreamed(f"sums along {self.streamed} are over different axes, or over more than two")
         turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
-        widths = [one.over for one in scores]
+        widths = [axis for one in scores for axis in one.over]
         for one in sums:
             if one.matrix is not None:
                 widths += [axis for axis in one.matrix.axes if axis not in one.factor.axes]
@@ -280,10 +306,10 @@ class Finder:
             if extra and not is_tile:
                 raise NotStreamed(self.too_wide(value.name, extra))
         for one in stream.scores:
-            if not ({stream.rows, one.over} <= set(one.left.axes) <= {*tile, one.over} - {stream.streamed}):
-                raise NotStreamed(self.too_wide(one.name, {*one.left.axes} - {*tile, one.over}))
-            if not ({stream.streamed, one.over} <= set(one.right.axes) <= {*tile, one.over} - {stream.rows}):
-                raise NotStreamed(self.too_wide(one.name, {*one.right.axes} - {*tile, one.over}))
+            if not ({stream.rows, *one.over} <= set(one.left.axes) <= {*tile, *one.over} - {stream.streamed}):
+                raise NotStreamed(self.too_wide(one.name, {*one.left.axes} - {*tile, *one.over}))
+            if not ({stream.streamed, *one.over} <= set(one.right.axes) <= {*tile, *one.over} - {stream.rows}):
+                raise NotStreamed(self.too_wide(one.name, {*one.right.axes} - {*tile, *one.over}))
         for total in stream.sums:
             if total.matrix is not None and len(extra := set(total.matrix.axes) - tile) != 1:
                 raise NotStreamed(self.too_wide(total.name, extra))

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
-from ...lang.ir import Load, Op, Reduce, Take, Value, walk
+from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested
 from ...lowering.tile import needed
+from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ...spec.types import BATCH
 from ..family import Step
@@ -25,7 +26,7 @@ from .family import Streaming
 from .host import StreamingModule
 from .kernels import Builder, StreamingKernel
 from .program import StreamingProgram
-from .streams import Finder
+from .streams import Finder, merged_heads
 
 
 class TileSums(Streaming):
@@ -34,37 +35,49 @@ class TileSums(Streaming):
     title = "tiles of scores"
 
     def take(self, op: Op) -> StreamingProgram | None:
-        stream = tile_sum_of(op)
-        return None if stream is None else StreamingProgram(op, stream.turns, stream, blocks_of(op, stream))
+        found = tile_sum_of(op)
+        if found is None:
+            return None
+        stream, merged = found
+        over = merged.parted_axes(stream.turns)
+        return StreamingProgram(op, over, stream, blocks_of(merged.joined(op), stream), merged=merged)
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return _TileModule(program, around, autotune).module()
 
 
-def tile_sum_of(op: Op) -> Stream | None:
-    """What the tiles of an operator are of: its only sum is of one factor, and `turns` are the axes that it is over."""
-    if len(op.results) != 1 or any(isinstance(part, Take) for value in op.values for part in walk(value.node)):
+def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
+    """What the tiles of an operator are of, and the merged axes. Its only sum is of one factor, over the `turns`."""
+    if len(op.results) != 1:
         return None
+    for streamed in reversed(op.results[0].axes):
+        merged = merged_heads(op, streamed)
+        stream = _along(streamed, merged.joined(op))
+        if stream is not None:
+            return stream, merged
+    return None
+
+
+def _along(streamed: str, op: Op) -> Stream | None:
+    """What the tiles are of, where an axis of the result is what otherwise streams."""
     (result,) = op.results
     values = needed(op.values, [result.output.name])
     reduced = [value for value in values if isinstance(value.node, Reduce)]
-    for streamed in reversed(result.axes):
-        finder = Finder(op, streamed)
-        scores = {v.name: finder.scores_of(v.name, v.node) for v in reduced if isinstance(v.node, Reduce)}
-        products = tuple(one for one in scores.values() if one is not None)
-        others = [value for value in reduced if scores[value.name] is None]
-        rows = finder.rows_of(products, ()) if products else None
-        total = _sum_of(others or values[-1:])
-        if rows is None or rows not in result.axes or total is None or len(others) > 1:
-            continue
-        name, turns = total[0].name, total[1]
-        widths = tuple(dict.fromkeys(one.over for one in products))
-        inner = {rows, streamed, *turns, *widths}
-        batch = tuple(axis for axis in op.axes if axis not in inner and axis in result.axes)
-        stream = Stream(batch, rows, streamed, turns, widths, products, (total[0],), "")
-        if _fits(finder, stream, [value for value in values if value.name not in {*scores, name}]):
-            return stream
-    return None
+    finder = Finder(op, streamed)
+    scores = {v.name: finder.scores_of(v.name, v.node) for v in reduced if isinstance(v.node, Reduce)}
+    products = tuple(one for one in scores.values() if one is not None)
+    others = [value for value in reduced if scores[value.name] is None]
+    rows = finder.rows_of(products, ()) if products else None
+    total = _sum_of(others or values[-1:])
+    if rows is None or rows not in result.axes or total is None or len(others) > 1:
+        return None
+    name, turns = total[0].name, total[1]
+    widths = tuple(dict.fromkeys(axis for one in products for axis in one.over))
+    inner = {rows, streamed, *turns, *widths}
+    batch = tuple(axis for axis in op.axes if axis not in inner and axis in result.axes)
+    stream = Stream(batch, rows, streamed, turns, widths, products, (total[0],), "")
+    fits = _fits(finder, stream, [value for value in values if value.name not in {*scores, name}])
+    return stream if fits else None
 
 
 def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
@@ -86,9 +99,9 @@ def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
     if any(not set(value.node.axes) <= (tile if value.name in inside else set(result.axes)) for value in values):
         return False
     for one in stream.scores:
-        if not set(one.left.axes) <= {*tile, one.over} - {stream.streamed}:
+        if not set(one.left.axes) <= {*tile, *one.over} - {stream.streamed}:
             return False
-        if not set(one.right.axes) <= {*tile, one.over} - {stream.rows}:
+        if not set(one.right.axes) <= {*tile, *one.over} - {stream.rows}:
             return False
     choices = Choices(op)
     plain = not any(choices.of(name) for name in (total.name, *(one.name for one in stream.scores)))

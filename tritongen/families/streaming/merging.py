@@ -1,0 +1,46 @@
+"""How the host sees the axes of heads as one, and parts that again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...emit.host import Host
+from ...emit.host_checks import tuple_text
+from ...lang.ir import Op
+from ...passes.merged_axes import MergedAxes, is_grouped
+from ...spec.types import BATCH
+
+
+def merging(host: Host, merged: MergedAxes) -> list[str]:
+    """The lines by which tensors have one dimension for merged axes, behind those by which each axis has its own.
+
+    That is a view wherever strides allow it, as they do for what was one dimension, and otherwise a copy.
+    """
+    lines = [f"{name} = math.prod(batch)" for name, group in merged.every if group == (BATCH,)]
+    for tensor in host.op.inputs:
+        axes, calls = tensor.type.axes, ""
+        for name, group in merged.every:
+            if group == (BATCH,) and BATCH in axes:
+                calls += f".reshape({name}, *{tensor.name}.shape[len(batch):])"
+            elif group[0] in axes:
+                first = axes.index(group[0]) - len(axes)
+                calls += f".flatten({first}, {first + len(group) - 1})"
+                axes = tuple(name if axis == group[0] else axis for axis in axes if axis not in group[1:])
+        lines += host.guarded(tensor, [f"{tensor.name} = {tensor.name}{calls}"] if calls else [])
+    return [*lines, *(f"{name} = {' * '.join(group)}" for name, group in merged.every if group != (BATCH,))]
+
+
+def parted_tensors(op: Op, merged: MergedAxes) -> Iterator[tuple[str, str]]:
+    """The tensors of an operator that have a dimension for each of merged axes, with the calls that make these."""
+    shapes = [(tensor.name, tensor.type.shape) for tensor in op.inputs]
+    shapes += [(result.output.name, op.grouping(result)) for result in op.results]
+    for tensor, shape in shapes:
+        calls = ""
+        dims = [term.names for term in merged.joined_shape(shape)]
+        for name, group in merged.every:
+            if (name,) in dims and not is_grouped(shape, group):
+                place = dims.index((name,))
+                calls += f".unflatten({place - len(dims)}, {tuple_text([*group])})"
+                dims[place : place + 1] = [(axis,) for axis in group]
+        if calls:
+            yield tensor, calls

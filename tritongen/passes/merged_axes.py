@@ -1,0 +1,164 @@
+"""Axes that lie together in all that an operator reads, computes and returns, as one axis.
+
+The heads of attention may have two axes, as rotary position embedding writes them: `float[..., S, (P=2 D)]`. A kernel
+whose tiles have one axis across goes along both as along one of their whole length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, numbered, rebuild, walk
+from ..spec.types import BATCH, AxisTerm, Input
+from .structure import reached, references
+
+
+@dataclass(frozen=True, slots=True)
+class MergedAxes:
+    """Axes that each stand for several, which tensors have next to one another and in the same order."""
+
+    every: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def joined(self, op: Op) -> Op:
+        """The operator along such axes, which are among its axes besides the others."""
+        if not self.every:
+            return op
+        sizes = dict(op.sizes)
+        fixed = ((name, axes) for name, axes in self.every if {*axes} <= sizes.keys())
+        return replace(
+            op,
+            inputs=tuple(map(self.joined_input, op.inputs)),
+            values=tuple(replace(value, node=_along(value.node, self.joined_axes)) for value in op.values),
+            results=tuple(map(self.joined_result, op.results)),
+            axes=(*op.axes, *(name for name, _ in self.every)),
+            sizes=(*op.sizes, *((name, math.prod(sizes[axis] for axis in axes)) for name, axes in fixed)),
+        )
+
+    def with_batch(self, op: Op) -> MergedAxes:
+        """And one axis for all dimensions of `...`, however many there are."""
+        return MergedAxes((*self.every, (numbered("BATCH", {*op.axes, *op.names}), (BATCH,))))
+
+    def parted(self, op: Op, before: Op) -> Op:
+        """A joined operator, whose values may be others by now, along the axes of the operator that it was made of."""
+        if not self.every:
+            return op
+        return replace(before, values=tuple(replace(value, node=self.parted_node(value.node)) for value in op.values))
+
+    def parted_node(self, node: Node) -> Node:
+        return _along(node, self.parted_axes)
+
+    def joined_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        for name, group in self.every:
+            if {*group} <= {*axes}:
+                axes = tuple(dict.fromkeys(name if axis in group else axis for axis in axes))
+        return axes
+
+    def parted_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        groups = dict(self.every)
+        return tuple(one for axis in axes for one in groups.get(axis, (axis,)))
+
+    def lengths(self, axis: str, length: int, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Lengths for the axes that one of some length stands for, rounded up.
+
+        Those without a fixed size are 2, and the last of these has the rest.
+        """
+        axes = self.parted_axes((axis,))
+        free = [one for one in axes if one not in sizes]
+        found = {one: sizes.get(one, 2) for one in axes}
+        if free:
+            found[free[-1]] = -(-length // math.prod(found[one] for one in axes if one != free[-1]))
+        return found
+
+    def joined_input(self, tensor: Input) -> Input:
+        return replace(tensor, type=replace(tensor.type, shape=self.joined_shape(tensor.type.shape)))
+
+    def joined_result(self, result: Result) -> Result:
+        shape = result.output.shape
+        output = replace(result.output, shape=None if shape is None else self.joined_shape(shape))
+        node = self.joined_axes(result.node.axes)
+        return replace(result, output=output, node=replace(result.node, axes=node), axes=self.joined_axes(result.axes))
+
+    def joined_shape(self, shape: tuple[AxisTerm, ...]) -> tuple[AxisTerm, ...]:
+        """Dimensions, of which those of merged axes are one, if they are not already."""
+        for name, axes in self.every:
+            one = AxisTerm((name,), (None,))
+            if is_grouped(shape, axes):
+                shape = tuple(_renamed(term, name, axes) for term in shape)
+            elif any(axes[0] in term.names for term in shape):
+                shape = tuple(
+                    one if term.names == axes[:1] else term for term in shape if not {*term.names} <= {*axes[1:]}
+                )
+        return shape
+
+
+def _renamed(term: AxisTerm, name: str, axes: tuple[str, ...]) -> AxisTerm:
+    if axes[0] not in term.names:
+        return term
+    first = term.names.index(axes[0])
+    last = first + len(axes)
+    names = (*term.names[:first], name, *term.names[last:])
+    return AxisTerm(names, (*term.sizes[:first], None, *term.sizes[last:]))
+
+
+def is_grouped(shape: tuple[AxisTerm, ...], axes: tuple[str, ...]) -> bool:
+    """Whether some axes are in one dimension of a tensor."""
+    return any({*axes} <= {*term.names} for term in shape)
+
+
+def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
+    """Those of some axes that may be merged: an operator reads, computes, sums and returns nothing along one alone."""
+    shapes = [tensor.type.shape for tensor in op.inputs]
+    shapes += [op.grouping(result) for result in op.results]
+    refs = {value.name: references(value.node) for value in op.values}
+    read = reached(refs, [result.output.name for result in op.results], ())
+    values = [value for value in op.values if value.name in read]
+    along = [{axis for term in shape for axis in term.names} for shape in shapes]
+    along += [axes for value in values for node in walk(value.node) for axes in _sets(node)]
+    groups: dict[tuple[bool, ...], list[str]] = {}
+    for axis in op.axes:
+        if axis in wanted:
+            groups.setdefault(tuple(axis in axes for axes in along), []).append(axis)
+    taken = {*op.axes, *op.names}
+    found = []
+    for group in groups.values():
+        order = next((order for shape in shapes if (order := _order(shape, group))), ())
+        if len(group) > 1 and all(_is_aligned(shape, order) for shape in shapes):
+            found.append((numbered("_".join(order), taken), order))
+    return MergedAxes(tuple(found))
+
+
+def _sets(node: Node) -> Iterator[set[str]]:
+    """The axes that a node has together, sums over, or goes along alone."""
+    yield {*node.axes}
+    match node:
+        case Reduce(over=over):
+            yield {*over}
+        case Index(axis=axis):
+            yield {axis}
+        case Load(at=at):
+            yield from ({axis} for axis, _ in at)
+
+
+def _order(shape: tuple[AxisTerm, ...], axes: list[str]) -> tuple[str, ...]:
+    """Some axes as a tensor has them."""
+    return tuple(axis for term in shape for axis in term.names if axis in axes)
+
+
+def _is_aligned(shape: tuple[AxisTerm, ...], order: tuple[str, ...]) -> bool:
+    """Whether a tensor has axes next to one another in an order, in one dimension or each in its own; or has none."""
+    names = [axis for term in shape for axis in term.names]
+    if not {*order} & {*names}:
+        return True
+    first = names.index(order[0])
+    alone = all(len(term.names) == 1 for term in shape if {*term.names} & {*order})
+    return tuple(names[first : first + len(order)]) == order and (alone or is_grouped(shape, order))
+
+
+def _along(node: Node, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Node:
+    """A node whose axes, and those that it sums over, are others."""
+    node = rebuild(node, tuple(_along(part, change) for part in children(node)))
+    if isinstance(node, Reduce | Size):
+        node = replace(node, over=change(node.over))
+    return replace(node, axes=change(node.axes))
