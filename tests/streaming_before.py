@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from streaming_behind import ATTENDED, rms
 from streaming_cases import GROUPED, QKV, Case
-from streaming_formulas import causal, full, grouped
+from streaming_formulas import causal, decayed, full, grouped
 
 WEIGHTS = "wq:T[D]; wk:T[D]"
 NORMED = "qn = q * rsqrt(mean(q * q, D) + 1e-5) * wq\nkn = k * rsqrt(mean(k * k, D) + 1e-5) * wk"
@@ -58,6 +58,20 @@ CASES = {
         f"qn = q * rsqrt(mean(q * q, D) + 1e-5)\ns = sum(qn * k, D) * 0.25\n{MEAN} + q",
         lambda q, k, v: full(rms(q), k, v) + q,
         steps=4,
+    ),
+    "norms_of_linear_attention": Case(
+        QKV,
+        "qn = q * rsqrt(mean(q * q, D) + 1e-5)\nkn = k * rsqrt(mean(k * k, D) + 1e-5)\n"
+        "s = where(index(N) - size(N) <= index(M) - size(M), sum(qn * kn, D), 0.0)\no = sum(s * v, N)",
+        lambda q, k, v: decayed(rms(q), rms(k), v, torch.zeros(1)),
+        steps=4,
+    ),
+    "norms_that_are_results": Case(
+        QKV,
+        f"qn = q * rsqrt(mean(q * q, D) + 1e-5)\ns = sum(qn * k, D) * 0.25\n{MEAN}",
+        lambda q, k, v: (full(rms(q), k, v), rms(q)),
+        outputs="o:q; qn:q",
+        steps=3,
     ),
     "projections": Case(
         X,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 F = torch.nn.functional
-SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "D": 24, "E": 40, "K": 8, "P": 96, "C": 3}
+SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "L": 29}
+SIZES |= {"D": 24, "E": 40, "K": 8, "P": 96, "C": 3}
 
 
 def behind(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ FORWARD = {
     "u takes their argmax along N, too": (QKV, f"{SOFTMAX}\nu = argmax(s, N)", "o:q; u:auto"),
     "exponentials along N are below several maxima": (
         TWO,
-        f"o = sum(({TWICE.format(' - 0.5 * ', '')}) * v, N)",
+        f"o = sum(abs({TWICE.format(' - ', '')}) * v, N)",
         "o:q[B, H, M, E]",
     ),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
@@ -37,11 +37,6 @@ BACKWARD = {
         f"{QKV.replace('B, ', '')}; table:float32[H, P]",
         f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
         "q k v table",
-    ),
-    "several steps of the forward stream": (
-        TWO,
-        "o = sum(softmax(sum(q * k, D), N) * v, N) - 0.5 * sum(softmax(sum(r * l, D), N) * v, N)",
-        "q k v r l",
     ),
 }
 H100 = DEVICES["h100"]

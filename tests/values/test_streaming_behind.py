@@ -1,4 +1,6 @@
-"""Attention with reductions and matmuls before and behind it: no scores are stored, forward or backward."""
+"""Attention with reductions and matmuls before and behind it, and several attentions: no scores are stored, forward or
+backward.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
 from streaming_heads import ROTARY
+from streaming_several import CASES as SEVERAL
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 
-CASES = {**BEFORE, **BEHIND, **ROTARY}
+CASES = {**BEFORE, **BEHIND, **ROTARY, **SEVERAL}
+SCORES = [{"M", "N"}, {"M", "L"}]
 
 
 def each(steps: Iterable[Step]) -> list[Step]:
@@ -49,8 +53,18 @@ def test_no_scores_are_stored(name: str) -> None:
     assert len(steps) == case.steps
     assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
     for step in each((forward, backward.forward, *steps)):
-        assert not [result for result in step.op.results if {"M", "N"} <= {*result.axes}]
+        assert not [one for one in step.op.results if any(axes <= {*one.axes} for axes in SCORES)]
     assert (forward.stored, backward.stored) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])
+def test_the_second_of_two_attentions_adds_the_first_in_its_epilogue(name: str) -> None:
+    spec = SEVERAL[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    for step in (forward, backward.forward):
+        assert [isinstance(one.program, StreamingProgram) for one in each([step])] == [True, True]
 
 
 def test_projections_are_stored_as_gluon_kernels_read_them() -> None:

@@ -133,6 +133,7 @@ class Planner:
             if name in self.between:
                 computed[result.output.name] = result
                 users[result.output.name] = [name]
+                spelled[name] = result.output.name
                 continue
             if isinstance(node, Ref) and node.name in computed and self.is_laid_out_as(result, node.name):
                 spelled[name] = self.expanded(node.name, name, computed[node.name])

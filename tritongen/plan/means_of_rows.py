@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from ..families.family import Families
@@ -41,19 +41,47 @@ class Mean:
         return load(self.gradient.name, self.axes)
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
+
+    `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
+    `name` is that of the gradient's operator; `known` is what steps so far have computed and read besides.
+    """
+
+    seeds: Mapping[str, Input]
+    others: Mapping[str, Input]
+    between: Mapping[str, Dtype]
+    name: str
+    known: tuple[Input, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple((result, seed.name) for result, seed in self.seeds.items())
+
+
+def outgoing_of(op: Op) -> Outgoing:
+    """What the gradient of a whole operator goes on from."""
+    taken = op.names
+    names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
+    seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
+    return Outgoing(seeds, {}, {}, f"{op.name}_backward")
+
+
 class MeansOfRows:
     """The means and the lse of an operator, and the tensors that gradients read of them."""
 
-    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families) -> None:
+    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing) -> None:
         self.score, self.sinks = means.score, means.sinks
         self.matrices = {mean.name: mean.matrix for mean in means.means}
         self.weights = {mean.name: mean.weight for mean in means.means}
         self.op, self.lse = means.op, means.lse
         self.stream, self.grad, self.families = stream, grad, families
-        self.taken = self.op.names
+        self.outgoing, self.seeds = outgoing, outgoing.seeds
+        self.known = (*self.seeds.values(), *outgoing.known)
+        self.taken = self.op.names | {tensor.name for tensor in self.known}
         axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
-        self.seeds = {result.output.name: self.fresh(f"d{result.output.name}") for result in self.op.results}
         is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
         self.shift = ""  # lse as gradients read it
@@ -97,8 +125,8 @@ class MeansOfRows:
         return found
 
     def is_alike(self, result: Result, matrix: Load) -> bool:
-        """Whether a result is sure to have the dtype of a mean, or has that of any floats, as the mean does."""
-        types = like(self.op, result, "").type, self.type_of(matrix)
+        """Whether a result and its gradient are sure to have the dtype of a mean, or that of any floats, as it does."""
+        types = like(self.op, result, "").type, self.seeds[result.output.name].type, self.type_of(matrix)
         return are_alike(types) or all({*one.dtypes} == {*FLOATS} for one in types)
 
     def type_of(self, matrix: Load) -> TensorType:
@@ -117,18 +145,28 @@ class MeansOfRows:
 
     def mean_of_result(self, name: str, result: Result) -> Mean:
         tensor = result.output.name
-        inputs = (like(self.op, result, one) for one in (tensor, self.seeds[tensor]))
+        inputs = like(self.op, result, tensor), self.seeds[tensor]
         return Mean(name, self.matrices[name], self.own_axes(name), result.node.axes, *inputs)
 
     def mean_saved(self, name: str) -> Mean:
+        """A mean that the forward saves, where it is no result of its dtype."""
         own, axes = self.own_axes(name), self.op.value(name).node.axes
-        is_result = any(result.output.name == name for result in self.op.results)
-        tensor = self.fresh("mean") if is_result else name
         matrix = self.matrices[name]
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
         own_type = replace(dtypes, shape=plain_shape((*self.rows, *own)))
-        inputs = (Input(one, own_type) for one in (tensor, self.fresh(f"d{tensor}")))
-        return Mean(name, matrix, own, axes, *inputs)
+        result = next((result for result in self.op.results if result.output.name == name), None)
+        tensor = Input(name if result is None else self.fresh("mean"), own_type)
+        if result is not None and matrix is not None and self.is_alike(result, matrix):
+            tensor = like(self.op, result, name)
+        return Mean(name, matrix, own, axes, tensor, Input(self.fresh(f"d{tensor.name}"), own_type))
+
+
+def by_name(*inputs: Input) -> tuple[Input, ...]:
+    """Inputs, each once."""
+    found: dict[str, Input] = {}
+    for tensor in inputs:
+        found.setdefault(tensor.name, tensor)
+    return tuple(found.values())
 
 
 def load(name: str, axes: tuple[str, ...]) -> Load:

@@ -1,125 +1,212 @@
-"""The gradient of a forward that streams what steps before have computed: that of the stream, and then that of these.
+"""The gradient of a forward that streams what steps before have computed, or streams several times.
 
-So heads that are normed, rotated or projected in the same spec are streamed forward and backward. The forward saves
-what it computed for the stream, of which the gradient of the stream is made; the rest is recomputed.
+It begins at the last stream: with the gradient of what that gives and of what follows it, by the inputs of the operator
+and by what steps before have computed for both. From there on the rest is an operator of its own, whose results have
+these gradients: of math before the stream, or of other streams and of math around them. So heads that are normed,
+rotated or projected in the same spec are streamed forward and backward, and so are several attentions that are added,
+or one on top of another. The forward saves what it computed for the streams, of which their gradients are made; the
+rest is recomputed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ..autodiff.gradient import derive
+from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
+from ..families.several.stored import as_input
 from ..families.steps import with_dtypes
-from ..families.stream import NotStreamed, Stream
-from ..lang.ir import Op, Value, fresh
+from ..families.stream import NotStreamed, StoredScores
+from ..lang.ir import Dtype, Op, Ref, Result, Value, fresh
 from ..lowering.tile import needed
 from ..passes.structure import reads
-from ..spec.types import FLOATS, Grad, Input, TensorType, plain_shape
+from ..spec.types import Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import load
+from .means_of_rows import Outgoing, by_name, load, outgoing_of
 from .streaming_gradient import plan_streaming_backward
-from .streaming_parts import Streamed, streamed_in, with_lines
+from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines
 from .streaming_steps import own_result
-from .weighted_means import renamed_values
+from .weighted_means import renamed_value
 
 
-def plan_streams_backward(
-    forward: Step, streams: list[tuple[Step, Stream]], grad: Grad, families: Families
-) -> Backward:
+def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
     """Raises `NotStreamed` where the gradient stores scores."""
-    found = streamed_in(forward, streams)
-    if not found.before:
+    found = last_streamed(forward.op, steps_of(forward), streams)
+    if not found.before and len(streams) == 1:
         return plan_streaming_backward(found.op, found.stream, grad, families)
     try:
-        return _Before(forward.op, found, grad, families).backward()
+        return _Streams(forward, grad, families).backward(streams)
     except Mistakes as refused:
         raise NotStreamed(refused.mistakes[0].message) from None
 
 
-class _Before:
-    """Plans the gradient by what is streamed, and from there on the gradient by what that is computed from."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a gradient: its plan, what that reads, and the values of the forward, which saves some of them."""
 
-    def __init__(self, op: Op, found: Streamed, grad: Grad, families: Families) -> None:
-        self.op, self.found, self.grad, self.families = op, found, grad, families
-        self.inputs = {tensor.name: tensor for tensor, _ in found.before}
-        # Inputs of the whole that have their dtypes.
-        self.alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
+    plan: Plan
+    inputs: tuple[Input, ...]
+    values: tuple[Value, ...]
+    saved: Mapping[str, str] = field(default_factory=dict)  # a name of an input, and the value that it is
+    dtypes: Mapping[str, Dtype] = field(default_factory=dict)  # of what is saved
+    stored: StoredScores | None = None
 
-    def backward(self) -> Backward:
-        streamed = tuple(name for name in self.inputs if self.is_differentiated(name))
-        wrt = (*streamed, *self.read_of_grad(self.found.op.values))
-        inner = plan_streaming_backward(self.found.op, self.found.stream, replace(self.grad, wrt=wrt), self.families)
-        whole = self.joined(inner.gradient.forward)
-        outer, texts = self.before(inner, streamed, whole) if streamed else ((), {})
-        steps = (*inner.plan.steps, *outer)
-        texts = {name: {**inner.plan.spelled, **texts}[name] for name in self.grad.wrt}
-        made = {result.output.name for step in steps for result in step.op.results}
-        known = {tensor.name for tensor in inner.gradient.op.inputs} | made
-        others = (tensor for step in outer for tensor in step.op.inputs if tensor.name not in known)
-        inputs = tuple(dict.fromkeys((*inner.gradient.op.inputs, *others)))
-        read = {tensor.name for step in steps for tensor in step.op.inputs}
-        saved = (*inner.gradient.saved, *((name, name) for name in self.inputs if name in read))
-        op = replace(inner.gradient.op, inputs=inputs)
-        gradient = replace(inner.gradient, forward=whole, wrt=self.grad.wrt, saved=saved, op=op)
+
+class _Streams:
+    """Plans the gradient by what each stream goes along, and from there on the gradient by what that is made of."""
+
+    def __init__(self, forward: Step, grad: Grad, families: Families) -> None:
+        self.op, self.steps, self.grad, self.families = forward.op, steps_of(forward), grad, families
+        self.outgoing = outgoing_of(self.op)
+        self.named: set[str] = set()  # the steps so far
+
+    def backward(self, streams: Streams) -> Backward:
+        """The gradient of the whole operator, and the forward that saves what it reads."""
+        part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
+        made = {result.output.name for step in part.plan.steps for result in step.op.results}
+        inputs = tuple(tensor for tensor in part.inputs if tensor.name not in made)
+        read = {tensor.name for tensor in inputs}
+        outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
+        saved = tuple((own, name) for own, name in part.saved.items() if own not in outputs)
+        op = replace(self.op, name=self.outgoing.name, inputs=inputs, values=(), results=())
+        forward = replace(self.op, values=part.values)
+        gradient = Gradient(forward, op, self.grad.wrt, self.outgoing.pairs, saved, outputs)
         planner = Planner(gradient, (), self.families)
-        forward = with_dtypes(inner.forward.op, self.alike)
-        dtypes = {result.output.name: result.dtype for result in forward.results if result.saved}
-        dtypes |= {tensor.name: dtype for tensor, dtype in self.found.before}
-        return Backward(gradient, planner.step_of(planner.saving(dtypes)), Plan(steps, texts), stored=inner.stored)
+        plan = replace(part.plan, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})
+        return Backward(gradient, planner.step_of(planner.saving(part.dtypes)), plan, stored=part.stored)
 
-    def is_differentiated(self, name: str) -> bool:
-        """Whether what is computed before is a float, made of inputs by which there are gradients."""
-        is_float = bool(set(self.inputs[name].type.dtypes) & {*FLOATS})
-        return is_float and bool(self.read_of_grad(needed(self.op.values, [name])))
-
-    def read_of_grad(self, values: Iterable[Value]) -> tuple[str, ...]:
-        """The inputs that some values read and by which there are gradients."""
-        read = {name for value in values for name in reads(value.node)}
-        return tuple(name for name in self.grad.wrt if name in read)
-
-    def joined(self, after: Op) -> Op:
-        """The operator of what is computed before, and of what the gradient of the stream goes by."""
-        before = replace(self.op, values=tuple(needed(self.op.values, [*self.inputs])))
-        taken = {*after.names, *self.op.names}
-        own = {value.name for value in after.values}
-        names = {value.name: fresh(value.name, taken) for value in before.values if value.name in own}
-        after_before = (with_lines(value, self.inputs) for value in after.values)
-        values = (*renamed_values(before, names).values, *after_before)
-        return with_dtypes(replace(after, inputs=self.op.inputs, values=values), self.alike)
-
-    def before(self, inner: Backward, streamed: tuple[str, ...], whole: Op) -> tuple[tuple[Step, ...], dict[str, str]]:
-        """The steps that go on from the gradients by what is streamed, and the gradients as the host spells them."""
-        values = tuple(needed(self.op.values, streamed))
-        wrt = self.read_of_grad(values)
-        found = self.gradients_of(inner)
-        texts = {name: inner.plan.spelled[name] for name in (*streamed, *wrt) if name in inner.plan.spelled}
-        if odd := [name for name, text in texts.items() if text not in found]:
-            raise NotStreamed(f"the gradient by {odd[0]} has other axes")
-        seeds = {name: found[text] for name, text in texts.items()}
-        own = {tensor.name for tensor in self.op.inputs}
-        head = replace(
-            self.op,
-            inputs=(*self.op.inputs, *(tensor for tensor in found.values() if tensor.name not in own)),
-            values=values,
-            results=tuple(own_result(self.op.value(name)) for name in streamed),
+    def part(self, op: Op, streams: Streams, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
+        """The gradient of an operator of values that steps store: that of the last stream, and that of the rest."""
+        streams = streams_for(op, streams)
+        if not streams:
+            return self.without_streams(op, wrt, outgoing)
+        found = last_streamed(op, self.steps, streams)
+        stored = {tensor.name: (tensor, dtype) for tensor, dtype in found.before}
+        own = {result.output.name for result in found.op.results}
+        apart = [name for name in outgoing.seeds if name not in own]
+        before = tuple(dict.fromkeys((*stored, *apart)))
+        rest = self.rest(op, stored, [name for name in before if self.is_differentiated(op, name, wrt)])
+        here, further = _smooth(found.op, wrt), _smooth(rest, wrt)
+        between = {one.output.name: one.dtype for one in rest.results if one.output.name in stored}
+        between |= {name: Dtype("float", (name,)) for name in here if name in further}
+        asked = tuple(dict.fromkeys((*between, *here)))
+        others = {**outgoing.others, **{name: outgoing.seeds[name] for name in apart}}
+        after = replace(
+            outgoing,
+            seeds={name: seed for name, seed in outgoing.seeds.items() if name in own},
+            others={name: tensor for name, tensor in others.items() if name in asked},
+            between=between,
+            known=(*outgoing.known, *outgoing.seeds.values()),
         )
-        gradient = derive(
-            head, Grad(wrt), {name: load(seeds[name].name, seeds[name].type.axes) for name in streamed}, saves=False
+        inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
+        known = self.known(found.op, inner, outgoing, between)
+        others |= {name: known[inner.plan.spelled[name]] for name in between}
+        self.named |= {step.op.name for step in inner.plan.steps}
+        before_it = Outgoing(
+            {one.output.name: others[one.output.name] for one in rest.results},
+            {name: tensor for name, tensor in others.items() if name in further},
+            {},
+            fresh(self.outgoing.name, {*self.named}),
+            tuple(known.values()),
         )
-        gradient = added(gradient, {name: seeds[name] for name in wrt if name in seeds})
-        name = fresh(gradient.op.name, {step.op.name for step in inner.plan.steps})
-        op = replace(gradient.op, name=name)
-        gradient = replace(gradient, op=op, forward=whole, seeds=inner.gradient.seeds)
-        return Planner(gradient, (), self.families).plan()
+        return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
 
-    def gradients_of(self, inner: Backward) -> dict[str, Input]:
-        """What steps of the gradient of the stream compute, and the outgoing gradients, as steps after them read it."""
-        found = {tensor.name: tensor for tensor in inner.gradient.op.inputs}
-        for result in (result for step in inner.plan.steps for result in step.op.results):
-            shape = result.output.shape or plain_shape(result.axes)
-            found[result.output.name] = Input(result.output.name, TensorType(FLOATS, shape))
+    def without_streams(self, op: Op, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
+        """The gradient of values before all streams, in steps of other families."""
+        if not wrt:
+            return _Part(Plan((), {}), (), ())
+        values = tuple(needed(op.values, [result.output.name for result in op.results]))
+        head = replace(op, inputs=by_name(*op.inputs, *outgoing.seeds.values(), *outgoing.known), values=values)
+        given = {name: load(seed.name, seed.type.axes) for name, seed in outgoing.seeds.items()}
+        gradient = added(derive(head, Grad(wrt), given, saves=False), outgoing.others)
+        named = replace(gradient.op, name=outgoing.name)
+        gradient = replace(gradient, op=named, forward=self.op, seeds=self.outgoing.pairs)
+        steps, texts = Planner(gradient, (), self.families).plan()
+        self.named |= {step.op.name for step in steps}
+        return _Part(Plan(steps, texts), (), values)
+
+    def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
+        """The operator of some values that are computed before, or of results, as steps store them."""
+        results: list[Result] = []
+        own = {result.output.name: result for result in op.results}
+        for name in names:
+            if name in stored:
+                tensor, dtype = stored[name]
+                node = op.value(name).node
+                ref = Ref(name, node.axes, node.dtype)
+                results.append(Result(Output(name, "auto", tensor.type.shape), ref, tensor.type.axes, dtype))
+            else:
+                results.append(own[name])
+        return replace(op, results=tuple(results))
+
+    def is_differentiated(self, op: Op, name: str, wrt: tuple[str, ...]) -> bool:
+        """Whether what is computed before changes smoothly with inputs by which there are gradients."""
+        return bool(_smooth(replace(op, results=(own_result(op.value(name)),)), wrt))
+
+    def known(self, op: Op, inner: Backward, outgoing: Outgoing, between: Iterable[str]) -> dict[str, Input]:
+        """What steps so far have computed or read besides inputs, as steps after them read it.
+
+        The gradients from which these go on have the dtypes of what they are by.
+        """
+        results = (result for step in inner.plan.steps for result in step.op.results)
+        every = (*outgoing.known, *outgoing.seeds.values(), *inner.gradient.op.inputs)
+        given = {tensor.name for tensor in op.inputs}
+        found = {tensor.name: tensor for tensor in every if tensor.name not in given}
+        found |= {result.output.name: as_input(op, result) for result in results}
+        for name in between:
+            own = found[inner.plan.spelled[name]]
+            found[own.name] = replace(own, type=replace(op.input(name).type, shape=own.type.shape))
         return found
+
+    def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
+        """Both parts of the gradient, and the forward of what they go by."""
+        done = {value.name for value in outer.values}.intersection(before)
+        others = tuple(value for value in self.op.values if value.name not in done)
+        apart = needed(others, [name for name in before if name not in done])
+        names = {tensor.name: tensor for tensor, _ in found.before}
+        after = [with_lines(value, names) for value in inner.gradient.forward.values]
+        values, _, _ = _together(outer.values, apart, {value.name for value in outer.values})
+        values, first, second = _together(values, after, {*before, *outer.saved})
+        alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
+        values = with_dtypes(replace(self.op, values=values, results=()), alike).values
+        forward = with_dtypes(inner.forward.op, alike)
+        own = {result.output.name: result.dtype for result in forward.results if result.saved}
+        steps = (*inner.plan.steps, *outer.plan.steps)
+        read = {tensor.name for step in steps for tensor in step.op.inputs}
+        saved = {name: first.get(value, value) for name, value in outer.saved.items()}
+        saved |= {name: second.get(value, value) for name, value in inner.gradient.saved}
+        saved |= {name: name for name in names if name in read}
+        return _Part(
+            Plan(steps, {**inner.plan.spelled, **outer.plan.spelled}),
+            by_name(*inner.gradient.op.inputs, *(tensor for step in steps for tensor in step.op.inputs)),
+            values,
+            saved,
+            {**outer.dtypes, **own, **{tensor.name: dtype for tensor, dtype in found.before}},
+            inner.stored or outer.stored,
+        )
+
+
+def _smooth(op: Op, wrt: Iterable[str]) -> tuple[str, ...]:
+    """The inputs with which any result changes smoothly."""
+    read = {name for value in needed(op.values, [one.output.name for one in op.results]) for name in reads(value.node)}
+    return tuple(name for name in wrt if name in read and changes_smoothly(op, name))
+
+
+def _together(
+    first: Sequence[Value], second: Sequence[Value], kept: Container[str]
+) -> tuple[tuple[Value, ...], dict[str, str], dict[str, str]]:
+    """Values and others after them, each once; and the new names in either of those that are called alike.
+
+    What is kept keeps its name.
+    """
+    nodes = {value.name: value.node for value in first}
+    second = [value for value in second if nodes.get(value.name) != value.node]
+    taken = {*nodes, *(value.name for value in second)}
+    clash = [value.name for value in second if value.name in nodes]
+    ours = {name: fresh(name, taken) for name in clash if name not in kept}
+    theirs = {name: fresh(name, taken) for name in clash if name in kept}
+    values = [renamed_value(value, ours) for value in first] + [renamed_value(value, theirs) for value in second]
+    return tuple(values), ours, theirs

@@ -40,15 +40,17 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import reads, references
-from ..spec.types import Grad, Input, Output
+from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import FLOAT, Mean, MeansOfRows, like, load, where_equal
+from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal
 from .streaming_steps import COMPUTE, StreamPlanner, own_result, told_result
 from .weighted_means import means_of, renamed_values
 
 
-def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Families) -> Backward:
+def plan_streaming_backward(
+    op: Op, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing | None = None
+) -> Backward:
     """Raises `NotStreamed` where results are made of sums otherwise than by means and lse, or something else is to be
     saved.
     """
@@ -56,12 +58,13 @@ def plan_streaming_backward(op: Op, stream: Stream, grad: Grad, families: Famili
         raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
     if grad.save:
         raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
-    means = means_of(op, stream)
+    outgoing = outgoing or outgoing_of(op)
+    means = means_of(op, stream, {tensor.name for tensor in outgoing.known})
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         raise NotStreamed(f"{' and '.join(result.output.name for result in op.results)} is made of {what}")
     try:
-        return _Planner(means, stream, grad, families).backward()
+        return _Planner(means, stream, grad, families, outgoing).backward()
     except Mistakes as refused:
         raise NotStreamed(refused.mistakes[0].message) from None
 
@@ -81,8 +84,8 @@ class _Planner(MeansOfRows):
     # What means and lse are made of
 
     def planned(self, means: tuple[Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
-        gradient = self.through_scores(means)
-        planner = StreamPlanner(gradient, self.stream, self.families, delta)
+        gradient = added(self.through_scores(means), self.outgoing.others)
+        planner = StreamPlanner(gradient, self.stream, self.families, delta, self.outgoing.between)
         forward = planner.forward()
         steps, texts = planner.plan()
         return Backward(gradient, forward, Plan(steps, texts), stored=planner.stored)
@@ -93,16 +96,16 @@ class _Planner(MeansOfRows):
         read = _read(scores)
         wrt = tuple(name for name in self.grad.wrt if name in read)
         found = derive(scores, Grad(wrt), given, saves=False)
-        seeds = tuple(self.seeds.items())
+        op = replace(_plain(found.op), name=self.outgoing.name)
         outputs = tuple(mean.tensor.name for mean in means)
         saved = ((self.shift, self.shift),) if self.lse else ()
-        return Gradient(self.op, _plain(found.op), wrt, seeds, saved, outputs)
+        return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs)
 
     def sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The sums, and their gradients."""
         names = [mean.name for mean in means]
         results = tuple(own_result(self.op.value(name)) for name in names)
-        inputs = (*(mean.gradient for mean in means), *self.op.inputs)
+        inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *self.known)
         op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=results)
         return op, {mean.name: mean.seed for mean in means}
 
@@ -156,14 +159,17 @@ class _Planner(MeansOfRows):
             power = applied("sub", sink, lse)
             x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
             result(x, Call("neg", (delta,), delta.axes, delta.dtype))
-        inputs = (*(mean.gradient for mean in means), *self.op.inputs, *map(self.of_rows, (self.shift, self.delta)))
+        rows = map(self.of_rows, (self.shift, self.delta))
+        inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *rows, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
 
     def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
-        less = None if lse is None else load(self.seeds[lse.output.name], lse.node.axes)
         inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
-        inputs += [] if lse is None else [like(self.op, lse, self.seeds[lse.output.name])]
+        less: Node | None = None
+        if lse is not None:
+            inputs.append(self.seeds[lse.output.name])
+            less = load(inputs[-1].name, lse.node.axes)
         return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
 
     def delta_value(self, gradients: Mapping[Mean, Node], less: Node | None) -> Value:
@@ -182,24 +188,31 @@ class _Planner(MeansOfRows):
 
     def planned_behind(self, means: tuple[Mean, ...]) -> Backward:
         """First the steps behind the means, to the gradients of which that through the scores is added."""
+        others = self.outgoing.others
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
+        behind = added(behind, others)
         behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
-        gradient = added(gradient, beside)
+        gradient = added(gradient, {**others, **beside})
         stored = {
             m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
         }
-        told = {name: Dtype("float", (name,)) for name in beside}
-        first, texts = self.steps_behind(behind, {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {})
+        inner = self.outgoing.between
+        told = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
+        apart = {name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_told(behind, name)}
+        between = {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {}
+        first, texts = self.steps_behind(behind, {**apart, **between})
         known = {tensor.name for tensor in gradient.op.inputs}
-        others = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
-        inputs = dict.fromkeys((*others, *gradient.op.inputs))
+        more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
+        inputs = dict.fromkeys((*more, *gradient.op.inputs))
         read = {tensor.name for tensor in inputs}
         lse = ((self.saved, self.lse),) if self.lse else ()
         saved = (*lse, *gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
-        saved = tuple((tensor, name) for tensor, name in saved if tensor in read)
-        gradient = replace(gradient, saved=saved, op=replace(gradient.op, inputs=tuple(inputs)))
-        planner = StreamPlanner(gradient, self.stream, self.families)
+        outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
+        saved = tuple((tensor, name) for tensor, name in saved if tensor in read and tensor not in outputs)
+        op = replace(gradient.op, inputs=tuple(inputs))
+        gradient = replace(gradient, saved=saved, outputs=outputs, op=op)
+        planner = StreamPlanner(gradient, self.stream, self.families, between=inner)
         steps, own = planner.plan()
         texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
         forward = planner.step_of(planner.saving(stored))
@@ -250,7 +263,8 @@ class _Planner(MeansOfRows):
         tensors = tuple(mean.tensor.name for mean in means)
         lse = (self.saved,) if self.saved in read and changes_smoothly(after, self.saved) else ()
         beside = tuple(name for name in self.grad.wrt if name in read)
-        found = derive(after, Grad((*tensors, *lse, *beside)), saves=False)
+        given = {one.output.name: load(self.seeds[one.output.name].name, one.node.axes) for one in after.results}
+        found = derive(after, Grad((*tensors, *lse, *beside)), given, saves=False)
         results = dict(zip(found.wrt, found.op.results, strict=True))
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
@@ -268,14 +282,24 @@ class _Planner(MeansOfRows):
             told = (self.delta_value(by, less),)
         op = replace(
             found.op,
-            inputs=tuple(dict.fromkeys((*found.op.inputs, *(mean.tensor for mean in means), *shift))),
+            name=self.outgoing.name,
+            inputs=by_name(*found.op.inputs, *(mean.tensor for mean in means), *shift),
             values=(*found.op.values, *told),
             results=(
                 *(results[name] for name in tensors), *map(told_result, told), *(results[name] for name in beside)
             ),
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in told), *beside)
-        return replace(found, forward=self.op, op=op, wrt=wrt, saved=()), means
+        return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
+
+    def is_told(self, behind: Gradient, name: str) -> bool:
+        """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
+        result = behind.op.results[behind.wrt.index(name)]
+        node = behind.op.value(result.output.name).node
+        if not isinstance(node, Load) or node.at or not Planner(behind, (), self.families).is_seed(node, result):
+            return False
+        seed = next(seed for seed in self.seeds.values() if seed.name == node.name)
+        return are_alike((seed.type, self.op.input(name).type))
 
     def seed_of(self, mean: Mean, gradient: Node) -> Input | None:
         """The outgoing gradient of a result that is the gradient of a mean as it comes, in the dtype of the mean."""
@@ -283,8 +307,8 @@ class _Planner(MeansOfRows):
             return None
         for result in self.op.results:
             seed = self.seeds[result.output.name]
-            if seed == gradient.name and self.is_alike(result, mean.matrix):
-                return like(self.op, result, seed)
+            if seed.name == gradient.name and self.is_alike(result, mean.matrix):
+                return seed
         return None
 
     def after(self, means: tuple[Mean, ...]) -> Op:
@@ -301,7 +325,7 @@ class _Planner(MeansOfRows):
         results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in self.op.results)
         values = needed(tuple(values), [result.output.name for result in results])
         lse = (self.of_rows(self.saved),) if self.lse else ()
-        inputs = (*self.op.inputs, *(mean.tensor for mean in means), *lse)
+        inputs = by_name(*self.seeds.values(), *self.op.inputs, *(mean.tensor for mean in means), *lse, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
 
 

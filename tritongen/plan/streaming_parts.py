@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..families.family import Step
+from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Value, as_loads, fresh, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
 from ..spec.types import Input
-from .weighted_means import renamed_values
+from .weighted_means import renamed_value
+
+Streams = Sequence[tuple[Step, Stream]]
 
 
 def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
     """The steps of a forward that stream, and what."""
-    steps = forward.family.steps(forward.program) or (forward,)
-    return [(step, stream) for step in steps if (stream := step.family.stream(step.program))]
+    return [(step, stream) for step in steps_of(forward) if (stream := step.family.stream(step.program))]
+
+
+def steps_of(forward: Step) -> tuple[Step, ...]:
+    return forward.family.steps(forward.program) or (forward,)
+
+
+def streams_for(op: Op, streams: Streams) -> Streams:
+    """Those of some streams that the results of an operator are made of."""
+    made_of = {value.name for value in needed(op.values, [result.output.name for result in op.results])}
+    return [(step, stream) for step, stream in streams if made_of & {one.output.name for one in step.op.results}]
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """What one step of a forward streams, and an operator of that and of what follows: what steps before have computed
-    for it is among its inputs, `before` with the dtypes in which it is stored.
+    for both is among its inputs, `before` with the dtypes in which it is stored.
     """
 
     op: Op
@@ -31,54 +43,52 @@ class Streamed:
     before: tuple[tuple[Input, Dtype], ...] = ()
 
 
-def streamed_in(forward: Step, streams: list[tuple[Step, Stream]]) -> Streamed:
-    """What one of the steps of a forward streams, which compute what others stream or make of it.
+def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
+    """What the last of some streams goes along in an operator, of whose steps they are some.
 
-    Raises `NotStreamed` where several steps stream.
+    What the others give it, or give what follows it, is computed before, and is no result. Raises `NotStreamed` where
+    what follows is made of a part of a line.
     """
-    (step, stream), *others = streams
-    if step is forward:
-        return Streamed(forward.op, stream)
-    if others:
-        raise NotStreamed("several steps of the forward stream")
-    before = _computed_before(forward, step, stream)
-    names = {tensor.name for tensor, _ in before}
-    op = _reading(forward.op, tuple(tensor for tensor, _ in before))
+    *others, (step, stream) = streams
+    if step.op is op:
+        return Streamed(op, stream)
+    stored = {one.output.name: (as_input(op, one), one.dtype) for other in steps for one in other.op.results}
+    read = _read_in_loop(step.op, stream) & stored.keys()
+    given = {one.output.name for other, _ in others for one in other.op.results}
+    names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
+    whole, own = op.names, {tensor.name for tensor in op.inputs}
+    lines = {value.name: value.source for value in op.values}
+    kept = tuple(result for result in op.results if result.output.name not in names)
+    op = _reading(replace(op, results=kept), {name: stored[name][0] for name in names})
+    before = tuple(stored[tensor.name] for tensor in op.inputs if tensor.name not in own)
     made, outputs = ({result.output.name for result in one.results} for one in (step.op, op))
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
-    inside = {value.name: with_lines(value, computed) for value in step.op.values}
+    values = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
+    inside = {value.name: with_lines(value, computed) for value in values}
     refs = {value.name: references(value.node) for value in op.values}
     apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
-    if not made | computed | names <= forward.op.names or apart.intersection(other, {*outputs, *computed}):
+    if not made | computed | names.keys() <= whole or apart.intersection(other, {*outputs, *computed}):
         raise NotStreamed("what follows the sums is made of a part of a line")
     taken = {*op.names, *step.op.names}
     renamed = {name: fresh(name, taken) for name in other if name in apart}
-    values = renamed_values(
-        replace(op, values=tuple(value for value in op.values if value.name in apart)), renamed
-    ).values
-    first = reached({value.name: references(value.node) for value in values}, computed, ())
-    own = [value for value in values if value.name not in inside]
-    own.sort(key=lambda value: value.name not in first)
-    count = sum(value.name in first for value in own)
-    return Streamed(replace(op, values=(*own[:count], *inside.values(), *own[count:])), stream, before)
+    outside = [renamed_value(value, renamed) for value in op.values if value.name in apart]
+    first = reached({value.name: references(value.node) for value in outside}, computed, ())
+    alone = [value for value in outside if value.name not in inside]
+    alone.sort(key=lambda value: value.name not in first)
+    count = sum(value.name in first for value in alone)
+    return Streamed(replace(op, values=(*alone[:count], *inside.values(), *alone[count:])), stream, before)
 
 
-def _computed_before(forward: Step, step: Step, stream: Stream) -> tuple[tuple[Input, Dtype], ...]:
-    """What other steps compute of which a step makes scores and sums."""
-    given = {tensor.name for tensor in forward.op.inputs}
-    read = _read_in_loop(step.op, stream) - given
-    dtypes = {one.output.name: one.dtype for other in forward.family.steps(forward.program) for one in other.op.results}
-    return tuple((tensor, dtypes[tensor.name]) for tensor in step.op.inputs if tensor.name in read)
-
-
-def _reading(op: Op, before: tuple[Input, ...]) -> Op:
-    """The operator that reads what is computed before as inputs."""
-    names = {tensor.name: tensor.name for tensor in before}
+def _reading(op: Op, before: Mapping[str, Input]) -> Op:
+    """The operator that reads what is computed before as inputs, where it does."""
+    names = {name: name for name in before}
     values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
     results = tuple(replace(result, node=as_loads(result.node, names)) for result in op.results)
     needed_for = needed(tuple(values), [name for result in results for name in references(result.node)])
-    return replace(op, inputs=(*op.inputs, *before), values=tuple(needed_for), results=results)
+    read = {name for value in needed_for for name in reads(value.node)}
+    inputs = (*op.inputs, *(tensor for name, tensor in before.items() if name in read))
+    return replace(op, inputs=inputs, values=tuple(needed_for), results=results)
 
 
 def _read_in_loop(op: Op, stream: Stream) -> set[str]:

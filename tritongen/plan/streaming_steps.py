@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
@@ -54,8 +55,9 @@ class StreamPlanner(Planner):
         stream: Stream,
         families: Families,
         delta: tuple[tuple[Input, ...], Value] | None = None,
+        between: Mapping[str, Dtype] | None = None,
     ) -> None:
-        super().__init__(gradient, (), families)
+        super().__init__(gradient, (), families, between)
         self.stream, self.delta = stream, delta
         self.told_name = delta[1].name if delta is not None else ""
         self.is_told = False

@@ -45,8 +45,11 @@ class Means:
     sinks: tuple[Node, ...] = ()
 
 
-def means_of(op: Op, stream: Stream) -> Means | None:
-    """None where what follows the sums of a softmax is made of more than its means and its lse."""
+def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
+    """None where what follows the sums of a softmax is made of more than its means and its lse.
+
+    What is named avoids the names that are taken.
+    """
     if not stream.largest:
         return Means(op, tuple(Mean(one.name, one.matrix) for one in stream.sums))
     largest = op.value(stream.largest).node
@@ -64,7 +67,7 @@ def means_of(op: Op, stream: Stream) -> Means | None:
     totals = [one.name for one in stream.sums if one.matrix is None]
     if len(totals) != 1 or weights[totals[0]] is not None:
         return None
-    return _Finder(op, stream, totals[0], weights).found(score)
+    return _Finder(op, stream, totals[0], weights, taken).found(score)
 
 
 def _multiplied(op: Op, node: Node) -> Iterator[Node]:
@@ -96,13 +99,15 @@ _Kind = tuple[str, _Lse]  # a mean, by the name of its sum; lse, by none
 
 
 class _Finder:
-    def __init__(self, op: Op, stream: Stream, total: str, weights: Mapping[str, Node | None]) -> None:
+    def __init__(
+        self, op: Op, stream: Stream, total: str, weights: Mapping[str, Node | None], taken: Iterable[str]
+    ) -> None:
         largest = op.value(stream.largest).node
         self.op, self.total, self.weights = op, total, weights
         self.largest = Ref(stream.largest, largest.axes, largest.dtype)
         self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None}
         self.raw = {total, stream.largest, *self.matrices}
-        self.taken = op.names
+        self.taken = op.names.union(taken)
         self.of_sums = set(self.raw)  # the values that are made of sums
         for value in op.values:
             if references(value.node) & self.of_sums and stream.streamed not in value.node.axes:
@@ -127,7 +132,8 @@ class _Finder:
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         names = {name: self.named[name, divisor] for name in sums}
-        called = {v.name: self.fresh("mean") for v in self.values if not v.source and v.name in names.values()}
+        lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
+        called = {name: self.fresh("mean") for name in names.values() if name not in lines}
         op = renamed_values(replace(self.op, values=tuple(self.values)), called)
         means = (Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items())
         return Means(op, tuple(means), score, lse, divisor.sinks)
@@ -310,14 +316,18 @@ class _Finder:
 
 def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
     """The operator, some of whose values are called otherwise."""
+    return replace(op, values=tuple(renamed_value(value, names) for value in op.values))
+
+
+def renamed_value(value: Value, names: Mapping[str, str]) -> Value:
+    """A value that is called otherwise, or refers to others that are."""
 
     def renamed(node: Node) -> Node:
         if isinstance(node, Ref):
             return replace(node, name=names.get(node.name, node.name))
         return node
 
-    values = (Value(names.get(v.name, v.name), replaced(v.node, renamed), v.source) for v in op.values)
-    return replace(op, values=tuple(values))
+    return Value(names.get(value.name, value.name), replaced(value.node, renamed), value.source)
 
 
 def _plus(left: _Terms, right: _Terms, times: int = 1) -> _Terms:

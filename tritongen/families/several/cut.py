@@ -1,15 +1,15 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
-but at most so many; if none of these will do, at all reductions and the row-wise values computed from them, or else at
-everything that may be stored. Then values are added to the stored ones, or removed from them, one by one, as long as
-that lowers the cost.
+but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
+the row-wise values computed from them, or else at everything that may be stored. Then values are added to the stored
+ones, or removed from them, one by one, as long as that lowers the cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -22,6 +22,7 @@ from ...passes.structure import is_extremum, reached, reads, references, taken_f
 from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
 from ..steps import restricted, with_dtypes
+from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
 from .stored import always_stored, as_input, may_be_stored, stored_result
@@ -50,6 +51,9 @@ class _Part:
     time: float
 
 
+_Group = tuple[tuple[Result, ...], _Part]  # results that are computed together; none for steps of a line kept apart
+
+
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
     plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
@@ -71,6 +75,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     others = [name for name in names if name not in always]
     few = _few(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
+    few += _but_scores(plain, others, search.kept)
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
     if best:
         return search.improved(best, others)
@@ -79,6 +84,15 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names)
     return search.improved(first, others) if first else None
+
+
+def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
+    """All lines and attentions but what has the axes of their scores, and all lines and what is kept but that."""
+    found = tuple(attentions(op))
+    scores = {v.name for v in op.values if any({one.rows, one.streamed} <= {*v.node.axes} for one in found)}
+    others = [value for value in op.values if value.name in names and value.name not in scores]
+    totals = {one.total.name for one in found}
+    return [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept) if found]
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -110,6 +124,7 @@ class _Search:
         # Matrices whose strips are reduced are computed once for both.
         saved = {self.value_of(result) for result in op.results if result.saved}
         saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
+        self.kept = saved
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         # What the gradient reads as steps of the forward store it, or stores as they do.
         products = {name for name, node in reductions.items() if is_product(op, node)}
@@ -152,14 +167,15 @@ class _Search:
         levels = self.levels(targets, stored)
         if levels is None:
             return None
-        parts: list[_Part] = []
+        groups: list[_Group] = []
         for place, (level, _) in enumerate(levels):
-            if sum(part.time for part in parts) + sum(least for _, least in levels[place:]) > limit:
+            if sum(part.time for _, part in groups) + sum(least for _, least in levels[place:]) > limit:
                 return None
             together = self.together(level, stored)
             if together is None:
                 return None
-            parts += together
+            groups += together
+        parts = [part for _, part in self.with_unread_later(groups, stored)]
         steps = tuple(part.step for part in parts if part.step)
         cost = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
         return Cut(steps, frozenset(chosen), cost)
@@ -185,32 +201,50 @@ class _Search:
             targets = [target for target in targets if target not in ready]
         return levels
 
-    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Part] | None:
-        """The parts of results none of which is made of another: together, in their order, where that costs less.
+    def with_unread_later(self, groups: list[_Group], stored: dict[str, Result]) -> list[_Group]:
+        """The groups, of which those that no other reads are computed with one after them where that costs less."""
+        if self.apart:
+            return groups
+        read = {result.output.name for result in stored.values()}
+        groups, moved = [*groups], set[int]()
+        for place, (targets, part) in enumerate(groups):
+            if any(target.output.name in read for target in targets):
+                continue
+            for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
+                if self.needed(others[0], stored) != self.needed(targets[0], stored):
+                    continue
+                joint = self.part((*others, *targets), stored)
+                if joint.time < part.time + after.time:
+                    groups[later] = (*others, *targets), joint
+                    moved.add(place)
+                    break
+        return [group for place, group in enumerate(groups) if place not in moved]
+
+    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Group] | None:
+        """The parts of results none of which is made of another: together, in their order, where that costs less, or
+        where no family takes one by itself.
 
         What only one side of a choice needs is a step of its own, which runs where that side is chosen.
         """
-        groups: list[list[Result]] = []
-        parts: list[_Part] = []
-        cuts: list[_Part] = []
-        for target in targets:
+        groups: list[_Group] = []
+        cuts: list[_Group] = []
+        for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
             alone = self.part((target,), stored)
-            for place, group in enumerate(() if target.output.name in self.apart else groups):
+            for place, (group, part) in enumerate(() if target.output.name in self.apart else groups):
                 if self.needed(group[0], stored) != self.needed(target, stored):
                     continue
                 joint = self.part((*group, target), stored)
-                if joint.time < parts[place].time + alone.time:
-                    groups[place], parts[place] = [*group, target], joint
+                if joint.time < part.time + alone.time:
+                    groups[place] = (*group, target), joint
                     break
             else:
                 if alone.step is not None:
-                    groups.append([target])
-                    parts.append(alone)
+                    groups.append(((target,), alone))
                 elif self.apart and (found := cut(alone.op, self.take)) is not None:
-                    cuts += [_Part(step.op, step, time_of(step)) for step in found.steps]
+                    cuts += [((), _Part(step.op, step, time_of(step))) for step in found.steps]
                 else:
                     return None
-        return [*parts, *cuts]
+        return [*groups, *cuts]
 
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""

@@ -11,6 +11,7 @@ from ...lang.ir import Op, Reduce
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
+from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
 from ...spec.types import Input, Spec
 from ...testing.benchmarks import Sizes
@@ -22,6 +23,7 @@ from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
+from ..streaming.stored import stored_scores
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
@@ -106,7 +108,12 @@ class Several(Maps[SeveralProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> SeveralProgram | None:
-        found = cut(op, self.take_alone)
+        apart = sums_by_maximum(op) if op.fuse else op
+        found = cut(apart, self.take_alone) if apart != op else None
+        if found is not None and stored_scores(apart, found.steps) is None:
+            op = apart
+        else:
+            found = cut(op, self.take_alone)
         reduced = {axis for value in op.values if isinstance(value.node, Reduce) for axis in value.node.over}
         return SeveralProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 

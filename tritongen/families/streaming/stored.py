@@ -18,7 +18,7 @@ from .streams import Finder, likely, merged_heads
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class Attention:
     """A sum along the axis `streamed` of exponentials of scores, a matmul along that and `rows`, times a matrix."""
 
     total: Value
@@ -31,7 +31,7 @@ def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     """The first scores of attention that the steps of an operator store; None where they store none."""
     steps = tuple(steps)
     streams = [stream for step in steps if (stream := step.family.stream(step.program))]
-    for found in _attentions(op):
+    for found in attentions(op):
         axes = (found.rows, found.streamed)
         if stores(steps, axes) and axes not in [(one.rows, one.streamed) for one in streams]:
             return StoredScores(axes, _why(op, found))
@@ -45,7 +45,8 @@ def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str]
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 
-def _attentions(op: Op) -> Iterator[_Attention]:
+def attentions(op: Op) -> Iterator[Attention]:
+    """The attentions in an operator, whether or not any kernel streams them."""
     refs = {value.name: references(value.node) for value in op.values}
     for total in op.values:
         sides = sides_of(op, total.node)
@@ -59,7 +60,7 @@ def _attentions(op: Op) -> Iterator[_Attention]:
                 multiplies = any(is_product(op, op.value(name).node) for name in above)
                 axes = None if multiplies else _axes(op, score.node, total.node)
                 if axes is not None and any(_is_exponential(part, above | {score.name}) for part in nodes):
-                    yield _Attention(total, score.name, *axes)
+                    yield Attention(total, score.name, *axes)
 
 
 def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
@@ -83,7 +84,7 @@ def _is_exponential(node: Node, of: set[str]) -> bool:
     return any(isinstance(part, Call) and part.function == "exp" and references(part) & of for part in walk(node))
 
 
-def _why(op: Op, found: _Attention) -> str:
+def _why(op: Op, found: Attention) -> str:
     if not op.fuse:
         return "fuse = false computes each line by itself"
     node = found.total.node
@@ -105,7 +106,7 @@ def _refused(op: Op, streamed: str) -> str:
     return ""
 
 
-def _of_inputs(op: Op, found: _Attention) -> Op:
+def _of_inputs(op: Op, found: Attention) -> Op:
     """The operator as if its matrices that are computed were inputs, which steps before have stored."""
     refs = {value.name: references(value.node) for value in op.values}
     sides = (side for node in (op.value(found.score).node, found.total.node) for side in (sides_of(op, node) or ())[:2])
@@ -128,7 +129,7 @@ def _type(op: Op, node: Node) -> TensorType:
     return replace(types[0], shape=shape) if types and are_alike(types) else TensorType(FLOATS, shape)
 
 
-def _read_besides(op: Op, found: _Attention) -> str:
+def _read_besides(op: Op, found: Attention) -> str:
     """What is made of scores otherwise than by the sum; "" if nothing is."""
     reduced = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
     online = {name for name, node in reduced.items() if found.streamed in node.over and node.kind in ("sum", "max")}

@@ -1,0 +1,198 @@
+"""Several attentions in one spec, each with its formula in torch: differences, sums, chains and merges."""
+
+from __future__ import annotations
+
+import torch
+from streaming_behind import rms
+from streaming_cases import Case
+from streaming_formulas import causal, full, grouped
+
+TWO = "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; j:T[B, H, N, D]; v:T[B, H, N, E]"
+TWICE = "s = sum(q * k, D) * 0.25\nt = sum(r * j, D) * 0.25"
+CAUSAL = (
+    "s = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.25, -inf)\n"
+    "t = where(index(N) - size(N) <= index(M) - size(M), sum(r * j, D) * 0.25, -inf)"
+)
+APART = "a = sum(softmax(s, N) * v, N)\nb = sum(softmax(t, N) * v, N)"
+CROSS = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; j:T[B, H, L, D]; w:T[B, H, L, E]"
+CHAIN = "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, D]; j:T[B, H, L, D]; w:T[B, H, L, E]"
+
+
+def _difference(q: torch.Tensor, k: torch.Tensor, r: torch.Tensor, j: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return causal(q, k, v) - 0.3 * causal(r, j, v)
+
+
+def _head_norm(*tensors: torch.Tensor) -> torch.Tensor:
+    *five, a, b, c, d, weight = tensors
+    q, k, r, j, v = five
+    factor = ((a * b).sum(-1).exp() - (c * d).sum(-1).exp() + 0.8)[:, None, None]
+    return rms(causal(q, k, v) - factor * causal(r, j, v)) * weight
+
+
+def _linear(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (q @ k.mT).tril() @ v
+
+
+def _merged(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, j: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return full(q, torch.cat((k, j), 2), torch.cat((v, w), 2))
+
+
+CASES = {
+    "difference_of_softmaxes": Case(
+        TWO,
+        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        _difference,
+        by="q k r j v",
+        steps=5,
+        passes=4,
+    ),
+    "difference_in_a_line": Case(
+        TWO,
+        f"{TWICE}\np = softmax(s, N) - lam * softmax(t, N)\no = sum(p * v, N) / (1 - lam)",
+        lambda q, k, r, j, v: (full(q, k, v) - 0.2 * full(r, j, v)) / 0.8,
+        params="lam = 0.2",
+        by="q k r j v",
+        steps=5,
+        passes=4,
+    ),
+    "difference_by_one": Case(
+        TWO,
+        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        _difference,
+        by="k",
+        steps=2,
+        passes=1,
+    ),
+    "differential_heads": Case(
+        f"{TWO}; a:T[H, D]; b:T[H, D]; c:T[H, D]; d:T[H, D]; weight:T[E]",
+        "f = exp(sum(a * b, D)) - exp(sum(c * d, D)) + 0.8\n"
+        f"{CAUSAL}\no1 = sum(softmax(s, N) * v, N)\no2 = sum(softmax(t, N) * v, N)\no3 = o1 - f * o2\n"
+        "o = o3 * rsqrt(mean(o3 * o3, E) + 1e-5) * weight",
+        _head_norm,
+        by="q k r j v a b c d weight",
+        steps=8,
+        passes=4,
+    ),
+    "difference_by_a_factor_of_heads": Case(
+        f"{TWO}; f:T[H]",
+        f"{CAUSAL}\na = sum((softmax(s, N) - f * softmax(t, N)) * v, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, r, j, v, f: rms(causal(q, k, v) - f[:, None, None] * causal(r, j, v)),
+        by="q k r j v f",
+        steps=6,
+        passes=4,
+    ),
+    "grouped_heads": Case(
+        "q:T[B, (G R), M, D]; k:T[B, G, N, D]; r:T[B, (G R), M, D]; j:T[B, G, N, D]; v:T[B, G, N, E]",
+        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        lambda q, k, r, j, v: grouped(q, k, v) - 0.3 * grouped(r, j, v),
+        by="q k r j v",
+        outputs="o:q[B, (G R), M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "self_and_cross": Case(
+        CROSS,
+        "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\n"
+        "o = sum(softmax(s, N) * v, N) + 0.5 * sum(softmax(t, L) * w, L)",
+        lambda q, k, v, j, w: full(q, k, v) + 0.5 * full(q, j, w),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "three": Case(
+        f"{CROSS}; x:T[B, H, N, E]",
+        "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\nu = sum(q * k, D) * 0.5\n"
+        "o = sum(softmax(s, N) * v, N) + sum(softmax(t, L) * w, L) + sum(softmax(u, N) * x, N)",
+        lambda q, k, v, j, w, x: full(q, k, v) + full(q, j, w) + full(2 * q, k, x),
+        by="q k v j w x",
+        outputs="o:q[B, H, M, E]",
+        steps=7,
+        passes=6,
+    ),
+    "two_results": Case(
+        CROSS,
+        "o = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nu = sum(softmax(sum(q * j, D) * 0.25, L) * w, L)",
+        lambda q, k, v, j, w: (full(q, k, v), full(q, j, w)),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]; u:q[B, H, M, E]",
+        steps=4,
+        passes=4,
+    ),
+    "two_results_of_norms": Case(
+        CROSS,
+        "a = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nb = sum(softmax(sum(q * j, D) * 0.25, L) * w, L)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)\nu = a * b",
+        lambda q, k, v, j, w: (rms(full(q, k, v)), full(q, k, v) * full(q, j, w)),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]; u:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "chain": Case(
+        CHAIN,
+        "z = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\no = sum(softmax(sum(z * j, D) * 0.25, L) * w, L)",
+        lambda q, k, v, j, w: full(full(q, k, v), j, w),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
+        steps=4,
+        passes=4,
+    ),
+    "chain_whose_links_are_results": Case(
+        CHAIN.replace("E]", "D]"),
+        "z = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\no = sum(softmax(sum(z * j, D) * 0.25, L) * w, L) + z",
+        lambda q, k, v, j, w: (full(full(q, k, v), j, w) + full(q, k, v), full(q, k, v)),
+        by="q k v j w",
+        outputs="o:q; z:q",
+        steps=5,
+        passes=4,
+    ),
+    "chain_of_linear_attentions": Case(
+        CHAIN,
+        "z = sum(where(index(N) <= index(M), sum(q * k, D), 0.0) * v, N)\nn = z * rsqrt(mean(z * z, D) + 1e-5)\n"
+        "o = sum(where(index(L) <= index(M), sum(n * j, D), 0.0) * w, L)",
+        lambda q, k, v, j, w: _linear(rms(_linear(q, k, v)), j, w),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "keys_of_attention": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, D]; r:T[B, H, L, D]",
+        "z = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\no = sum(softmax(sum(r * z, D) * 0.25, M) * z, M)",
+        lambda q, k, v, r: full(r, full(q, k, v), full(q, k, v)),
+        by="q k v r",
+        outputs="o:q[B, H, L, D]",
+        steps=4,
+        passes=4,
+    ),
+    "norms_shared_by_two": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; j:T[B, H, L, D]; w:T[B, H, L, E]; weight:T[D]",
+        "n = q * rsqrt(mean(q * q, D) + 1e-5) * weight\n"
+        "o = sum(softmax(sum(n * k, D) * 0.25, N) * v, N) + sum(softmax(sum(n * j, D) * 0.25, L) * w, L)",
+        lambda q, k, v, j, w, weight: full(rms(q) * weight, k, v) + full(rms(q) * weight, j, w),
+        by="q k v j w weight",
+        outputs="o:q[B, H, M, E]",
+        steps=6,
+        passes=4,
+    ),
+    "merged_by_their_logsumexp": Case(
+        CROSS,
+        "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\nx = logsumexp(s, N)\ny = logsumexp(t, L)\n"
+        "f = sigmoid(x - y)\no = f * sum(softmax(s, N) * v, N) + (1 - f) * sum(softmax(t, L) * w, L)",
+        _merged,
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "chain_with_a_norm_and_projections": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; j:T[B, H, L, D]; w:T[B, H, L, D]; by:T[D, E]; to:T[D, E]",
+        "a = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nn = a * rsqrt(mean(a * a, E) + 1e-5)\n"
+        "r = sum(n * by, E)\nz = sum(softmax(sum(r * j, D) * 0.25, L) * w, L)\no = a + sum(z * to, D)",
+        lambda q, k, v, j, w, by, to: full(q, k, v) + full(rms(full(q, k, v)) @ by.T, j, w) @ to,
+        by="q k v j w by to",
+        steps=12,
+        passes=4,
+    ),
+}
