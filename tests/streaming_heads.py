@@ -47,6 +47,18 @@ CASES = {
     "dimensions_of_leading_axes": Case(
         APART.replace("B, H", "..."), f"s = sum(q * k, C, D) * 0.25{MEAN}", flat(full), outputs="o:q[..., M, F, K]"
     ),
+    "dimensions_and_a_bias_without_leading_axes": Case(
+        f"{APART.replace('B, H', '..., H')}; bias:T[H, M, N]",
+        f"s = sum(q * k, C, D) * 0.25 + bias{MEAN}",
+        lambda q, k, v, bias: (
+            torch.softmax(scores(q.flatten(-2), k.flatten(-2)) + bias, -1) @ v.flatten(-2)
+        ).unflatten(-1, v.shape[-2:]),
+        outputs="o:q[..., H, M, F, K]",
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
+    ),
     "dimensions_of_values": Case(
         "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, C, K]; gate:T[B, H, M, C, K]",
         f"s = sum(q * k, D) * 0.25{MEAN.replace('o =', 'a =')}\no = a * sigmoid(gate)",

@@ -18,15 +18,15 @@ def merging(host: Host, merged: MergedAxes) -> list[str]:
     """
     lines = [f"{name} = math.prod(batch)" for name, group in merged.every if group == (BATCH,)]
     for tensor in host.op.inputs:
-        axes, calls = tensor.type.axes, ""
+        axes, calls, own = tensor.type.axes, "", []
         for name, group in merged.every:
             if group == (BATCH,) and BATCH in axes:
-                calls += f".reshape({name}, *{tensor.name}.shape[len(batch):])"
+                own = [f"{tensor.name} = {tensor.name}.reshape({name}, *{tensor.name}.shape[len(batch):])"]
             elif group[0] in axes:
                 first = axes.index(group[0]) - len(axes)
                 calls += f".flatten({first}, {first + len(group) - 1})"
                 axes = tuple(name if axis == group[0] else axis for axis in axes if axis not in group[1:])
-        lines += host.guarded(tensor, [f"{tensor.name} = {tensor.name}{calls}"] if calls else [])
+        lines += host.guarded(tensor, [*own, *([f"{tensor.name} = {tensor.name}{calls}"] if calls else [])])
     return [*lines, *(f"{name} = {' * '.join(group)}" for name, group in merged.every if group != (BATCH,))]
 
 
