@@ -87,7 +87,7 @@ class Case:
                 made.append(torch.rand(lengths, generator=random) < 0.7)
             else:
                 drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
-                made.append(drawn.to(dtype if kind == "T" else getattr(torch, kind)))
+                made.append(drawn.to(dtype if kind in ("T", "float") else getattr(torch, kind)))
         return made
 
 
@@ -531,6 +531,31 @@ CASES = {
         by="q k v table scale",
         steps=4,
         passes=3,
+        tiles="dtable_terms",
+    ),
+    "gate_of_values_alone": Case(
+        f"{QKV}; gate:float[B, H, M, E]".replace(":T", ":float"),
+        "s = sum(q * k, D) * 0.25\no = sigmoid(gate) * sum(softmax(s, N) * v, N)",
+        lambda q, k, v, gate: torch.sigmoid(gate) * full(q, k, v),
+        outputs="o:auto[B, H, M, E]",
+        by="v",
+        passes=1,
+    ),
+    "residual_of_values_alone": Case(
+        f"{QKV}; r:T[B, H, M, E]",
+        "s = sum(q * k, D) * 0.25\no = r + sum(softmax(s, N) * v, N)",
+        lambda q, k, v, r: r + full(q, k, v),
+        by="v",
+        steps=1,
+        passes=1,
+    ),
+    "table_of_keys_for_all_of_the_batch": Case(
+        "q:T[B, H, M, D]; k:T[H, N, D]; v:T[H, N, E]; table:T[H, P]",
+        f"s = sum(q * k, D) * 0.25 + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
+        relative,
+        by="table",
+        steps=3,
+        passes=1,
         tiles="dtable_terms",
     ),
     "gate": Case(

@@ -191,6 +191,10 @@ class _Planner(MeansOfRows):
         others = self.outgoing.others
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
+        if self.delta not in _read(gradient.op):  # as where there are gradients by values alone
+            pairs = [(n, r) for n, r in zip(behind.wrt, behind.op.results, strict=True) if n != self.delta]
+            op = replace(behind.op, results=tuple(result for _, result in pairs))
+            behind = replace(behind, wrt=tuple(name for name, _ in pairs), op=op)
         behind = added(behind, others)
         behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
         gradient = added(gradient, {**others, **beside})

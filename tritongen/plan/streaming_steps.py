@@ -102,7 +102,8 @@ class StreamPlanner(Planner):
     ) -> StoredScores | None:
         """The scores that steps store for results that no pass takes, or that a pass tells of the whole batch."""
         axes = (self.stream.rows, self.stream.streamed)
-        whole = [value.name for value in told if {*axes, *self.stream.batch} <= {*value.node.axes}]
+        batch = (*self.stream.batch, *self.stream.heads)
+        whole = [value.name for value in told if {*axes, *batch} <= {*value.node.axes}]
         if not whole and not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
