@@ -62,7 +62,8 @@ def plan_streaming_backward(
     means = means_of(op, stream, {tensor.name for tensor in outgoing.known})
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
-        raise NotStreamed(f"{' and '.join(result.output.name for result in op.results)} is made of {what}")
+        names = [result.output.name for result in op.results]
+        raise NotStreamed(f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} made of {what}")
     try:
         return _Planner(means, stream, grad, families, outgoing).backward()
     except Mistakes as refused:
