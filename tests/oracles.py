@@ -66,17 +66,15 @@ def on_device(operator: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **params: Any) -> Any:
         if not any(isinstance(one, torch.Tensor) and one.device.type == "cpu" for one in (*args, *params.values())):
             return operator(*args, **params)
-        placed = [_on_device(one) if isinstance(one, torch.Tensor) else one for one in args]
-        named = {name: _on_device(one) if isinstance(one, torch.Tensor) else one for name, one in params.items()}
-        found = operator(*placed, **named)
+        found = operator(*map(_on_device, args), **{name: _on_device(one) for name, one in params.items()})
         return tuple(one.cpu() for one in found) if isinstance(found, tuple) else found.cpu()
 
     return call
 
 
-def _on_device(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with the same strides."""
-    if tensor.device.type == DEVICE:
+def _on_device(tensor: Any) -> Any:
+    """The tensor with the same strides; what is none as it is."""
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type == DEVICE:
         return tensor
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE).copy_(tensor)
 

@@ -124,10 +124,15 @@ def of_bytes(op: Op, load: Load) -> bool:
 
 def promoted(op: Op, stream: Stream) -> tuple[str, ...]:
     """The matrices that are converted to the widest of their dtypes before tiles multiply them, if these may differ."""
-    names = dict.fromkeys(load.name for load in stream.matrices if not of_bytes(op, load))
-    return () if are_alike([op.input(name).type for name in names]) else tuple(names)
+    names = _wide(op, stream)
+    return () if are_alike([op.input(name).type for name in names]) else names
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:
     """The matrix in whose dtype all are multiplied, the first that is not of single bytes; "" if all are."""
-    return next((load.name for load in stream.matrices if not of_bytes(op, load)), "")
+    return next(iter(_wide(op, stream)), "")
+
+
+def _wide(op: Op, stream: Stream) -> tuple[str, ...]:
+    """The matrices that are not of single bytes."""
+    return tuple(dict.fromkeys(load.name for load in stream.matrices if not of_bytes(op, load)))

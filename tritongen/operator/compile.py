@@ -191,14 +191,18 @@ def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], runtime: str)
     return render("test.py.jinja", {**view, **about})
 
 
+def stored_in(forward: Step, backward: Backward | None) -> tuple[tuple[str, StoredScores], ...]:
+    """The scores that are stored, each with whether the forward or the backward does."""
+    found = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
+    return tuple((title, one) for title, one in found if one is not None)
+
+
 def _noted(notes: Sequence[str], forward: Step, backward: Backward | None) -> list[str]:
     """What the docstring of the public function says, of scores that are stored besides."""
-    told = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
     found = list(notes)
-    for title, stored in told:
-        if stored is not None:
-            text = stored.told(title)
-            found += [*([""] if found else []), *textwrap.wrap(shown(f"{text[0].upper()}{text[1:]}."), 84)]
+    for title, stored in stored_in(forward, backward):
+        text = stored.told(title)
+        found += [*([""] if found else []), *textwrap.wrap(shown(f"{text[0].upper()}{text[1:]}."), 84)]
     return found
 
 

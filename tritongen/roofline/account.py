@@ -12,7 +12,7 @@ from ..families.family import Step
 from ..families.stream import StoredScores
 from ..lang.ir import Load, Op, Reduce, Ref, Result
 from ..operator.autograd import autograd_module
-from ..operator.compile import backward_of, forward_module, forward_of
+from ..operator.compile import backward_of, forward_module, forward_of, stored_in
 from ..passes.contractions import is_product
 from ..passes.structure import gathered
 from ..plan.backward import Backward
@@ -89,8 +89,7 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     """What a spec costs where axes have given lengths. Raises `Mistakes` for what is wrong with its math."""
     forward = forward_of(spec)
     backward = backward_of(spec, forward)
-    found = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
-    stored = tuple((title, one) for title, one in found if one is not None)
+    stored = stored_in(forward, backward)
     counted = _Counted(forward.op, lengths_of(forward.op, given), device)
     autocast = autocast_rule(forward.program, forward.family.autocast)
     if backward is None:

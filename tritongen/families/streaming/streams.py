@@ -356,9 +356,9 @@ class Finder:
 
     def has_dtype(self, stream: Stream) -> bool:
         """Whether there is a dtype that all matrices are converted to: that of some, or float16 of float8 alone."""
-        names = {load.name for load in stream.matrices}
-        is_wide = any(not of_bytes(self.op, load) for load in stream.matrices)
-        return is_wide or not any("int8" in self.op.input(name).type.dtypes for name in names)
+        if not all(of_bytes(self.op, load) for load in stream.matrices):
+            return True
+        return not any("int8" in self.op.input(load.name).type.dtypes for load in stream.matrices)
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:

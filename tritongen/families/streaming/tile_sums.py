@@ -18,7 +18,6 @@ from ...lowering.lines import Line, nested
 from ...lowering.tile import needed
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
-from ...spec.types import BATCH
 from ..family import Step
 from ..stream import Scores, Stream, StreamSum
 from .blocks import Blocks, blocks_of
@@ -81,9 +80,9 @@ def _along(streamed: str, op: Op) -> Stream | None:
 
 
 def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
-    """What is added up to a tile, and over which axes; None for what is no sum, or over dimensions without names."""
+    """What is added up to a tile, and over which axes, one of which stands for `...`; None for what is no sum."""
     match values:
-        case [Value(name=name, node=Reduce(kind="sum", arg=arg, over=over))] if BATCH not in over:
+        case [Value(name=name, node=Reduce(kind="sum", arg=arg, over=over))]:
             return StreamSum(name, arg, None, False), over
         case [Value(name=name, node=node)] if not isinstance(node, Reduce):
             return StreamSum(name, node, None, False), ()
