@@ -124,13 +124,21 @@ def tanh(x):
     return e / (e + 2)
 
 
+@tl.core.builtin
+def is_cuda(_semantic=None):
+    """Whether a kernel is compiled for an NVIDIA GPU. tl.target_info would ask the driver, which is not possible in the
+    forked processes in which torch.compile compiles kernels.
+    """
+    return tl.constexpr(_semantic.builder.options.backend_name == "cuda")
+
+
 @triton.jit
 def tanh_half(x):
     """tanh(x) of float32 as accurate as float16: the instruction of NVIDIA GPUs, off by 2**-11 of the result.
 
     Elsewhere the square of a reciprocal root, off by 5e-7, which takes two instructions where a division takes seven.
     """
-    if not _INTERPRETED and tl.target_info.is_cuda():
+    if not _INTERPRETED and is_cuda():
         y = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
         )

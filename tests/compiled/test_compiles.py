@@ -114,6 +114,13 @@ def _written(case: Case, home: Path) -> tuple[Path, Path]:
     return spec, written(case.spec(), home)
 
 
+def test_a_process_without_a_gpu() -> None:
+    """torch.compile forks processes that compile kernels and may not ask which GPU there is."""
+    found = dict(line.split() for line in printed("compiling_forked.py"))
+    assert {name for name, count in found.items() if count != "0"} == {"sm_80", "sm_90", "sm_100"}
+    assert found["gfx942"] == "0"
+
+
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
 @pytest.mark.usefixtures("in_ci")
 def test_the_runtime(target: str) -> None:
