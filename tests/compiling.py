@@ -153,13 +153,13 @@ def main() -> None:
     launches.disassembles = options.tma
     paths = options.paths
     specs = [read_spec(path, Path(path).read_text()) for path in paths[::2]]
-    modules = [Operator(Path(folder)) for folder in paths[1::2]]
     # One target after another: what Triton 3.6 rounds to float8 by, it keeps from the first that it compiles for.
     targets = ("sm_80", "sm_90") if launches.largest else TARGETS
     for target in targets:
         if options.target not in (None, target):
             continue
         launches.driver.target = target
+        modules = operators(paths[1::2], TARGETS[target].backend)
         for spec, module in zip(specs, modules, strict=True):
             dtypes = [*(one.type.dtypes for one in spec.inputs), *((one.dtype,) for one in spec.outputs)]
             if target == "sm_80" and ("float8_e4m3fn",) in dtypes:
@@ -169,6 +169,7 @@ def main() -> None:
             else:
                 call(launches, spec, module, OLD if target == "sm_80" else NARROW)
     if options.target in (None, "wide"):
+        modules = operators(paths[1::2], "cuda")
         of_wide_types(launches, specs, modules)
     if options.target is None:
         for module in modules:
@@ -216,6 +217,12 @@ class Operator:
         """The tables of the backward, whose names say more than their kind, or of the forward."""
         found = {name: value for name, value in vars(self.configs).items() if name.isupper()}
         return {name: value for name, value in found.items() if (_kind(name) != name) == backward}
+
+
+def operators(folders: Sequence[str], backend: str) -> list[Operator]:
+    """Imported as by the torch of a make of GPUs, whose instructions device functions use."""
+    torch.version.cuda = "12.8" if backend == "cuda" else None
+    return [Operator(Path(folder)) for folder in folders]
 
 
 def _kind(name: str) -> str:

@@ -4,6 +4,7 @@
 What math.py says of its own holds for these too.
 """
 
+import torch
 import triton
 import triton.language as tl
 
@@ -20,7 +21,10 @@ from .math import (
     signbit,
 )
 
-_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+# Decided at import: torch.compile's workers, which compile kernels, have no driver to ask.
+_NVIDIA = tl.constexpr(
+    torch.version.cuda is not None and not triton.knobs.runtime.interpret
+)
 
 
 @triton.jit
@@ -124,21 +128,13 @@ def tanh(x):
     return e / (e + 2)
 
 
-@tl.core.builtin
-def is_cuda(_semantic=None):
-    """Whether a kernel is compiled for an NVIDIA GPU. tl.target_info would ask the driver, which is not possible in the
-    forked processes in which torch.compile compiles kernels.
-    """
-    return tl.constexpr(_semantic.builder.options.backend_name == "cuda")
-
-
 @triton.jit
 def tanh_half(x):
     """tanh(x) of float32 as accurate as float16: the instruction of NVIDIA GPUs, off by 2**-11 of the result.
 
     Elsewhere the square of a reciprocal root, off by 5e-7, which takes two instructions where a division takes seven.
     """
-    if not _INTERPRETED and is_cuda():
+    if _NVIDIA:
         y = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
         )
