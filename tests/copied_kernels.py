@@ -3,8 +3,8 @@
     python tests/copied_kernels.py OPERATOR ...
 
 Its workers compile a kernel from a module of its own, into which torch copies the functions and the constants that the
-kernel uses, but nothing else of their modules. Prints each kernel with the names that its copy looks up in vain. Run as a
-program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
+kernel uses, but nothing else of their modules. Prints each kernel with the names that its copy looks up in vain. Run as
+a program of its own: `TRITON_INTERPRET` must not be set when a kernel is defined.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from emitted_code import Mutation
 from mutations import KINDS, mutations
+from oracles import DEVICE
 from planted_bugs import ENVIRONMENT, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
 
 KERNEL = """
@@ -240,6 +241,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
         yield Tree(home)
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="interprets kernels")
 def test_a_bug_is_caught(tree: Tree) -> None:
     baseline = tree.run("scale", {}, trace=True)
     assert not baseline.failed

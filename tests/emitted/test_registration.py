@@ -11,6 +11,7 @@ from pathlib import Path
 
 import importing
 import pytest
+from oracles import DEVICE
 
 from tritongen.emit.registration import autocast_rule
 from tritongen.operator.compile import forward_of, generate
@@ -34,10 +35,10 @@ def registered(folder: Path, name: str, register: str, op: str = "") -> str:
 
 
 def run(folder: Path, program: str, interpret: bool = True) -> str:
-    """The output of a program that imports from a folder; the interpreter is on before triton is imported."""
+    """The output of a program that imports from a folder; kernels are interpreted as here, or never."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    environment.pop("TRITON_INTERPRET", None)
-    environment |= {"TRITON_INTERPRET": "1"} if interpret else {}
+    if not interpret:
+        environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-c", textwrap.dedent(program)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -50,11 +51,12 @@ def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> No
     for home in ("one", "other"):
         registered(tmp_path / home, "rms_norm", register)
         (tmp_path / home / "__init__.py").touch()
-    program = """
+    program = f"""
         import torch
         import one.rms_norm, other.rms_norm
 
         torch.manual_seed(0)
+        torch.set_default_device("{DEVICE}")
         x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(8, requires_grad=True)
         found = []
         for module in (one.rms_norm, other.rms_norm, one.rms_norm):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gluon_cases import CAUSAL, DEVICE, GRADIENT, IS_HOPPER, QKV, drawn, launching, masked_scores, spec_of
+from gluon_cases import CAUSAL, GRADIENT, IS_HOPPER, QKV, drawn, launching, masked_scores, spec_of
 from importing import built
 from oracles import compare
 from streaming_cases import CASES as OF_ONE_AXIS
@@ -124,7 +124,7 @@ def test_angles_of_another_dtype(tmp_path: Path, small: Callable[..., None]) -> 
     other = replace(case, inputs=inputs, compute=compute)
     operator = built(other.spec(), tmp_path)
     small(operator)
-    given = [one.to(DEVICE) for one in other.tensors(torch.float16)]
+    given = other.tensors(torch.float16)
     found = operator.attend(*given)
     wanted = case.torch(*(one.double() for one in given))
     assert found.dtype == torch.float16
