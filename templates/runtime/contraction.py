@@ -147,7 +147,7 @@ def run(
     config = None
     if search:
         lies = tuple(one.stride(-1) == 1 for one in _given((*left, *right)))
-        sizes = (table, lengths, n_batch, device, dtype, is_readable, lies)
+        sizes = (table, lengths, n_batch, n_summed, device, dtype, is_readable, lies)
         config = fastest(sizes, table.candidates(dtype), stages, device)
     launch.run_stages(key, by_name, stages(config))
 

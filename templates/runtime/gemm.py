@@ -69,6 +69,7 @@ def gemm(
     right: torch.Tensor,
     precision: str = "ieee",
     sums_batch: bool = False,
+    search: bool = False,
 ) -> torch.Tensor:
     """left @ right.mT, accumulated in float32, or in float64 where that is the dtype.
 
@@ -78,6 +79,7 @@ def gemm(
             only one of the two has a batch, the other is broadcast.
         precision: how float32 is multiplied, "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
         sums_batch: whether the result is summed over the batch, which both must have.
+        search: whether tiles are timed at the first call of a size, rather than chosen by rule.
 
     Returns:
         [rows, cols], or [batch, rows, cols] if either has a batch that is not summed, contiguous, with left's dtype.
@@ -85,7 +87,9 @@ def gemm(
     Raises:
         ValueError: if the matrices do not match, or one lacks the batch that is summed.
     """
-    key, replay = launch.lookup("gemm", (left, right), precision, sums_batch)
+    key, replay = launch.lookup(
+        "gemm", (left, right), precision, sums_batch, search
+    )
     *batch, n_rows, n_inner = left.shape
     *right_batch, n_cols, right_inner = right.shape
     batch = batch or right_batch
@@ -96,7 +100,7 @@ def gemm(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
         )
     if sums_batch and replay is None and not _sums(left, right, precision):
-        return gemm(_in_a_row(left), _in_a_row(right), precision)
+        return gemm(_in_a_row(left), _in_a_row(right), precision, search=search)
     n_summed = batch.pop() if sums_batch else None
     shape = (*batch, n_rows, n_cols)
     result = torch.empty(shape, dtype=left.dtype, device=left.device)
@@ -127,6 +131,7 @@ def gemm(
         both=(bool(batch),),
         n_strides=(3, 3),
         pads=True,
+        search=search,
     )
     return result
 

@@ -57,6 +57,32 @@ def test_shapes(batch: tuple[int, ...], shape: tuple[int, int, int]) -> None:
     check(*make(batch, shape, torch.float32))
 
 
+def test_searched(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tile of the table gives the product, and the one that was found is launched; each size is searched."""
+    choose(use_tma=False)
+    keys, tiles = list[Any](), list[int]()
+    run_stages = GEMM.launch.run_stages
+
+    def launched(key: Any, by_name: Any, stages: Any) -> None:
+        tiles.append(stages[0].options["BLOCK_M"])
+        run_stages(None, by_name, stages)
+
+    def fastest(key: Any, configs: Any, stages: Any, _: torch.device) -> triton.Config:
+        keys.append(key)
+        for config in configs:
+            run_stages(None, {}, stages(config))
+        return configs[-1]
+
+    monkeypatch.setattr(GEMM.contraction, "fastest", fastest)
+    monkeypatch.setattr(GEMM.launch, "run_stages", launched)
+    for shape in ((40, 24, 56), (24, 40, 56)):
+        left, right = make((), shape, torch.float32)
+        found = GEMM.gemm(left, right, search=True)
+        torch.testing.assert_close(found.double(), left.double() @ right.double().mT, rtol=1e-5, atol=1e-4)
+    assert len(set(keys)) == 2
+    assert tiles == [GEMM.STRIDED.single[-1].kwargs["BLOCK_M"]] * 2
+
+
 @pytest.mark.parametrize("way", ["strided", "split_k", "tma", "stream_k"])
 @pytest.mark.parametrize("batched", ["left", "right"])
 def test_one_matrix_for_all_of_a_batch(way: str, batched: str, choose: Callable[..., None]) -> None:

@@ -30,7 +30,7 @@ class Gemm(Contraction):
         return ()
 
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return Products(program, around, by_gemm=True).module()
+        return Products(program, around, by_gemm=True, search=autotune).module()
 
 
 GEMM = Gemm()

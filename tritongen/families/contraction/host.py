@@ -217,8 +217,10 @@ class Products(Common):
         (result,) = self.op.results
         sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
+        flags = {"sums_batch=True": self.summed, "search=True": self.search}
+        named = [text for text, is_set in flags.items() if is_set]
         return {
-            "passed": ", ".join([*sides, *filter(None, [self.precision]), *["sums_batch=True"] * bool(self.summed)]),
+            "passed": ", ".join([*sides, *filter(None, [self.precision]), *named]),
             "result": name,
             "returns": returned if returned != name else "",
         }
