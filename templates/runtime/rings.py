@@ -224,6 +224,14 @@ def online_row_max(largest, x, factor):
 
 
 @gluon.jit
+def online_row_max_led(largest, x, factor, lead):
+    """`online_row_max` of `x` plus one number for each row; the shift is that of `x` alone."""
+    larger = gl.maximum(largest, (gl.max(x, 1) + lead) * factor)
+    shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
+    return larger, shift - lead * factor, gl.exp2(largest - shift)
+
+
+@gluon.jit
 def online_row_max_low(largest, x):
     """`online_max_low` of numbers of rows that have no axis of columns."""
     larger = gl.maximum(largest, gl.max(x, 1))

@@ -175,6 +175,22 @@ def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
     assert sink.index("for part in") < sink.index("sink = gl.load")
 
 
+@pytest.mark.parametrize(
+    ("slope", "compute"),
+    [
+        ("float32[H, M]", SLOPES),
+        ("float32[H]", SLOPES.replace("(index(M) - index(N))", "(index(M) - 2 * index(N))")),
+        ("float32[H]", SLOPES.replace("(index(M) - index(N))", "abs(index(M) - index(N))")),
+        ("int32[H]", SLOPES),
+        ("float32[H]", f'{SLOPES}\nmean = "sum(s, N)"'),
+    ],
+    ids=["of rows", "steps of two", "without a sign", "an integer", "scores that are read besides"],
+)
+def test_distances_that_each_score_has_of_its_own(slope: str, compute: str) -> None:
+    outputs = 'o = "q"' + ('\nmean = "float32[..., H, M]"' if "mean" in compute else "")
+    assert "_led" not in kernel_of(spec_of(compute, f'{OF_HEADS}\nslope = "{slope}"', outputs))
+
+
 def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
     """Those of rows once for a tile, as those of heads; lengths for the bounds of a tile as well."""
     numbers = kernel_of(spec_of(COLUMNS, f'{QKV}\ntemper = "float32[..., M]"\nbias = "float32[..., N]"'))

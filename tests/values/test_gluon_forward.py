@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +22,14 @@ from gluon_cases import (
     IS_HOPPER,
     LENGTHS,
     LOG,
+    MEAN,
     OF_HEADS,
     POSITIONS_FIRST,
     SINK,
     SLOPES,
     check,
     drawn,
+    kernel_of,
     launching,
     masked_scores,
     some,
@@ -371,6 +374,41 @@ def test_numbers(
     for _ in range(2 if IS_HOPPER else 1):
         o = operator.attend(q, k, v, *given, scale=0.125)
         torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
+    assert {*names} == {"attend_gluon_kernel"}
+
+
+FAR = 'far = "index(N) - index(M) + size(M)"\n'
+
+
+@pytest.mark.parametrize(
+    ("compute", "is_causal"),
+    some(
+        [
+            (f'{FAR}s = "slope * far + sum(q * k, D) * scale"\n{MEAN}', False),
+            (f'fall = "-((index(M) - index(N)) * slope)"\n{CAUSAL.replace("* scale", "* scale + fall")}', True),
+            (SLOPES.replace("- slope", "- abs(slope)"), True),
+        ],
+        0,
+        1,
+        2,
+    ),
+)
+def test_slopes(compute: str, is_causal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they are written; a distance that nothing else reads is not computed."""
+    spec = spec_of(compute + LOG, f'{OF_HEADS}\nslope = "float32[H]"', 'o = "q"\nlse = "float32[..., H, M]"')
+    text = kernel_of(spec)
+    assert "online_row_max_led" in text
+    assert not re.search(r"^ *(far|fall) =", text, re.MULTILINE)
+    operator, names = launching(spec, tmp_path, monkeypatch)
+    q, k, v = drawn((350, 64), (333, 64), (333, 96))
+    slope = torch.tensor([0.5, 0.02, 0.0], device=DEVICE)
+    rows, cols = (torch.arange(n, device=DEVICE) for n in (350, 333))
+    far = cols - rows[:, None] + (0 if is_causal else 350)
+    s = q.double() @ k.double().mT * 0.125 + slope.double()[:, None, None] * far
+    s = s.masked_fill(cols > rows[:, None], -torch.inf) if is_causal else s
+    o, lse = operator.attend(q, k, v, slope, scale=0.125)
+    torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ v.double(), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(lse.double(), torch.logsumexp(s, -1), rtol=1e-4, atol=1e-4)
     assert {*names} == {"attend_gluon_kernel"}
 
 

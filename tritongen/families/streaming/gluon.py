@@ -9,7 +9,7 @@ from typing import Any
 
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Call, Load, Node, Ref, Result, Value
-from ...lang.names import in_string
+from ...lang.names import in_string, shown
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
@@ -37,6 +37,7 @@ from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
 from .scales import scale_of
+from .slopes import sloped
 from .streams import is_row_sum
 
 
@@ -155,6 +156,8 @@ class _GluonBuilder(Builder):
         self.scaled = self.lowering = self.lowered_by(Scaled)
         self.scaled.rows, self.scaled.widths = self.stream.rows, frozenset(self.stream.widths)
         self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
+        self.sloped = None if self.low else sloped(self.op, self.score, self.stream)
+        self.unread = self.sloped.unread if self.sloped else frozenset[str]()
         self.weights = ""
 
     index = "tl.int32"
@@ -176,8 +179,22 @@ class _GluonBuilder(Builder):
         pass
 
     def inner(self, value: Value) -> None:
-        """A value of the tile; scores without the scale that the exponents take."""
-        super().inner(replace(value, node=self.unscaled) if self.scale and value.name == self.score else value)
+        """A value of the tile; scores without the scale that exponents take, or without their rows' part of a slope."""
+        if value.name == self.score and self.scale:
+            value = replace(value, node=self.unscaled)
+        elif value.name == self.score and self.sloped:
+            self.lead(self.sloped.lead)
+            value = replace(value, node=self.sloped.score)
+        if value.name not in self.unread:
+            super().inner(value)
+
+    def lead(self, node: Node) -> None:
+        """What a slope adds to each row at the first column of a block."""
+        self.lowering.begin("lead")
+        text = ast.unparse(self.lowering.in_compute(node))
+        says = f"Within a block, {shown(self.score)} is without what its rows have at the first column."
+        lines = [Line("first_col = start.to(tl.int32)", says), *self.lowering.pending, Line(f"lead = {text}")]
+        self.lines.loop += lines
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Numbers that are read before the loop or for each block are vectors."""
@@ -188,7 +205,9 @@ class _GluonBuilder(Builder):
 
     def online_max(self, name: str, factor: str) -> str:
         given = "" if self.low else ", factor"
-        return f"{name}, shift, {factor}rescale = online_row_max{self.low}({name}, {self.score}{given})"
+        kind = "_led" if self.sloped else self.low
+        led = ", lead" if self.sloped else ""
+        return f"{name}, shift, {factor}rescale = online_row_max{kind}({name}, {self.score}{given}{led})"
 
     def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
         return Line(f"{name} = add_columns({name}, rescale, {factor})")
@@ -274,6 +293,7 @@ class _GluonBuilder(Builder):
             "largest": largest,
             "least": partial_sums.LEAST if self.low else "LOWEST",
             "is_low": bool(self.low),
+            "is_led": bool(self.sloped),
             "sums": sums,
             "state": ", ".join(state),
             "heads": ", ".join(heads),
@@ -291,13 +311,15 @@ class _GluonBuilder(Builder):
             "tile_reads": in_gluon(tile_reads),
             "tile_params": listed(told([*tile_reads, *bounds], [*names, *uniform])),
             "reads": in_gluon(reads),
-            "block_state": ", ".join([*state, *told(loop, ["rows", *single])]),
+            "block_state": ", ".join(
+                [*state, *told(loop, ["tile_rows"] if self.sloped else ["rows"]), *told(loop, single)]
+            ),
             "block_params": listed([*block, *told(loop, uniform)]),
             "is_masked": mentions(loop, self.masked),
             "use_cols": has_col_mask or mentions(loop, "cols"),
             "use_col_mask": has_col_mask,
             "use_rows": mentions(loop, "rows"),
-            "use_tile_rows": mentions(reads, "tile_rows"),
+            "use_tile_rows": mentions([*reads, *loop], "tile_rows"),
             "col_reads": in_gluon(col_reads),
             "of_cols": ", ".join(of_cols),
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),

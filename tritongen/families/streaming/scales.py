@@ -15,13 +15,16 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
     reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
     """
     whole = op.value(score).node
+    found = scaled_matmul(op, whole, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
+    return (found.scale, replaced(whole, found.without)) if found else (None, whole)
+
+
+def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
+    """Whether lines read scores as exponents below the largest, which is of them, and otherwise not."""
     parts = [part for value in op.values for part in walk(value.node)]
     uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
     exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
-    if len(uses) > len(exponents) + 1:  # The largest is of them, too.
-        return None, whole
-    found = scaled_matmul(op, whole, stream.scores[0].name)
-    return (found.scale, replaced(whole, found.without)) if found else (None, whole)
+    return len(uses) <= len(exponents) + 1
 
 
 @dataclass(frozen=True, slots=True)
