@@ -120,6 +120,30 @@ def test_tiles_whose_blocks_tma_reads(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("name", "by_rows", "by_streamed"),
+    [
+        ("causal", (128, 64), (64, 128)),
+        ("bias", (128, 64), (64, 128)),
+        ("sink", (128, 64), (64, 128)),
+        ("softcap", (64, 64), (64, 64)),
+        ("window", (64, 64), (64, 64)),
+        ("documents", (64, 64), (64, 64)),
+        ("relative_positions", (64, 64), (64, 64)),
+    ],
+)
+def test_tiles_of_narrow_heads(
+    name: str, by_rows: tuple[int, int], by_streamed: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer ones where little is computed for each score, and masks leave many blocks."""
+    operator = built(CASES[name].spec(), tmp_path)
+    monkeypatch.setattr(runtime_of(operator, "heuristics"), "shared_memory", lambda _: 232_448)
+    configs = importlib.import_module(f"{operator.__name__}.configs")
+    for table, tile in ((configs.STREAMED_DQ, by_rows), (configs.STREAMED_DK_DV, by_streamed)):
+        found = table.choose(4096, (64, 64), (64, 64), 2, torch.device("cpu"), True).kwargs
+        assert (found["BLOCK_M"], found["BLOCK_N"]) == tile
+
+
+@pytest.mark.parametrize(
     ("batch", "shape"),
     [((2, 3), (2, 3, 5, 7, 16)), ((2, 3, 1), (2, 3, 5, 7, 16)), ((2, 3, 4), None)],
 )

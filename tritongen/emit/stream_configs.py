@@ -10,12 +10,17 @@ from ..spec.types import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How many matmuls a block takes part in: for scores, and for sums; whether TMA may read it, or it is of float8."""
+    """How many matmuls a block takes part in: for scores, and for sums; whether TMA may read it, or it is of float8.
+
+    `light` says that a tile computes little for each score, and has many blocks: no largest is found, no function such
+    as a soft cap's tanh is taken, and no window or documents leave only what is near the diagonal.
+    """
 
     scores: int
     sums: int
     described: bool = False
     float8: bool = False
+    light: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,9 @@ BY_STREAMED = (
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 8, 1),
 )
+# Of heads of up to 64 that have two scores, and one or two sums: s and dp, and dq or dk and dv.
+NARROW_BY_ROWS = Streamed(64, 128, 64, 8, 3)
+NARROW_BY_STREAMED = Streamed(64, 64, 128, 4, 2)
 # Of tiles of scores, all of whose matrices are read in each turn.
 BY_TILES = (
     Streamed(64, 64, 64, 4, 2),
@@ -101,11 +109,15 @@ TIMED_WIDE = _of_any_width(
 
 def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...], tuple[Streamed, ...]]:
     """The tiles for half precision, for what is wider, and for half precision that TMA reads, if those are others."""
+    has_long = streaming.scores == 2 and streaming.sums <= 2 and streaming.light
     if not streaming.sums:
         return BY_TILES, WIDE_SEVERAL, ()
     if streaming.sums > 1:
-        return BY_STREAMED, WIDE_SEVERAL, BY_STREAMED_DESCRIBED if streaming.described else ()
-    return (BY_ROWS, WIDE_SEVERAL, ()) if streaming.scores > 1 else (FORWARD, WIDE, ())
+        described = (*((NARROW_BY_STREAMED,) if has_long else ()), *BY_STREAMED_DESCRIBED)
+        return BY_STREAMED, WIDE_SEVERAL, described if streaming.described else ()
+    if streaming.scores > 1:
+        return (NARROW_BY_ROWS, *BY_ROWS[1:]) if has_long else BY_ROWS, WIDE_SEVERAL, ()
+    return FORWARD, WIDE, ()
 
 
 def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[Streamed, ...]:

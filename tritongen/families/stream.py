@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import BOOL, INT64, Call, Constant, Dtype, Load, Node, Op, Ref, Size
+from ..lang.ir import BOOL, INT64, Call, Constant, Dtype, Load, Node, Op, Ref, Size, walk
 from ..spec.types import FLOAT8S, are_alike
 
 
@@ -93,6 +93,20 @@ class Stream:
         """The matrices that tiles are read of."""
         found = [side for scores in self.scores for side in (scores.left, scores.right)]
         return tuple(dict.fromkeys([*found, *self.summed]))
+
+
+# Functions of scores of which a tile takes few registers.
+LIGHT = frozenset(
+    "add sub mul neg where minimum maximum eq ne lt le gt ge bitwise_and bitwise_or bitwise_not exp".split()
+)
+
+
+def computes_much(op: Op, stream: Stream) -> bool:
+    """Whether scores are made by functions such as a soft cap's tanh, or of what is read at computed positions."""
+    parts = [part for value in op.values for part in walk(value.node)]
+    of_scores = [part for part in parts if {stream.rows, stream.streamed} <= {*part.axes}]
+    functions = {part.function for part in of_scores if isinstance(part, Call)}
+    return not functions <= LIGHT or any(isinstance(part, Load) and part.at for part in of_scores)
 
 
 def is_exponent(node: Node, score: str, largest: str) -> bool:

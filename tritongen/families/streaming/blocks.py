@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
 from ...lowering.lines import Line, mentions
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
@@ -177,6 +177,14 @@ class Blocks:
         first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
         before = f"first_col < {operand(last)}"
         return before if first == "0" else f"({before}) & (first_col + BLOCK_N > {operand(first)})"
+
+    @property
+    def are_few(self) -> bool:
+        """Whether a mask leaves a tile those near the diagonal, as a window does and documents do."""
+        if self.tiles is None or self.compared:
+            return self.tiles is not None
+        reaches_the_end = isinstance(last := self.tiles.some.last, Value) and isinstance(last.node, Size)
+        return self.tiles.some.first != ZERO and not reaches_the_end
 
     def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
         """The lines that find the first and the last block that may have something in common with the tile.

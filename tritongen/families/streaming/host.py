@@ -13,7 +13,7 @@ from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
-from ..stream import multiplied_as, of_bytes, promoted
+from ..stream import computes_much, multiplied_as, of_bytes, promoted
 from . import partial_sums
 from .blocks import operand
 from .gluon import gluon_view
@@ -154,7 +154,8 @@ class StreamingModule(Common):
     def streaming(self) -> Streaming:
         streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
         bytes_ = any(of_bytes(self.op, load) for load in streamed)
-        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_)
+        light = not (self.stream.largest or self.plan.blocks.are_few or computes_much(self.op, self.stream))
+        return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_, light)
 
     def widened(self) -> list[tuple[str, str]]:
         """The matrices of single bytes, and flags for each score, beside matrices that may be float64: each with what
