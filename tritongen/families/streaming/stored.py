@@ -14,7 +14,8 @@ from ...spec.types import BATCH, FLOATS, Input, Output, TensorType, are_alike, p
 from ..family import Step
 from ..steps import restricted
 from ..stream import NotStreamed, StoredScores
-from .streams import Finder, likely, merged_heads
+from .positions import by_likelihood
+from .streams import Finder, merged_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,9 @@ def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
         return None
     own = [{*one.axes} - {*other.axes, BATCH} for one, other in (sides[:2], sides[1::-1])]
     for rows, columns in (own, own[::-1]):
-        found = [
-            max(one, key=lambda axis: likely(op, axis), default="")
-            for one in (rows & {*total.axes}, columns & {*total.over})
-        ]
+        found = [by_likelihood(op, one) for one in (rows & {*total.axes}, columns & {*total.over})]
         if all(found):
-            return found[0], found[1]
+            return found[0][0], found[1][0]
     return None
 
 

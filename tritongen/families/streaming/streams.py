@@ -38,6 +38,7 @@ from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
+from .positions import by_likelihood
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024
@@ -55,7 +56,7 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     scored = {axis for value in op.values if is_product(op, value.node) for axis in value.node.axes}
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
-        for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
+        for streamed in by_likelihood(op, scored.intersection(over)):
             merged = merged_heads(op, streamed)
             with suppress(NotStreamed):
                 return *Finder(merged.joined(op), streamed, is_narrow).found(), merged
@@ -74,12 +75,6 @@ def merged_heads(op: Op, streamed: str) -> MergedAxes:
     merged = axes_together(op, heads - inside - {streamed, BATCH})
     is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
     return merged.with_batch(op) if is_summed else merged
-
-
-def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
-    """How likely an axis is one of positions, and not of heads: it is alone in its dimension, and of any length."""
-    grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)
-    return not grouped, axis not in dict(op.sizes), op.axes.index(axis)
 
 
 class Finder:
@@ -260,8 +255,8 @@ class Finder:
             overs.add(_over(self.op.value(self.largest)))
         if rows is None:
             raise NotStreamed(f"no axis is one of rows, which nothing that has {self.streamed} has beside them")
-        if len(overs) > 1 or len(next(iter(overs))) > 2:
-            raise NotStreamed(f"sums along {self.streamed} are over different axes, or over more than two")
+        if len(overs) > 1:
+            raise NotStreamed(f"sums along {self.streamed} are over different axes")
         turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
         widths = [axis for one in scores for axis in one.over]
         for one in sums:
@@ -281,7 +276,7 @@ class Finder:
         streamed = [one.right for one in scores] + [one.matrix for one in sums if one.matrix is not None]
         shared = set(scores[0].left.axes).intersection(*(set(one.left.axes) for one in scores))
         shared -= {axis for matrix in streamed for axis in matrix.axes}
-        return max((axis for axis in shared if axis != BATCH), key=lambda axis: likely(self.op, axis), default=None)
+        return next(iter(by_likelihood(self.op, shared - {BATCH})), None)
 
     def check(self, stream: Stream, in_loop: list[str]) -> None:
         """Raises `NotStreamed` where values have more axes than tiles, or something else is reduced."""
