@@ -16,16 +16,18 @@ from importing import built, runtime_module, runtime_of
 from oracles import DEVICE, compare
 from streaming_cases import CASES as OF_ONE_AXIS
 from streaming_cases import CAUSAL, GROUPED, MEAN, QKV, Case
+from streaming_choices import CASES as OF_CHOICES
 from streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
 from streaming_heads import CASES as OF_TWO_AXES
 from streaming_layouts import CASES as OF_LAYOUTS
+from streaming_sums import CASES as OF_SUMS
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 
-CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS}
+CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS, **OF_CHOICES, **OF_SUMS}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -96,17 +98,6 @@ def test_no_scores_are_stored(name: str) -> None:
             floats = [result for result in one.op.results if result.dtype.kind == "float"]
             scores = [result.output.name for result in floats if {"M", "N"} <= set(result.axes)]
             assert scores in ([], [case.tiles])
-
-
-@pytest.mark.parametrize("name", OF_LAYOUTS)
-def test_positions_are_rows_and_stream(name: str) -> None:
-    """Whatever the order of the axes of tensors: heads do not, though they too are axes that keys lack."""
-    spec = OF_LAYOUTS[name].spec()
-    forward = forward_of(spec)
-    backward = backward_of(spec, forward)
-    assert backward is not None
-    streams = [step.family.stream(step.program) for step in (forward, *backward.plan.steps)]
-    assert {(one.rows, one.streamed) for one in streams if one is not None} == {("M", "N"), ("N", "M")}
 
 
 def test_matrices_of_different_dtypes(tmp_path: Path, small: Callable[..., None]) -> None:

@@ -117,6 +117,21 @@ def where_not_empty(node: Node) -> Node:
     return node
 
 
+def unless_zero(divisor: Node) -> Call:
+    """A divisor of sums, and 1 where it is 0, as they are then."""
+    zero, one = (Constant(number, Dtype("float")) for number in (0.0, 1.0))
+    test = Call("eq", (divisor, zero), divisor.axes, BOOL)
+    return Call("where", (test, one, divisor), divisor.axes, divisor.dtype)
+
+
+def where_not_zero(node: Node) -> Node:
+    """What `unless_zero` was given; another node as it is."""
+    match node:
+        case Call(function="where", args=(_, _, divisor)):
+            return divisor if node == unless_zero(divisor) else node
+    return node
+
+
 def of_bytes(op: Op, load: Load) -> bool:
     """Whether a matrix is float8 or int8, which tiles convert to the dtype that is multiplied."""
     return set(op.input(load.name).type.dtypes) <= {*FLOAT8S, "int8"}

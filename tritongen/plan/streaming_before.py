@@ -167,7 +167,7 @@ class _Streams:
         others = tuple(value for value in self.op.values if value.name not in done)
         apart = needed(others, [name for name in before if name not in done])
         names = {tensor.name: tensor for tensor, _ in found.before}
-        after = [with_lines(value, names) for value in inner.gradient.forward.values]
+        after = [with_lines(value, names, self.op) for value in inner.gradient.forward.values]
         values, _, _ = _together(outer.values, apart, {value.name for value in outer.values})
         values, first, second = _together(values, after, {*before, *outer.saved})
         alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}

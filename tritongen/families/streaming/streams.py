@@ -8,20 +8,20 @@ that grows, the sums so far are scaled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ...lang.ir import (
     Call,
     Cast,
-    Constant,
     Index,
     Load,
     Node,
     Op,
     Reduce,
     Ref,
+    Size,
     Take,
     Value,
     fresh,
@@ -38,6 +38,7 @@ from ...passes.structure import line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
+from .factors import Factors
 from .positions import by_likelihood
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
@@ -77,7 +78,7 @@ def merged_heads(op: Op, streamed: str) -> MergedAxes:
     return merged.with_batch(op) if is_summed else merged
 
 
-class Finder:
+class Finder(Factors):
     """Looks at an operator as one that streams an axis."""
 
     def __init__(self, op: Op, streamed: str, is_narrow: bool = False) -> None:
@@ -113,9 +114,6 @@ class Finder:
 
     # Sums
 
-    def streams(self, node: Node) -> bool:
-        return self.streamed in node.axes
-
     def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
         """The operator whose sums along the streamed axis have no factors that lack it, and the sums."""
         if self.largest == "several":
@@ -132,12 +130,14 @@ class Finder:
                 values.append(value)
                 continue
             line = line_of(self.op, value)
+            count = [(Size(node.over), True)] if node.kind == "mean" else []
+            node = replace(node, kind="sum") if count else node
             if node.kind != "sum" or node.dtype.kind != "float":
                 raise NotStreamed(f"{line} takes their {node.kind} along {self.streamed}")
             factors = list(self.factors(node.arg))
             inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
             divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
-            outside = [(factor, d) for factor, d in factors if not self.streams(factor)]
+            outside = [*((factor, d) for factor, d in factors if not self.streams(factor)), *count]
             if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
                 raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
             matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
@@ -179,30 +179,6 @@ class Finder:
             total = applied("div" if is_divisor else "mul", total, factor)
         return total
 
-    def is_summed(self, node: Node) -> bool:
-        """Whether a node is made of something that is reduced along the streamed axis."""
-        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
-        return any(isinstance(part, Reduce) and self.streamed in part.over for part in below)
-
-    def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
-        """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
-        match node:
-            case Call(function="mul", args=args):
-                for arg in args:
-                    yield from self.factors(arg)
-            case Call(function="div", args=(above, below)) if not self.streams(below):
-                yield from self.factors(above)
-                yield below, True
-            case Call(function="div", args=(above, below)) if not isinstance(above, Constant):
-                yield from self.factors(above)
-                yield applied("div", Constant(1.0, above.dtype), below), False
-            case Ref(name=name):
-                found = list(self.factors(self.op.value(name).node))
-                apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
-                yield from found if apart and len(found) > 1 else [(node, False)]
-            case _:
-                yield node, False
-
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
         node = self.unconverted(factor)
@@ -241,10 +217,6 @@ class Finder:
 
     def has_powers(self, names: list[str]) -> bool:
         return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
-
-    def needed(self, nodes: Iterable[Node]) -> list[str]:
-        """The values that some nodes are made of, in order."""
-        return [value.name for value in needed(self.op.values, set().union(*map(references, nodes)))]
 
     # The whole
 
