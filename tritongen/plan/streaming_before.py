@@ -19,6 +19,7 @@ from ..families.family import Families, Step
 from ..families.several.stored import as_input
 from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, StoredScores
+from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value, fresh
 from ..lowering.tile import needed
 from ..passes.structure import reads
@@ -62,9 +63,11 @@ class _Streams:
         self.op, self.steps, self.grad, self.families = forward.op, steps_of(forward), grad, families
         self.outgoing = outgoing_of(self.op)
         self.named: set[str] = set()  # the steps so far
+        self.pairs: list[tuple[str, str]] = []  # the axes of rows of each stream, and of what streams
 
     def backward(self, streams: Streams) -> Backward:
         """The gradient of the whole operator, and the forward that saves what it reads."""
+        self.pairs = [(stream.rows, stream.streamed) for _, stream in streams]
         part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
         made = {result.output.name for step in part.plan.steps for result in step.op.results}
         inputs = tuple(tensor for tensor in part.inputs if tensor.name not in made)
@@ -126,7 +129,16 @@ class _Streams:
         gradient = replace(gradient, op=named, forward=self.op, seeds=self.outgoing.pairs)
         steps, texts = Planner(gradient, (), self.families).plan()
         self.named |= {step.op.name for step in steps}
-        return _Part(Plan(steps, texts), (), values)
+        return _Part(Plan(steps, texts), (), values, stored=self.scores_stored(steps, gradient, outgoing))
+
+    def scores_stored(self, steps: Iterable[Step], gradient: Gradient, outgoing: Outgoing) -> StoredScores | None:
+        """The scores that steps before all streams store, for gradients by what the forward made of scores there."""
+        steps, own = tuple(steps), {result.output.name for result in gradient.op.results}
+        axes = next((one for one in self.pairs if stores(steps, one, own)), None)
+        if axes is None:
+            return None
+        names = ", ".join(outgoing.seeds)
+        return StoredScores(axes, f"no pass takes the gradient by {names}, which a step apart makes of them")
 
     def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
         """The operator of some values that are computed before, or of results, as steps store them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
+from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
 from ...passes.exponentials import resolve
@@ -31,10 +31,11 @@ class Attention:
 def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     """The first scores of attention that the steps of an operator store; None where they store none."""
     steps = tuple(steps)
-    streams = [stream for step in steps if (stream := step.family.stream(step.program))]
+    refs = {value.name: references(value.node) for value in op.values}
     for found in attentions(op):
         axes = (found.rows, found.streamed)
-        if stores(steps, axes) and axes not in [(one.rows, one.streamed) for one in streams]:
+        others = {name for name in refs if found.score not in reached(refs, [name], ())}
+        if stores(steps, axes, others):
             return StoredScores(axes, _why(op, found))
     return None
 
@@ -58,9 +59,11 @@ def attentions(op: Op) -> Iterator[Attention]:
             for score in (value for value in op.values if value.name in inside):
                 above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
                 nodes = [side, *(op.value(name).node for name in above)]
-                multiplies = any(is_product(op, op.value(name).node) for name in above)
-                axes = None if multiplies else _axes(op, score.node, total.node)
-                if axes is not None and any(_is_exponential(part, above | {score.name}) for part in nodes):
+                axes = _axes(op, score.node, total.node)
+                if axes is None or not any(_is_of_attention(part, above | {score.name}) for part in nodes):
+                    continue
+                products = (node for name in above if is_product(op, node := op.value(name).node))
+                if all(_mixes_heads(op, score.node, node) for node in products):
                     yield Attention(total, score.name, *axes)
 
 
@@ -77,9 +80,17 @@ def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
     return None
 
 
-def _is_exponential(node: Node, of: set[str]) -> bool:
-    """Whether an exponential of some values is in a node."""
-    return any(isinstance(part, Call) and part.function == "exp" and references(part) & of for part in walk(node))
+def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
+    """Whether a matmul sums scores or probabilities over axes of heads alone, which both sides of the scores have."""
+    one, other, *_ = sides_of(op, score) or (score, score)
+    return isinstance(node, Reduce) and {*node.over} <= {*one.axes} & {*other.axes}
+
+
+def _is_of_attention(node: Node, of: set[str]) -> bool:
+    """Whether an exponential of some values is in a node, or a position, as in the mask of linear attention."""
+    parts = [*walk(node)]
+    exponentials = (part for part in parts if isinstance(part, Call) and part.function == "exp")
+    return any(references(part) & of for part in exponentials) or any(isinstance(part, Index) for part in parts)
 
 
 def _why(op: Op, found: Attention) -> str:

@@ -213,6 +213,9 @@ class Finder(Factors):
             return (
                 f"sums over {' and '.join(node.over)}, which tensors do not all have next to one another in one order"
             )
+        inner = (self.op.value(name).node for name in self.needed([node]))
+        if any(self.streams(one) and is_product(self.op, one) for one in inner):
+            return f"sums over {' and '.join(node.over)} what is made of scores"
         return "reduces what is no product of two inputs over one axis"
 
     def has_powers(self, names: list[str]) -> bool:
