@@ -28,13 +28,14 @@ from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import Outgoing, by_name, load, outgoing_of
 from .streaming_gradient import plan_streaming_backward
-from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines
+from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines, with_names
 from .streaming_steps import own_result
 from .weighted_means import renamed_value
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
     """Raises `NotStreamed` where the gradient stores scores."""
+    forward = with_names(forward)
     found = last_streamed(forward.op, steps_of(forward), streams)
     if not found.before and len(streams) == 1:
         return plan_streaming_backward(found.op, found.stream, grad, families)

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..families.family import Step
+from ..families.several.naming import factors_named
 from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Take, Value, as_loads, fresh, replaced
@@ -24,6 +25,15 @@ def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
 
 def steps_of(forward: Step) -> tuple[Step, ...]:
     return forward.family.steps(forward.program) or (forward,)
+
+
+def with_names(forward: Step) -> Step:
+    """A forward of several steps, whose operator has names for the factors of sums that steps store."""
+    stored = {one.output.name for step in steps_of(forward) for one in step.op.results}
+    named = factors_named(forward.op)
+    if stored <= forward.op.names or not stored <= named.names:
+        return forward
+    return replace(forward, program=replace(forward.program, op=named))
 
 
 def streams_for(op: Op, streams: Streams) -> Streams:

@@ -15,7 +15,8 @@ def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
     """Axes, the likeliest ones of positions first: positions are compared with others, each axis is alone in its
     dimension, and of any length.
     """
-    compared = _compared(op)
+    axes = list(axes)
+    compared = _compared(op) if len(axes) > 1 else set()
 
     def likely(axis: str) -> tuple[bool, bool, bool, int]:
         grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)

@@ -60,7 +60,7 @@ def attentions(op: Op) -> Iterator[Attention]:
                 above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
                 nodes = [side, *(op.value(name).node for name in above)]
                 axes = _axes(op, score.node, total.node)
-                if axes is None or not any(_is_of_attention(part, above | {score.name}) for part in nodes):
+                if axes is None or not _are_of_attention(nodes, above | {score.name}, axes):
                     continue
                 products = (node for name in above if is_product(op, node := op.value(name).node))
                 if all(_mixes_heads(op, score.node, node) for node in products):
@@ -86,11 +86,12 @@ def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
     return isinstance(node, Reduce) and {*node.over} <= {*one.axes} & {*other.axes}
 
 
-def _is_of_attention(node: Node, of: set[str]) -> bool:
-    """Whether an exponential of some values is in a node, or a position, as in the mask of linear attention."""
-    parts = [*walk(node)]
+def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
+    """Whether exponentials of some values are in nodes, or positions along both axes, as in linear attention."""
+    parts = [part for node in nodes for part in walk(node)]
     exponentials = (part for part in parts if isinstance(part, Call) and part.function == "exp")
-    return any(references(part) & of for part in exponentials) or any(isinstance(part, Index) for part in parts)
+    positions = {part.axis for part in parts if isinstance(part, Index)}
+    return {*axes} <= positions or any(references(part) & of for part in exponentials)
 
 
 def _why(op: Op, found: Attention) -> str:

@@ -285,6 +285,8 @@ class Finder(Factors):
                 raise NotStreamed(self.too_wide(total.name, extra))
             if extra := set(total.factor.axes) - tile:
                 raise NotStreamed(self.too_wide(total.name, extra))
+            if total.matrix is None and (extra := set(total.factor.axes) - self.axes_of_scores(stream)):
+                raise NotStreamed(f"{self.too_wide(total.name, extra)}: no matrix that is read has these values")
             if stream.rows not in total.factor.axes:
                 raise NotStreamed(f"{self.line(total.name)} sums what is the same for all {stream.rows}")
         for result in self.op.results:
@@ -296,6 +298,13 @@ class Finder(Factors):
                 raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
         if not self.has_dtype(stream):
             raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are integers")
+
+    def axes_of_scores(self, stream: Stream) -> set[str]:
+        """The axes that scores have, and what is made of them before matrices are summed, but not of such a matrix."""
+        nodes: list[Node] = [side for one in stream.scores for side in (one.left, one.right)]
+        nodes += [total.factor for total in stream.sums if total.matrix is not None]
+        nodes += [self.op.value(stream.largest).node] if stream.largest else []
+        return {stream.streamed, *(axis for node in nodes for axis in node.axes)} - {*stream.widths}
 
     def too_wide(self, name: str, axes: Iterable[str]) -> str:
         names = [axis for axis in self.op.axes if axis in axes]
