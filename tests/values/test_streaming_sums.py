@@ -11,9 +11,11 @@ from oracles import compare
 from streaming_choices import CASES as OF_CHOICES
 from streaming_choices import probabilities
 from streaming_formulas import SIZES, behind, masked, scores, with_sink
+from streaming_images import CASES as OF_IMAGES
 from streaming_layouts import CASES as OF_LAYOUTS
 from streaming_sums import CASES as OF_SUMS
 
+from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of
 
 
@@ -58,3 +60,18 @@ def test_a_sink_of_rows_without_keys_beside_their_lse(tmp_path: Path) -> None:
     gradients = torch.autograd.grad(wanted, (q, k, v, sink), tuple(one[:, :, first:] for one in outgoing))
     for one, other in zip(found, gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_positions_of_images(name: str) -> None:
+    """Stream as one axis where the math goes along both together; no scores are stored."""
+    spec = OF_IMAGES[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    assert (forward.stored, backward.stored) == (None, None)
+    program = forward.program
+    assert isinstance(program, StreamingProgram)
+    joined = [] if name == "image_with_relative_positions" else [("X", "Y")]
+    assert [group for _, group in program.merged.every] == joined
+    assert program.stream.turns == (() if joined else ("X",))

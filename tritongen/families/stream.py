@@ -69,6 +69,11 @@ class Stream:
     is_paged: bool = False
 
     @property
+    def positions(self) -> tuple[str, ...]:
+        """The axes of what streams: the streamed axis, and others that are summed in turn."""
+        return (*self.turns, self.streamed)
+
+    @property
     def summed(self) -> tuple[Load, ...]:
         """The matrices of the sums that are matmuls."""
         return tuple(one.matrix for one in self.sums if one.matrix is not None)

@@ -83,7 +83,7 @@ class MeansOfRows:
         self.outgoing, self.seeds = outgoing, outgoing.seeds
         self.known = (*self.seeds.values(), *outgoing.known)
         self.taken = self.op.names | {tensor.name for tensor in self.known}
-        axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
+        axes = {axis for one in stream.sums for axis in one.factor.axes} - {*stream.positions}
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
         is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse

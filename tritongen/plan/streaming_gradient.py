@@ -162,8 +162,9 @@ class _Planner(MeansOfRows):
             assert mean.matrix is not None
             factor = weighted.get(mean.name, p)
             product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
-            axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
-            node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
+            over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+            axes = tuple(axis for axis in product.axes if axis not in over)
+            node = Reduce("sum", product, over, axes, product.dtype)
             result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
         for sink in self.sinks:
             power = applied("sub", sink, lse)

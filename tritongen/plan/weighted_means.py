@@ -58,7 +58,7 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     if not stream.largest:
         return Means(op, tuple(Mean(one.name, one.matrix, is_sum=True) for one in stream.sums))
     largest = op.value(stream.largest).node
-    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
+    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref):
         return None
     score = largest.arg
     weights: dict[str, Node | None] = {}
@@ -131,7 +131,7 @@ class _Finder:
         self.taken = op.names.union(taken)
         self.of_sums = set(self.raw)  # the values that are made of sums
         for value in op.values:
-            if references(value.node) & self.of_sums and stream.streamed not in value.node.axes:
+            if references(value.node) & self.of_sums and not {*stream.positions} & {*value.node.axes}:
                 self.of_sums.add(value.name)
         self.values: list[Value] = []
         self.fit: set[str] = set()  # values that are means or lse, or made of such alone

@@ -15,7 +15,7 @@ from ..family import Step
 from ..steps import restricted
 from ..stream import NotStreamed, StoredScores
 from .positions import by_likelihood
-from .streams import Finder, merged_heads
+from .streams import Finder, merged_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _why(op: Op, found: Attention) -> str:
 def _refused(op: Op, streamed: str) -> str:
     """Why a kernel streams no axis of an operator; "" where one does."""
     try:
-        Finder(merged_heads(op, streamed).joined(op), streamed).found()
+        Finder((merged := merged_axes(op, streamed)).joined(op), merged.of(streamed)).found()
     except NotStreamed as refused:
         return str(refused)
     return ""

@@ -34,7 +34,7 @@ from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
-from ...passes.structure import line_of, only_maps_and_reduces, references
+from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
@@ -58,22 +58,25 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         for streamed in by_likelihood(op, scored.intersection(over)):
-            merged = merged_heads(op, streamed)
+            merged = merged_axes(op, streamed)
             with suppress(NotStreamed):
-                return *Finder(merged.joined(op), streamed, is_narrow).found(), merged
+                return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
     return None
 
 
-def merged_heads(op: Op, streamed: str) -> MergedAxes:
+def merged_axes(op: Op, streamed: str) -> MergedAxes:
     """The axes of heads that always lie together: of those over which scores are sums, and of matrices that are summed
-    along what streams. No value that streams has any of these. And `...`, where no result has it: programs go along it.
+    along what streams. No value that streams has any of these. Also the axes of a softmax that always do, as those of
+    an image. And `...`, where no result has it: programs go along it.
     """
     values = [value for value in op.values if streamed in value.node.axes and not isinstance(value.node, Load)]
     inside = {axis for value in values for axis in value.node.axes}
     heads = {axis for value in values if isinstance(value.node, Reduce) for axis in value.node.over}
     sums = (value.node for value in op.values if isinstance(value.node, Reduce) and streamed in value.node.over)
     heads |= {axis for node in sums for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
-    merged = axes_together(op, heads - inside - {streamed, BATCH})
+    largest = (value.node for value in op.values if is_extremum(value.node))
+    positions = {axis for node in largest if streamed in node.over for axis in node.over}
+    merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
     is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
     return merged.with_batch(op) if is_summed else merged
 
