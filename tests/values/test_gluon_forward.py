@@ -186,20 +186,6 @@ def test_parts_of_a_projection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {*names} == {"attend_gluon_kernel"}
 
 
-@pytest.mark.parametrize("heads", ["(H=2 D)", "H, D"])
-def test_positions_before_heads_that_share_keys(heads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The heads are those of one group, and come before rows in what the kernel reads."""
-    inputs = f'q = "T[B, M, {heads}]"\nk = "T[B, N, D]"\nv = "T[B, N, E]"'
-    outputs = f'o = "q[B, M, {heads.replace("D", "E").replace("=2", "")}]"'
-    operator, names = launching(spec_of(CAUSAL, inputs, outputs), tmp_path, monkeypatch)
-    random = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(size, generator=random).to(DEVICE, HALF) for size in ((2, 200, 2, 64), *((2, 130, 64),) * 2))
-    o = operator.attend(q.flatten(-2) if "(" in heads else q, k, v, scale=0.125).reshape(q.shape)
-    s, exact = masked_scores(q.transpose(1, 2), k[:, None], v[:, None], 0.125)
-    torch.testing.assert_close(o.transpose(1, 2).double(), torch.softmax(s, -1) @ exact, rtol=3e-3, atol=3e-3)
-    assert {*names} == {"attend_gluon_kernel"}
-
-
 def slopes_of(s: torch.Tensor, v: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     rows, cols = (torch.arange(n, device=s.device) for n in s.shape[-2:])
     return torch.softmax(s - slope[:, None, None].double() * (rows[:, None] - cols), -1) @ v
