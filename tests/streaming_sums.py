@@ -56,6 +56,13 @@ CASES = {
         outputs="o:q; z:q",
         steps=3,
     ),
+    "detached_maximum_beside": Case(
+        QKV,
+        f"{CAUSAL}\n{MEAN}\nm = detach(max(s, N))",
+        lambda q, k, v: (causal(q, k, v), masked(scores(q, k), behind(q, k) >= 0).amax(-1).detach()),
+        outputs="o:q; m:q",
+        steps=3,
+    ),
     "sink_and_lse_without": Case(
         f"{QKV}; sink:T[H]",
         f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))\n"

@@ -184,8 +184,8 @@ class _Finder:
         return replace(value, node=node)
 
     def made(self, node: Node) -> Node | None:
-        """A node, made of means and lse; None where it is made of sums otherwise."""
-        if not references(node) & self.of_sums:
+        """A node, made of means and lse, or without a gradient; None where it is made of sums otherwise."""
+        if not references(node) & self.of_sums or (isinstance(node, Call) and node.function == "detach"):
             return node
         kind = self.kind_of(node)
         if kind is not None:
