@@ -22,6 +22,20 @@ def _projected(x: torch.Tensor, z: torch.Tensor, *weights: torch.Tensor) -> torc
 
 
 CASES = {
+    "values_of_two_layers": Case(
+        f"{QKV}; first:T[B, H, N, E]; lam:T[]",
+        "vv = lam * v + (1 - lam) * first\ns = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * vv, N)",
+        lambda q, k, v, first, lam: full(q, k, lam * v + (1 - lam) * first),
+        by="q k v first lam",
+        steps=4,
+    ),
+    "biases_of_keys_and_values": Case(
+        f"{QKV}; bk:T[H, D]; bv:T[H, E]",
+        "s = sum(q * (k + bk), D) * 0.25\no = sum(softmax(s, N) * (v + bv), N)",
+        lambda q, k, v, bk, bv: full(q, k + bk[:, None], v + bv[:, None]),
+        by="q k v bk bv",
+        steps=6,
+    ),
     "norms_of_heads": Case(
         f"{GROUPED}; {WEIGHTS}",
         f"{NORMED}\n{OF_NORMED}\n{MEAN}",

@@ -6,7 +6,7 @@ import torch
 
 F = torch.nn.functional
 SIZES = {"...": 2, "B": 2, "H": 2, "G": 2, "R": 3, "M": 37, "F": 7, "N": 53, "L": 29}
-SIZES |= {"D": 24, "E": 40, "K": 8, "P": 96, "C": 3}
+SIZES |= {"D": 24, "E": 40, "K": 8, "P": 96, "C": 3, "W": 4, "I": 9, "X": 5, "Y": 7}
 
 
 def behind(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

@@ -16,15 +16,19 @@ from importing import built, runtime_module, runtime_of
 from oracles import DEVICE, compare
 from streaming_cases import CASES as OF_ONE_AXIS
 from streaming_cases import CAUSAL, GROUPED, MEAN, QKV, Case
+from streaming_choices import CASES as OF_CHOICES
 from streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
 from streaming_heads import CASES as OF_TWO_AXES
+from streaming_images import CASES as OF_IMAGES
+from streaming_layouts import CASES as OF_LAYOUTS
+from streaming_sums import CASES as OF_SUMS
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 
-CASES = {**OF_ONE_AXIS, **OF_TWO_AXES}
+CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS, **OF_CHOICES, **OF_SUMS, **OF_IMAGES}
 
 
 @pytest.mark.parametrize("name", CASES)

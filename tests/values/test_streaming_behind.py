@@ -16,6 +16,8 @@ from importing import built
 from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
+from streaming_cases import QKV, Case
+from streaming_formulas import SIZES, behind, masked
 from streaming_heads import ROTARY
 from streaming_several import CASES as SEVERAL
 
@@ -55,6 +57,76 @@ def test_no_scores_are_stored(name: str) -> None:
     for step in each((forward, backward.forward, *steps)):
         assert not [one for one in step.op.results if any(axes <= {*one.axes} for axes in SCORES)]
     assert (forward.stored, backward.stored) == (None, None)
+
+
+def _taken(scores: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return torch.gather(scores, -1, at.expand(*scores.shape[:-2], *at.shape))
+
+
+def _disentangled(*tensors: torch.Tensor) -> torch.Tensor:
+    """Attention to relative positions, and of these to contents."""
+    q, k, v, kr, qr = tensors
+    at = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"]) + 32).clamp(0, 63)
+    of_keys, of_queries = _taken(q @ kr.mT, at), _taken(k @ qr.mT, at.T).mT
+    return torch.softmax((q @ k.mT + of_keys + of_queries) * 0.25, -1) @ v
+
+
+def _latent(*tensors: torch.Tensor) -> torch.Tensor:
+    q, qr, c, kr, wk, wv = tensors
+    k, v = (torch.einsum("hdc,bnc->bhnd", w, c) for w in (wk, wv))
+    s = (q @ k.mT + qr @ kr[:, None].mT) * 0.25
+    return torch.softmax(masked(s, behind(q, k) >= 0), -1) @ v
+
+
+STORING = {
+    "scores_taken_from_a_matmul": Case(
+        f"{QKV}; kr:T[H, P=64, D]; qr:T[H, P=64, D]",
+        "at = clamp(index(M) - index(N) + 32, 0, 63)\nof_keys = sum(q * kr, D)\nof_queries = sum(k * qr, D)\n"
+        "s = (sum(q * k, D) + take(of_keys, at, P) + take(of_queries, at, P)) * 0.25\n"
+        "o = sum(softmax(s, N) * v, N)",
+        _disentangled,
+        by="q k v kr qr",
+    ),
+    "squared_probabilities": Case(
+        QKV,
+        "s = sum(q * k, D) * 0.25\np = softmax(s, N)\no = sum(p * p * v, N)",
+        lambda q, k, v: torch.softmax(q @ k.mT * 0.25, -1).square() @ v,
+    ),
+    "product_of_softmaxes": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; j:T[B, H, N, D]; v:T[B, H, N, E]",
+        "o = sum(softmax(sum(q * k, D), N) * softmax(sum(r * j, D), N) * v, N)",
+        lambda q, k, r, j, v: torch.softmax(q @ k.mT, -1) * torch.softmax(r @ j.mT, -1) @ v,
+        by="q k r j v",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORING)
+def test_values_of_gradients_that_store_scores(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
+    """Forwards do not."""
+    case = STORING[name]
+    assert forward_of(case.spec()).stored is None
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    compare(operator.attend, case.torch, case.tensors(torch.float64), case.places(), 1e-9)
+
+
+def test_keys_and_values_that_are_computed_from_latent_ones(tmp_path: Path, small: Callable[..., None]) -> None:
+    """Are stored, and scores are not, however long the axes of heads may be."""
+    inputs = "q:T[B, H, M, D]; qr:T[B, H, M, K]; c:T[B, N, C]; kr:T[B, N, K]; wk:T[H, D, C]; wv:T[H, E, C]"
+    compute = "k = sum(wk * c, C)\nv = sum(wv * c, C)\n"
+    compute += "s = where(index(N) - size(N) <= index(M) - size(M), (sum(q * k, D) + sum(qr * kr, K)) * 0.25, -inf)\n"
+    compute += "o = sum(softmax(s, N) * v, N)"
+    case = Case(inputs, compute, _latent, outputs="o:q[B, H, M, E]", by="q qr c kr wk wv")
+    forward = forward_of(case.spec())
+    backward = backward_of(case.spec(), forward)
+    assert backward is not None
+    for step in each((forward, backward.forward, *backward.plan.steps)):
+        assert not [one for one in step.op.results if {"M", "N"} <= {*one.axes}]
+    assert (forward.stored, backward.stored) == (None, None)
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    compare(operator.attend, case.torch, case.tensors(torch.float64), case.places(), 1e-9)
 
 
 @pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])

@@ -15,6 +15,7 @@ from oracles import DEVICE, compare
 from replaying import replay_interpreted
 from streaming_cases import CASES
 from streaming_formulas import causal
+from streaming_layouts import CASES as OF_LAYOUTS
 
 
 @pytest.fixture
@@ -53,6 +54,9 @@ def by_tma(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[int]]
         "numbers_of_positions_before_heads": [2],
         "positions_before_heads": [2],
         "one_head": [],
+        "keys_of_the_batch_and_of_groups": [2],
+        "keys_of_three_axes": [],
+        "positions_first_of_one_head_of_keys": [2],
     }.items(),
 )
 def test_values_by_descriptors(
@@ -63,7 +67,7 @@ def test_values_by_descriptors(
     by_tma: Callable[[ModuleType], list[int]],
 ) -> None:
     """Gradients whose blocks TMA reads, of widths and lengths that no tile divides."""
-    case = CASES[name]
+    case = CASES[name] if name in CASES else OF_LAYOUTS[name]
     operator = built(case.spec(), tmp_path)
     small(operator)
     found = by_tma(operator)

@@ -69,6 +69,11 @@ class Stream:
     is_paged: bool = False
 
     @property
+    def positions(self) -> tuple[str, ...]:
+        """The axes of what streams: the streamed axis, and others that are summed in turn."""
+        return (*self.turns, self.streamed)
+
+    @property
     def summed(self) -> tuple[Load, ...]:
         """The matrices of the sums that are matmuls."""
         return tuple(one.matrix for one in self.sums if one.matrix is not None)
@@ -128,6 +133,21 @@ def where_not_empty(node: Node) -> Node:
     match node:
         case Call(function="where", args=(Call(function="ne", args=(Size(over=over), _)), factor, _)):
             return factor if node == unless_empty(factor, *over) else node
+    return node
+
+
+def unless_zero(divisor: Node) -> Call:
+    """A divisor of sums, and 1 where it is 0, as they are then."""
+    zero, one = (Constant(number, Dtype("float")) for number in (0.0, 1.0))
+    test = Call("eq", (divisor, zero), divisor.axes, BOOL)
+    return Call("where", (test, one, divisor), divisor.axes, divisor.dtype)
+
+
+def where_not_zero(node: Node) -> Node:
+    """What `unless_zero` was given; another node as it is."""
+    match node:
+        case Call(function="where", args=(_, _, divisor)):
+            return divisor if node == unless_zero(divisor) else node
     return node
 
 

@@ -55,6 +55,10 @@ class MergedAxes:
                 axes = tuple(dict.fromkeys(name if axis in group else axis for axis in axes))
         return axes
 
+    def of(self, axis: str) -> str:
+        """The axis that one is a part of, or itself."""
+        return next((name for name, group in self.every if axis in group), axis)
+
     def parted_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         groups = dict(self.every)
         return tuple(one for axis in axes for one in groups.get(axis, (axis,)))

@@ -1,7 +1,8 @@
-"""Sums of products of which one factor adds up exponentials below several maxima: a sum for each maximum.
+"""Sums of products of which one factor adds up exponentials below several maxima, or others: a sum for each maximum.
 
 `sum((softmax(s, N) - b * softmax(t, N)) * v, N)` is `sum(softmax(s, N) * v, N) - b * sum(softmax(t, N) * v, N)`. A
-kernel that streams N takes exponentials below one running maximum, and so computes either sum, but not both as one.
+kernel that streams N takes exponentials below one running maximum, and so computes either sum, but not both as one. Nor
+does it know what divides a softmax before it has gone along N, so `sum((softmax(s, N) + sigmoid(s)) * v, N)` is two.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class _Split:
         return [*sums, replace(self.value, node=replace(total, axes=self.node.axes))]
 
     def terms(self, node: Node) -> Iterator[tuple[bool, Node]]:
-        """What a node adds up, and whether it subtracts it, as far as that is below several maxima."""
-        if len(self.maxima(node)) < 2:
+        """What a node adds up, and whether it subtracts it, as far as that is below any maximum."""
+        if not self.maxima(node):
             yield False, node
             return
         match node:

@@ -20,12 +20,14 @@ FLOAT = Dtype("float")
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean along the rows and axes of its own: its value, and the tensors that hold it and its gradient.
+    """A mean along the rows and axes of its own, or a plain sum: its value, and the tensors that hold it and its
+    gradient.
 
     Where it is a sum of rows, it has no matrix and no axes of its own.
     """
 
     name: str
+    is_sum: bool
     matrix: Load | None
     own: tuple[str, ...]
     axes: tuple[str, ...]
@@ -75,12 +77,13 @@ class MeansOfRows:
         self.score, self.sinks = means.score, means.sinks
         self.matrices = {mean.name: mean.matrix for mean in means.means}
         self.weights = {mean.name: mean.weight for mean in means.means}
+        self.sums = {mean.name for mean in means.means if mean.is_sum}
         self.op, self.lse = means.op, means.lse
         self.stream, self.grad, self.families = stream, grad, families
         self.outgoing, self.seeds = outgoing, outgoing.seeds
         self.known = (*self.seeds.values(), *outgoing.known)
         self.taken = self.op.names | {tensor.name for tensor in self.known}
-        axes = {axis for one in stream.sums for axis in one.factor.axes} - {stream.streamed, *stream.turns}
+        axes = {axis for one in stream.sums for axis in one.factor.axes} - {*stream.positions}
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
         is_result = any(result.output.name == self.lse for result in self.op.results)
         self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
@@ -146,7 +149,7 @@ class MeansOfRows:
     def mean_of_result(self, name: str, result: Result) -> Mean:
         tensor = result.output.name
         inputs = like(self.op, result, tensor), self.seeds[tensor]
-        return Mean(name, self.matrices[name], self.own_axes(name), result.node.axes, *inputs)
+        return Mean(name, name in self.sums, self.matrices[name], self.own_axes(name), result.node.axes, *inputs)
 
     def mean_saved(self, name: str) -> Mean:
         """A mean that the forward saves, where it is no result of its dtype."""
@@ -158,7 +161,8 @@ class MeansOfRows:
         tensor = Input(name if result is None else self.fresh("mean"), own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):
             tensor = like(self.op, result, name)
-        return Mean(name, matrix, own, axes, tensor, Input(self.fresh(f"d{tensor.name}"), own_type))
+        gradient = Input(self.fresh(f"d{tensor.name}"), own_type)
+        return Mean(name, name in self.sums, matrix, own, axes, tensor, gradient)
 
 
 def by_name(*inputs: Input) -> tuple[Input, ...]:

@@ -19,6 +19,7 @@ from ..families.family import Families, Step
 from ..families.several.stored import as_input
 from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, StoredScores
+from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value, fresh
 from ..lowering.tile import needed
 from ..passes.structure import reads
@@ -27,13 +28,14 @@ from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import Outgoing, by_name, load, outgoing_of
 from .streaming_gradient import plan_streaming_backward
-from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines
+from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines, with_names
 from .streaming_steps import own_result
 from .weighted_means import renamed_value
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
     """Raises `NotStreamed` where the gradient stores scores."""
+    forward = with_names(forward)
     found = last_streamed(forward.op, steps_of(forward), streams)
     if not found.before and len(streams) == 1:
         return plan_streaming_backward(found.op, found.stream, grad, families)
@@ -62,9 +64,11 @@ class _Streams:
         self.op, self.steps, self.grad, self.families = forward.op, steps_of(forward), grad, families
         self.outgoing = outgoing_of(self.op)
         self.named: set[str] = set()  # the steps so far
+        self.pairs: list[tuple[str, str]] = []  # the axes of rows of each stream, and of what streams
 
     def backward(self, streams: Streams) -> Backward:
         """The gradient of the whole operator, and the forward that saves what it reads."""
+        self.pairs = [(stream.rows, stream.streamed) for _, stream in streams]
         part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
         made = {result.output.name for step in part.plan.steps for result in step.op.results}
         inputs = tuple(tensor for tensor in part.inputs if tensor.name not in made)
@@ -126,7 +130,16 @@ class _Streams:
         gradient = replace(gradient, op=named, forward=self.op, seeds=self.outgoing.pairs)
         steps, texts = Planner(gradient, (), self.families).plan()
         self.named |= {step.op.name for step in steps}
-        return _Part(Plan(steps, texts), (), values)
+        return _Part(Plan(steps, texts), (), values, stored=self.scores_stored(steps, gradient, outgoing))
+
+    def scores_stored(self, steps: Iterable[Step], gradient: Gradient, outgoing: Outgoing) -> StoredScores | None:
+        """The scores that steps before all streams store, for gradients by what the forward made of scores there."""
+        steps, own = tuple(steps), {result.output.name for result in gradient.op.results}
+        axes = next((one for one in self.pairs if stores(steps, one, own)), None)
+        if axes is None:
+            return None
+        names = ", ".join(outgoing.seeds)
+        return StoredScores(axes, f"no pass takes the gradient by {names}, which a step apart makes of them")
 
     def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
         """The operator of some values that are computed before, or of results, as steps store them."""
@@ -167,7 +180,7 @@ class _Streams:
         others = tuple(value for value in self.op.values if value.name not in done)
         apart = needed(others, [name for name in before if name not in done])
         names = {tensor.name: tensor for tensor, _ in found.before}
-        after = [with_lines(value, names) for value in inner.gradient.forward.values]
+        after = [with_lines(value, names, self.op) for value in inner.gradient.forward.values]
         values, _, _ = _together(outer.values, apart, {value.name for value in outer.values})
         values, first, second = _together(values, after, {*before, *outer.saved})
         alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}

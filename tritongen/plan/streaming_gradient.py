@@ -39,6 +39,7 @@ from ..lang.ir import (
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
+from ..passes.exponentials import resolve
 from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
@@ -93,7 +94,7 @@ class _Planner(MeansOfRows):
 
     def through_scores(self, means: tuple[Mean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
-        scores, given = self.scores(means) if self.score is not None else self.sums(means)
+        scores, given = self.scores(means) if self.score is not None else self.of_sums(means)
         read = _read(scores)
         wrt = tuple(name for name in self.grad.wrt if name in read)
         found = derive(scores, Grad(wrt), given, saves=False)
@@ -102,7 +103,7 @@ class _Planner(MeansOfRows):
         saved = ((self.shift, self.shift),) if self.lse else ()
         return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs)
 
-    def sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
+    def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The sums, and their gradients."""
         names = [mean.name for mean in means]
         results = tuple(own_result(self.op.value(name)) for name in names)
@@ -115,10 +116,19 @@ class _Planner(MeansOfRows):
         score = self.score
         assert score is not None
         weights = (weight for weight in self.weights.values() if weight is not None)
-        values = needed(self.op.values, set().union({score.name}, *map(references, (*self.sinks, *weights))))
+        sums = [mean for mean in means if mean.is_sum]
+        roots = {score.name, *(mean.name for mean in sums)}
+        values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
         taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
-        results: list[Result] = []
-        given: dict[str, Node] = {}
+        results = [own_result(self.op.value(mean.name)) for mean in sums]
+        given: dict[str, Node] = {mean.name: mean.seed for mean in sums}
+        inputs = by_name(
+            *(mean.gradient for mean in means),
+            *self.op.inputs,
+            *map(self.of_rows, (self.shift, self.delta)),
+            *self.known,
+        )
+        means = tuple(mean for mean in means if not mean.is_sum)
 
         def named(name: str, node: Node, says: bool = True) -> Ref:
             name = fresh(name, taken)
@@ -153,19 +163,19 @@ class _Planner(MeansOfRows):
             assert mean.matrix is not None
             factor = weighted.get(mean.name, p)
             product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
-            axes = tuple(axis for axis in product.axes if axis != self.stream.streamed)
-            node = Reduce("sum", product, (self.stream.streamed,), axes, product.dtype)
+            over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+            axes = tuple(axis for axis in product.axes if axis not in over)
+            node = Reduce("sum", product, over, axes, product.dtype)
             result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
         for sink in self.sinks:
             power = applied("sub", sink, lse)
             x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
             result(x, Call("neg", (delta,), delta.axes, delta.dtype))
-        rows = map(self.of_rows, (self.shift, self.delta))
-        inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *rows, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
 
     def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
+        means = tuple(mean for mean in means if not mean.is_sum)
         inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
         less: Node | None = None
         if lse is not None:
@@ -284,7 +294,7 @@ class _Planner(MeansOfRows):
             shift = (self.of_rows(self.shift),)
             by: dict[Mean, Node] = {mean: mean.seed for mean in means if mean.tensor.name not in tensors}
             by |= {m: _as_stored(results[m.tensor.name].node, m) for m in means if m.tensor.name in tensors}
-            told = (self.delta_value(by, less),)
+            told = (self.delta_value({mean: node for mean, node in by.items() if not mean.is_sum}, less),)
         op = replace(
             found.op,
             name=self.outgoing.name,
@@ -327,11 +337,18 @@ class _Planner(MeansOfRows):
                 values.append(Value(value.name, node, value.source and spelled(node)))
             elif tensors[value.name] != value.name:
                 values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
-        results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in self.op.results)
+        smooth = (result for result in self.op.results if not _is_detached(self.op, result))
+        results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in smooth)
         values = needed(tuple(values), [result.output.name for result in results])
         lse = (self.of_rows(self.saved),) if self.lse else ()
         inputs = by_name(*self.seeds.values(), *self.op.inputs, *(mean.tensor for mean in means), *lse, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
+
+
+def _is_detached(op: Op, result: Result) -> bool:
+    """Whether a result has no gradient, as it says."""
+    node = resolve(op, result.node)
+    return isinstance(node, Call) and node.function == "detach"
 
 
 def _by(gradient: Gradient, names: Container[str]) -> Gradient:

@@ -6,9 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..families.family import Step
+from ..families.several.naming import factors_named
 from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
-from ..lang.ir import Dtype, Load, Node, Op, Ref, Value, as_loads, fresh, replaced
+from ..lang.ir import Dtype, Load, Node, Op, Ref, Take, Value, as_loads, fresh, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
 from ..spec.types import Input
@@ -24,6 +25,15 @@ def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
 
 def steps_of(forward: Step) -> tuple[Step, ...]:
     return forward.family.steps(forward.program) or (forward,)
+
+
+def with_names(forward: Step) -> Step:
+    """A forward of several steps, whose operator has names for the factors of sums that steps store."""
+    stored = {one.output.name for step in steps_of(forward) for one in step.op.results}
+    named = factors_named(forward.op)
+    if stored <= forward.op.names or not stored <= named.names:
+        return forward
+    return replace(forward, program=replace(forward.program, op=named))
 
 
 def streams_for(op: Op, streams: Streams) -> Streams:
@@ -53,7 +63,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     if step.op is op:
         return Streamed(op, stream)
     stored = {one.output.name: (as_input(op, one), one.dtype) for other in steps for one in other.op.results}
-    read = _read_in_loop(step.op, stream) & stored.keys()
+    read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
     given = {one.output.name for other, _ in others for one in other.op.results}
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     whole, own = op.names, {tensor.name for tensor in op.inputs}
@@ -64,7 +74,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     made, outputs = ({result.output.name for result in one.results} for one in (step.op, op))
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
     values = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
-    inside = {value.name: with_lines(value, computed) for value in values}
+    inside = {value.name: with_lines(value, computed, op) for value in values}
     refs = {value.name: references(value.node) for value in op.values}
     apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
@@ -97,12 +107,22 @@ def _read_in_loop(op: Op, stream: Stream) -> set[str]:
     return {name for value in values for name in reads(value.node)}
 
 
-def with_lines(value: Value, names: Container[str]) -> Value:
-    """A value that refers to lines where it read what they had stored."""
+def _made_of_scores(op: Op, stream: Stream) -> set[str]:
+    """The values of an operator that are computed from scores."""
+    scores = {one.name for one in stream.scores}
+    refs = {value.name: references(value.node) for value in op.values}
+    return {name for name in refs if reached(refs, refs[name], ()) & scores}
+
+
+def with_lines(value: Value, names: Container[str], op: Op) -> Value:
+    """A value that refers to lines of an operator where it read what they had stored."""
 
     def line(node: Node) -> Node:
-        if isinstance(node, Load) and node.name in names and not node.at:
+        if not isinstance(node, Load) or node.name not in names:
+            return node
+        if not node.at:
             return Ref(node.name, node.axes, node.dtype)
-        return node
+        stored = op.value(node.name).node
+        return Take(Ref(node.name, stored.axes, stored.dtype), node.at, node.axes, node.dtype)
 
     return replace(value, node=replaced(value.node, line))

@@ -217,13 +217,14 @@ def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
         node = _at_once(op, value.node, stream)
         if isinstance(node, Reduce) and _is_of_scores(node, stream):
             axis = next(axis for axis in along if axis in node.over)
-            axes = tuple(other for other in node.arg.axes if other != axis)
-            part = replace(node, over=(axis,), axes=axes)
+            over = tuple(one for one in node.over if one in (stream.positions if axis == stream.streamed else (axis,)))
+            axes = tuple(other for other in node.arg.axes if other not in over)
+            part = replace(node, over=over, axes=axes)
             known = next((one.name for one in parts if one.node == part), "")
             name = known or fresh(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
             parts += [] if known else [Value(name, part, spelled(part))]
             values += [] if known else parts[-1:]
-            rest = tuple(other for other in node.over if other != axis)
+            rest = tuple(other for other in node.over if other not in over)
             value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=rest))
         values.append(value)
     return replace(op, values=tuple(values)), tuple(parts)
@@ -303,6 +304,7 @@ def _factors(node: Node) -> list[Node]:
 def _is_of_scores(node: Reduce, stream: Stream) -> bool:
     """Whether what has the axes of scores, and none across matrices, is summed over several."""
     is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
+    is_sum &= not {*node.over} <= {*stream.positions}
     return is_sum and _has_axes_of_scores(node.arg, stream)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from ..families.stream import Stream, is_exponent, where_not_empty
+from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
 from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
@@ -23,19 +24,23 @@ from ..passes.structure import references
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything."""
+    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything.
+
+    Or a plain sum, of which no factor is a probability.
+    """
 
     name: str
     matrix: Load | None
     weight: Node | None = None
+    is_sum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
     """The operator, in which means and lse are values; `sinks` are what lse is of besides.
 
-    All results are made of these values and of what does not stream. Without a softmax the sums stand for the means, of
-    which those of rows have no matrix, and there is no lse.
+    All results are made of these values and of what does not stream. Plain sums are among the means, as all are without
+    a softmax, where there is no lse; those of rows have no matrix.
     """
 
     op: Op
@@ -51,9 +56,9 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     What is named avoids the names that are taken.
     """
     if not stream.largest:
-        return Means(op, tuple(Mean(one.name, one.matrix) for one in stream.sums))
+        return Means(op, tuple(Mean(one.name, one.matrix, is_sum=True) for one in stream.sums))
     largest = op.value(stream.largest).node
-    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref) or stream.turns:
+    if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref):
         return None
     score = largest.arg
     weights: dict[str, Node | None] = {}
@@ -61,10 +66,14 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
         every = list(_multiplied(op, one.factor))
         others = [part for part in every if not is_exponent(resolve(op, part), score.name, stream.largest)]
         made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
-        if len(every) - len(others) != 1 or made_of & {score.name, *(total.name for total in stream.sums)}:
+        if made_of & {stream.largest, *(total.name for total in stream.sums)}:
+            return None
+        if len(every) == len(others):
+            continue
+        if len(every) - len(others) > 1 or score.name in made_of:
             return None
         weights[one.name] = product_of(tuple(others)) if others else None
-    totals = [one.name for one in stream.sums if one.matrix is None]
+    totals = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
     if len(totals) != 1 or weights[totals[0]] is not None:
         return None
     return _Finder(op, stream, totals[0], weights, taken).found(score)
@@ -99,18 +108,30 @@ _Kind = tuple[str, _Lse]  # a mean, by the name of its sum; lse, by none
 
 
 class _Finder:
+    """Looks for the means and lse that results are made of; if `is_plain`, for those without sinks alone, of which it
+    makes others.
+    """
+
     def __init__(
-        self, op: Op, stream: Stream, total: str, weights: Mapping[str, Node | None], taken: Iterable[str]
+        self,
+        op: Op,
+        stream: Stream,
+        total: str,
+        weights: Mapping[str, Node | None],
+        taken: Iterable[str],
+        is_plain: bool = False,
     ) -> None:
         largest = op.value(stream.largest).node
-        self.op, self.total, self.weights = op, total, weights
+        self.op, self.total, self.weights, self.is_plain = op, total, weights, is_plain
+        self.again = partial(_Finder, op, stream, total, weights, taken, is_plain=True)
         self.largest = Ref(stream.largest, largest.axes, largest.dtype)
-        self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None}
+        self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None and one.name in weights}
+        self.sums = {one.name: one.matrix for one in stream.sums if one.name not in weights}
         self.raw = {total, stream.largest, *self.matrices}
         self.taken = op.names.union(taken)
         self.of_sums = set(self.raw)  # the values that are made of sums
         for value in op.values:
-            if references(value.node) & self.of_sums and stream.streamed not in value.node.axes:
+            if references(value.node) & self.of_sums and not {*stream.positions} & {*value.node.axes}:
                 self.of_sums.add(value.name)
         self.values: list[Value] = []
         self.fit: set[str] = set()  # values that are means or lse, or made of such alone
@@ -127,7 +148,9 @@ class _Finder:
         ends = [kind for kind, name in self.named.items() if name in reached]
         sums = [name for name, _ in ends if name]
         divisors = {divisor for _, divisor in ends}
-        if not sums or len(divisors) > 1:
+        if len(divisors) > 1:
+            return self.again().found(score)
+        if not sums:
             return None
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
@@ -135,12 +158,13 @@ class _Finder:
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
         called = {name: self.fresh("mean") for name in names.values() if name not in lines}
         op = renamed_values(replace(self.op, values=tuple(self.values)), called)
-        means = (Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items())
+        means = [Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items()]
+        means += [Mean(name, matrix, is_sum=True) for name, matrix in self.sums.items() if name in reached]
         return Means(op, tuple(means), score, lse, divisor.sinks)
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """The values that some are made of, down to means and lse."""
-        ends = set(self.named.values())
+        """The values that some are made of, down to means, sums and lse."""
+        ends = {*self.named.values(), *self.sums}
         values = (replace(v, node=Constant(0.0, v.node.dtype)) if v.name in ends else v for v in self.values)
         return {value.name for value in needed(tuple(values), roots)}
 
@@ -149,7 +173,7 @@ class _Finder:
     def seen(self, value: Value) -> Value:
         """A value, made of means and lse if it can be."""
         kind = self.kind_of(value.node)
-        if kind is not None and kind not in self.named:
+        if kind is not None and kind not in self.named and self.is_known(kind):
             self.named[kind] = value.name
             self.fit.add(value.name)
             return value
@@ -160,8 +184,8 @@ class _Finder:
         return replace(value, node=node)
 
     def made(self, node: Node) -> Node | None:
-        """A node, made of means and lse; None where it is made of sums otherwise."""
-        if not references(node) & self.of_sums:
+        """A node, made of means and lse, or without a gradient; None where it is made of sums otherwise."""
+        if not references(node) & self.of_sums or (isinstance(node, Call) and node.function == "detach"):
             return node
         kind = self.kind_of(node)
         if kind is not None:
@@ -206,11 +230,35 @@ class _Finder:
                 found = applied("mul" if times > 0 else "div", found, factor)
         return found
 
-    def named_as(self, kind: _Kind, node: Node) -> Ref:
+    def named_as(self, kind: _Kind, node: Node) -> Node:
+        if not self.is_known(kind):
+            return self.with_sinks(kind)
         if kind not in self.named:
             self.named[kind] = self.value("lse" if not kind[0] else f"{kind[0]}_mean", node)
         self.fit.add(self.named[kind])
         return Ref(self.named[kind], node.axes, node.dtype)
+
+    def is_known(self, kind: _Kind) -> bool:
+        """Whether a mean or lse is one of those that are looked for."""
+        return not (self.is_plain and kind[1].sinks)
+
+    def with_sinks(self, kind: _Kind) -> Node:
+        """A mean or lse with sinks, made of those without: rows that are masked as a whole have a mean of 0."""
+        name, divisor = kind
+        plain = _Lse()
+        if ("", plain) not in self.named:
+            self.named["", plain] = self.lse_named(plain)
+        own = self.named_as(("", plain), self.largest)
+        lse: Node = own
+        for sink in divisor.sinks:
+            lse = applied("logaddexp", lse, sink)
+        if not name:
+            return lse
+        nodes = ((one, self.op.value(one).node) for one in (name, self.total))
+        above, below = (Ref(one, node.axes, node.dtype) for one, node in nodes)
+        mean = self.named_as((name, plain), applied("div", above, unless_zero(below)))
+        less = applied("sub", own, lse)
+        return applied("mul", mean, Call("exp", (less,), less.axes, less.dtype))
 
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
@@ -265,7 +313,7 @@ class _Finder:
 
     def log(self, node: Node) -> _Terms:
         """What the logarithm of a node is the sum of."""
-        node = where_not_empty(node)
+        node = where_not_zero(where_not_empty(node))
         log = Call("log", (node,), node.axes, node.dtype)
         match node:
             case Constant(value=1):

@@ -3,7 +3,8 @@
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
 but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
 the row-wise values computed from them, or else at everything that may be stored. Then values are added to the stored
-ones, or removed from them, one by one, as long as that lowers the cost.
+ones, or removed from them, one by one, as long as that lowers the cost. Steps that do not store the scores of attention
+cost less than any that do: lengths of heads are not known, but how many scores there are is.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Cut:
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
-    cost: tuple[float, int]  # their time, and then the number of function calls in row-wise steps
+    # Whether scores of attention are stored, the time of steps, and then the number of function calls in row-wise ones.
+    cost: tuple[bool, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,22 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
 
 
 def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
-    """All lines and attentions but what has the axes of their scores, and all lines and what is kept but that."""
+    """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
+    lines and reductions, and all reductions.
+    """
     found = tuple(attentions(op))
-    scores = {v.name for v in op.values if any({one.rows, one.streamed} <= {*v.node.axes} for one in found)}
+    scores = _scores(op)
     others = [value for value in op.values if value.name in names and value.name not in scores]
     totals = {one.total.name for one in found}
-    return [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept) if found]
+    reductions = {v.name for v in others if isinstance(v.node, Reduce)}
+    lines = [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept, reductions)]
+    return [*lines, tuple(v.name for v in others if v.name in reductions)] if found else []
+
+
+def _scores(op: Op) -> set[str]:
+    """The values that have the axes of scores of an attention."""
+    pairs = {(one.rows, one.streamed) for one in attentions(op)}
+    return {value.name for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)}
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -131,6 +143,7 @@ class _Search:
         of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
         self.alike = saved | products | of_matmuls | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
+        self.scores = _scores(op) - self.outputs
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
@@ -152,7 +165,8 @@ class _Search:
     def least(self, choices: Iterable[Sequence[str]], best: Cut | None = None) -> Cut | None:
         """The first of the cheapest choices, if one is cheaper than the best so far."""
         for chosen in choices:
-            found = self.steps(chosen, best.cost[0] if best else math.inf)
+            stores, time, _ = best.cost if best else (False, math.inf, 0)
+            found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best
@@ -177,8 +191,11 @@ class _Search:
             groups += together
         parts = [part for _, part in self.with_unread_later(groups, stored)]
         steps = tuple(part.step for part in parts if part.step)
-        cost = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
-        return Cut(steps, frozenset(chosen), cost)
+        time, calls = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
+        return Cut(steps, frozenset(chosen), (self.stores_scores(chosen), time, calls))
+
+    def stores_scores(self, chosen: Sequence[str]) -> bool:
+        return not self.scores.isdisjoint(chosen)
 
     def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
         """The groups of results that may be computed together, in order, and a lower bound of their time; None for a

@@ -10,6 +10,7 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
+from ...passes.split_sums import sums_by_maximum
 from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, text_of, tolerances
 from ..family import Step
@@ -38,6 +39,8 @@ class Streaming(Maps[StreamingProgram]):
         pages = pages_of(op)
         op = op if pages is None else pages.joined(with_picks_inside(op))
         found = stream_of(op, self.is_narrow)
+        if found is None and (apart := sums_by_maximum(op)) != op:
+            op, found = apart, stream_of(apart, self.is_narrow)
         if found is None:
             return None
         seen, stream, merged = found

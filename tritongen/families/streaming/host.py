@@ -122,9 +122,9 @@ class StreamingModule(Common):
         """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
         stream, found = self.stream, []
         for load in (load for load in stream.matrices if load.name not in self.shared):
-            turns = (axis for axis in stream.turns if axis in load.axes)
+            turns = tuple(axis for axis in stream.turns if axis in load.axes)
             order = (*stream.batch, *turns, stream.streamed, stream.width(load))
-            if self.spread_axes(self.op.input(load.name)) == order:
+            if len(turns) <= 3 and self.spread_axes(self.op.input(load.name)) == order:
                 found.append(load.name)
         return tuple(found)
 
@@ -176,8 +176,8 @@ class StreamingModule(Common):
 
     @property
     def n_turns(self) -> str:
-        """How many indices there are along the axis that is summed besides."""
-        return next((f"size_{axis.lower()}" for axis in self.stream.turns), "")
+        """How many indices there are along the axes that are summed besides."""
+        return " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
 
     def is_plain(self) -> bool:
         """Whether all tensors are seen with the batch in front, none in pages, and no position along it is used."""

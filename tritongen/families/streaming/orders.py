@@ -6,14 +6,14 @@ from ..stream import Stream
 
 
 def in_kernels(stream: Stream, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of a tensor as they are where those of the batch come first; else these, and last rows or what streams,
-    and widths.
+    """The axes of a tensor as they are where those of the batch come first, and then those of the heads of a group, or
+    of turns; else these, and last rows or what streams, and widths.
     """
-    batch = tuple(axis for axis in stream.batch if axis in axes)
-    if axes[: len(batch)] == batch:
+    first = tuple(axis for axis in (*stream.batch, *stream.heads, *stream.turns) if axis in axes)
+    if axes[: len(first)] == first:
         return axes
     last = tuple(axis for axis in (stream.rows, stream.streamed, *stream.widths) if axis in axes)
-    return (*batch, *(axis for axis in axes if axis not in (*batch, *last)), *last)
+    return (*first, *(axis for axis in axes if axis not in (*first, *last)), *last)
 
 
 def moved(axes: tuple[str, ...], order: tuple[str, ...]) -> tuple[int, ...]:

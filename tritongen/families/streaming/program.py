@@ -43,7 +43,8 @@ class StreamingProgram(Program):
 
         scores = (replace(s, left=parted(s.left), right=parted(s.right), over=axes(s.over)) for s in self.stream.scores)
         sums = (replace(s, matrix=s.matrix and parted(s.matrix)) for s in self.stream.sums)
-        stream = replace(self.stream, widths=axes(self.stream.widths), turns=axes(self.stream.turns))
+        *turns, streamed = axes(self.stream.positions)
+        stream = replace(self.stream, widths=axes(self.stream.widths), turns=tuple(turns), streamed=streamed)
         return replace(stream, scores=tuple(scores), sums=tuple(sums))
 
     @property

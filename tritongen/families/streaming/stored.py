@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
+from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
 from ...passes.exponentials import resolve
@@ -14,7 +14,8 @@ from ...spec.types import BATCH, FLOATS, Input, Output, TensorType, are_alike, p
 from ..family import Step
 from ..steps import restricted
 from ..stream import NotStreamed, StoredScores
-from .streams import Finder, likely, merged_heads
+from .positions import by_likelihood
+from .streams import Finder, merged_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,11 @@ class Attention:
 def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     """The first scores of attention that the steps of an operator store; None where they store none."""
     steps = tuple(steps)
-    streams = [stream for step in steps if (stream := step.family.stream(step.program))]
+    refs = {value.name: references(value.node) for value in op.values}
     for found in attentions(op):
         axes = (found.rows, found.streamed)
-        if stores(steps, axes) and axes not in [(one.rows, one.streamed) for one in streams]:
+        others = {name for name in refs if found.score not in reached(refs, [name], ())}
+        if stores(steps, axes, others):
             return StoredScores(axes, _why(op, found))
     return None
 
@@ -57,9 +59,11 @@ def attentions(op: Op) -> Iterator[Attention]:
             for score in (value for value in op.values if value.name in inside):
                 above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
                 nodes = [side, *(op.value(name).node for name in above)]
-                multiplies = any(is_product(op, op.value(name).node) for name in above)
-                axes = None if multiplies else _axes(op, score.node, total.node)
-                if axes is not None and any(_is_exponential(part, above | {score.name}) for part in nodes):
+                axes = _axes(op, score.node, total.node)
+                if axes is None or not _are_of_attention(nodes, above | {score.name}, axes):
+                    continue
+                products = (node for name in above if is_product(op, node := op.value(name).node))
+                if all(_mixes_heads(op, score.node, node) for node in products):
                     yield Attention(total, score.name, *axes)
 
 
@@ -70,18 +74,24 @@ def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
         return None
     own = [{*one.axes} - {*other.axes, BATCH} for one, other in (sides[:2], sides[1::-1])]
     for rows, columns in (own, own[::-1]):
-        found = [
-            max(one, key=lambda axis: likely(op, axis), default="")
-            for one in (rows & {*total.axes}, columns & {*total.over})
-        ]
+        found = [by_likelihood(op, one) for one in (rows & {*total.axes}, columns & {*total.over})]
         if all(found):
-            return found[0], found[1]
+            return found[0][0], found[1][0]
     return None
 
 
-def _is_exponential(node: Node, of: set[str]) -> bool:
-    """Whether an exponential of some values is in a node."""
-    return any(isinstance(part, Call) and part.function == "exp" and references(part) & of for part in walk(node))
+def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
+    """Whether a matmul sums scores or probabilities over axes of heads alone, which both sides of the scores have."""
+    one, other, *_ = sides_of(op, score) or (score, score)
+    return isinstance(node, Reduce) and {*node.over} <= {*one.axes} & {*other.axes}
+
+
+def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
+    """Whether exponentials of some values are in nodes, or positions along both axes, as in linear attention."""
+    parts = [part for node in nodes for part in walk(node)]
+    exponentials = (part for part in parts if isinstance(part, Call) and part.function == "exp")
+    positions = {part.axis for part in parts if isinstance(part, Index)}
+    return {*axes} <= positions or any(references(part) & of for part in exponentials)
 
 
 def _why(op: Op, found: Attention) -> str:
@@ -100,7 +110,7 @@ def _why(op: Op, found: Attention) -> str:
 def _refused(op: Op, streamed: str) -> str:
     """Why a kernel streams no axis of an operator; "" where one does."""
     try:
-        Finder(merged_heads(op, streamed).joined(op), streamed).found()
+        Finder((merged := merged_axes(op, streamed)).joined(op), merged.of(streamed)).found()
     except NotStreamed as refused:
         return str(refused)
     return ""

@@ -8,20 +8,20 @@ that grows, the sums so far are scaled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ...lang.ir import (
     Call,
     Cast,
-    Constant,
     Index,
     Load,
     Node,
     Op,
     Reduce,
     Ref,
+    Size,
     Take,
     Value,
     fresh,
@@ -34,10 +34,12 @@ from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
-from ...passes.structure import line_of, only_maps_and_reduces, references
+from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
+from .factors import Factors
+from .positions import by_likelihood
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024
@@ -55,34 +57,31 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     scored = {axis for value in op.values if is_product(op, value.node) for axis in value.node.axes}
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
-        for streamed in sorted(scored.intersection(over), key=lambda axis: likely(op, axis), reverse=True):
-            merged = merged_heads(op, streamed)
+        for streamed in by_likelihood(op, scored.intersection(over)):
+            merged = merged_axes(op, streamed)
             with suppress(NotStreamed):
-                return *Finder(merged.joined(op), streamed, is_narrow).found(), merged
+                return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
     return None
 
 
-def merged_heads(op: Op, streamed: str) -> MergedAxes:
+def merged_axes(op: Op, streamed: str) -> MergedAxes:
     """The axes of heads that always lie together: of those over which scores are sums, and of matrices that are summed
-    along what streams. No value that streams has any of these. And `...`, where no result has it: programs go along it.
+    along what streams. No value that streams has any of these. Also the axes of a softmax that always do, as those of
+    an image. And `...`, where no result has it: programs go along it.
     """
     values = [value for value in op.values if streamed in value.node.axes and not isinstance(value.node, Load)]
     inside = {axis for value in values for axis in value.node.axes}
     heads = {axis for value in values if isinstance(value.node, Reduce) for axis in value.node.over}
     sums = (value.node for value in op.values if isinstance(value.node, Reduce) and streamed in value.node.over)
     heads |= {axis for node in sums for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
-    merged = axes_together(op, heads - inside - {streamed, BATCH})
+    largest = (value.node for value in op.values if is_extremum(value.node))
+    positions = {axis for node in largest if streamed in node.over for axis in node.over}
+    merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
     is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
     return merged.with_batch(op) if is_summed else merged
 
 
-def likely(op: Op, axis: str) -> tuple[bool, bool, int]:
-    """How likely an axis is one of positions, and not of heads: it is alone in its dimension, and of any length."""
-    grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)
-    return not grouped, axis not in dict(op.sizes), op.axes.index(axis)
-
-
-class Finder:
+class Finder(Factors):
     """Looks at an operator as one that streams an axis."""
 
     def __init__(self, op: Op, streamed: str, is_narrow: bool = False) -> None:
@@ -118,9 +117,6 @@ class Finder:
 
     # Sums
 
-    def streams(self, node: Node) -> bool:
-        return self.streamed in node.axes
-
     def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
         """The operator whose sums along the streamed axis have no factors that lack it, and the sums."""
         if self.largest == "several":
@@ -137,12 +133,14 @@ class Finder:
                 values.append(value)
                 continue
             line = line_of(self.op, value)
+            count = [(Size(node.over), True)] if node.kind == "mean" else []
+            node = replace(node, kind="sum") if count else node
             if node.kind != "sum" or node.dtype.kind != "float":
                 raise NotStreamed(f"{line} takes their {node.kind} along {self.streamed}")
             factors = list(self.factors(node.arg))
             inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
             divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
-            outside = [(factor, d) for factor, d in factors if not self.streams(factor)]
+            outside = [*((factor, d) for factor, d in factors if not self.streams(factor)), *count]
             if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
                 raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
             matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
@@ -184,30 +182,6 @@ class Finder:
             total = applied("div" if is_divisor else "mul", total, factor)
         return total
 
-    def is_summed(self, node: Node) -> bool:
-        """Whether a node is made of something that is reduced along the streamed axis."""
-        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
-        return any(isinstance(part, Reduce) and self.streamed in part.over for part in below)
-
-    def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
-        """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
-        match node:
-            case Call(function="mul", args=args):
-                for arg in args:
-                    yield from self.factors(arg)
-            case Call(function="div", args=(above, below)) if not self.streams(below):
-                yield from self.factors(above)
-                yield below, True
-            case Call(function="div", args=(above, below)) if not isinstance(above, Constant):
-                yield from self.factors(above)
-                yield applied("div", Constant(1.0, above.dtype), below), False
-            case Ref(name=name):
-                found = list(self.factors(self.op.value(name).node))
-                apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
-                yield from found if apart and len(found) > 1 else [(node, False)]
-            case _:
-                yield node, False
-
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
         node = self.unconverted(factor)
@@ -242,14 +216,13 @@ class Finder:
             return (
                 f"sums over {' and '.join(node.over)}, which tensors do not all have next to one another in one order"
             )
+        inner = (self.op.value(name).node for name in self.needed([node]))
+        if any(self.streams(one) and is_product(self.op, one) for one in inner):
+            return f"sums over {' and '.join(node.over)} what is made of scores"
         return "reduces what is no product of two inputs over one axis"
 
     def has_powers(self, names: list[str]) -> bool:
         return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
-
-    def needed(self, nodes: Iterable[Node]) -> list[str]:
-        """The values that some nodes are made of, in order."""
-        return [value.name for value in needed(self.op.values, set().union(*map(references, nodes)))]
 
     # The whole
 
@@ -260,8 +233,8 @@ class Finder:
             overs.add(_over(self.op.value(self.largest)))
         if rows is None:
             raise NotStreamed(f"no axis is one of rows, which nothing that has {self.streamed} has beside them")
-        if len(overs) > 1 or len(next(iter(overs))) > 2:
-            raise NotStreamed(f"sums along {self.streamed} are over different axes, or over more than two")
+        if len(overs) > 1:
+            raise NotStreamed(f"sums along {self.streamed} are over different axes")
         turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
         widths = [axis for one in scores for axis in one.over]
         for one in sums:
@@ -281,7 +254,7 @@ class Finder:
         streamed = [one.right for one in scores] + [one.matrix for one in sums if one.matrix is not None]
         shared = set(scores[0].left.axes).intersection(*(set(one.left.axes) for one in scores))
         shared -= {axis for matrix in streamed for axis in matrix.axes}
-        return max((axis for axis in shared if axis != BATCH), key=lambda axis: likely(self.op, axis), default=None)
+        return next(iter(by_likelihood(self.op, shared - {BATCH})), None)
 
     def check(self, stream: Stream, in_loop: list[str]) -> None:
         """Raises `NotStreamed` where values have more axes than tiles, or something else is reduced."""
@@ -315,6 +288,8 @@ class Finder:
                 raise NotStreamed(self.too_wide(total.name, extra))
             if extra := set(total.factor.axes) - tile:
                 raise NotStreamed(self.too_wide(total.name, extra))
+            if total.matrix is None and (extra := set(total.factor.axes) - self.axes_of_scores(stream)):
+                raise NotStreamed(f"{self.too_wide(total.name, extra)}: no matrix that is read has these values")
             if stream.rows not in total.factor.axes:
                 raise NotStreamed(f"{self.line(total.name)} sums what is the same for all {stream.rows}")
         for result in self.op.results:
@@ -326,6 +301,13 @@ class Finder:
                 raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
         if not self.has_dtype(stream):
             raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are integers")
+
+    def axes_of_scores(self, stream: Stream) -> set[str]:
+        """The axes that scores have, and what is made of them before matrices are summed, but not of such a matrix."""
+        nodes: list[Node] = [side for one in stream.scores for side in (one.left, one.right)]
+        nodes += [total.factor for total in stream.sums if total.matrix is not None]
+        nodes += [self.op.value(stream.largest).node] if stream.largest else []
+        return {stream.streamed, *(axis for node in nodes for axis in node.axes)} - {*stream.widths}
 
     def too_wide(self, name: str, axes: Iterable[str]) -> str:
         names = [axis for axis in self.op.axes if axis in axes]

@@ -25,7 +25,7 @@ from .family import Streaming
 from .host import StreamingModule
 from .kernels import Builder, StreamingKernel
 from .program import StreamingProgram
-from .streams import Finder, merged_heads
+from .streams import Finder, merged_axes
 
 
 class TileSums(Streaming):
@@ -50,8 +50,8 @@ def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
     if len(op.results) != 1:
         return None
     for streamed in reversed(op.results[0].axes):
-        merged = merged_heads(op, streamed)
-        stream = _along(streamed, merged.joined(op))
+        merged = merged_axes(op, streamed)
+        stream = _along(merged.of(streamed), merged.joined(op))
         if stream is not None:
             return stream, merged
     return None

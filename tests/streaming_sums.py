@@ -1,0 +1,83 @@
+"""Attention with other sums along what streams: plain ones, and those with a sink beside those without."""
+
+from __future__ import annotations
+
+import torch
+from streaming_cases import CAUSAL, QKV, Case
+from streaming_formulas import SIZES, behind, causal, full, masked, scores, with_sink
+
+S = "s = sum(q * k, D) * 0.25\n"
+MEAN = "o = sum(softmax(s, N) * v, N)"
+LOWER = torch.ones(SIZES["M"], SIZES["N"], dtype=torch.bool).tril()
+
+
+def _gated(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    s, factor = scores(q, k), torch.sigmoid(gate)[:, None, None]
+    return factor * (torch.softmax(masked(s, LOWER), -1) @ v) + (1 - factor) * (s.tril() @ v)
+
+
+def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(masked(scores(q, k), behind(q, k) >= 0), -1)
+
+
+CASES = {
+    "linear_and_softmax": Case(
+        f"{QKV}; w:T[B, H, N, E]",
+        f"{S}{MEAN} + sum(s * w, N)",
+        lambda q, k, v, w: full(q, k, v) + scores(q, k) @ w,
+        by="q k v w",
+        steps=3,
+    ),
+    "linear_and_softmax_by_a_gate": Case(
+        f"{QKV}; gate:T[H]",
+        "x = sum(q * k, D) * 0.25\np = where(index(N) <= index(M), x, 0.0)\ns = where(index(N) <= index(M), x, -inf)\n"
+        "g = sigmoid(gate)\no = g * sum(softmax(s, N) * v, N) + (1 - g) * sum(p * v, N)",
+        _gated,
+        by="q k v gate",
+        steps=4,
+    ),
+    "linear_beside_softmax": Case(
+        QKV,
+        f"{S}{MEAN}\nu = sum(s * v, N)",
+        lambda q, k, v: (full(q, k, v), scores(q, k) @ v),
+        outputs="o:q; u:q",
+        steps=3,
+    ),
+    "softmax_plus_sigmoid": Case(
+        QKV,
+        f"{S}o = sum((softmax(s, N) + sigmoid(s)) * v, N)",
+        lambda q, k, v: (torch.softmax(scores(q, k), -1) + torch.sigmoid(scores(q, k))) @ v,
+        steps=3,
+    ),
+    "mean_of_scores_beside": Case(
+        QKV,
+        f"{S}{MEAN}\nz = mean(s, N)",
+        lambda q, k, v: (full(q, k, v), scores(q, k).mean(-1)),
+        outputs="o:q; z:q",
+        steps=3,
+    ),
+    "detached_maximum_beside": Case(
+        QKV,
+        f"{CAUSAL}\n{MEAN}\nm = detach(max(s, N))",
+        lambda q, k, v: (causal(q, k, v), masked(scores(q, k), behind(q, k) >= 0).amax(-1).detach()),
+        outputs="o:q; m:q",
+        steps=3,
+    ),
+    "sink_and_lse_without": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\no = sum(e * v, N) / (sum(e, N) + exp(sink - m))\n"
+        "lse = logsumexp(s, N)",
+        lambda q, k, v, sink: (with_sink(q, k, v, sink), _lse(q, k)),
+        outputs="o:q; lse:q",
+        by="q k v sink",
+        steps=3,
+    ),
+    "sink_in_lse_alone": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\n{MEAN}\nlse = logaddexp(logsumexp(s, N), sink)",
+        lambda q, k, v, sink: (causal(q, k, v), torch.logaddexp(_lse(q, k), sink[:, None])),
+        outputs="o:q; lse:q",
+        by="q k v sink",
+        steps=4,
+    ),
+}

@@ -1,0 +1,77 @@
+"""Attention with probabilities of 0, with other sums beside its own, or with axes in other orders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from importing import built
+from oracles import compare
+from streaming_choices import CASES as OF_CHOICES
+from streaming_choices import probabilities
+from streaming_formulas import SIZES, behind, masked, scores, with_sink
+from streaming_images import CASES as OF_IMAGES
+from streaming_layouts import CASES as OF_LAYOUTS
+from streaming_sums import CASES as OF_SUMS
+
+from tritongen.families.streaming.program import StreamingProgram
+from tritongen.operator.compile import backward_of, forward_of
+
+
+@pytest.mark.parametrize("name", OF_LAYOUTS)
+def test_positions_are_rows_and_stream(name: str) -> None:
+    """Whatever the order of the axes of tensors: heads do not, though they too are axes that keys lack."""
+    spec = OF_LAYOUTS[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    streams = [step.family.stream(step.program) for step in (forward, *backward.plan.steps)]
+    assert {(one.rows, one.streamed) for one in streams if one is not None} == {("M", "N"), ("N", "M")}
+
+
+@pytest.mark.parametrize("name", ["masked_probabilities", "probabilities_of_padding"])
+def test_probabilities_that_are_masked_as_a_whole(name: str, tmp_path: Path) -> None:
+    """They are 0 where the spec says so, of rows of which a sequence has none, and there are no gradients by these."""
+    operator = built(OF_CHOICES[name].spec(), tmp_path)
+    *qkv, flags = OF_CHOICES[name].tensors(torch.float64)
+    is_kept = name == "masked_probabilities"
+    flags[0] = not is_kept
+    mask = (flags if is_kept else ~flags)[:, None, None]
+    mask = mask & torch.ones(SIZES["M"], SIZES["N"], dtype=torch.bool).tril() if is_kept else mask
+    found = compare(
+        operator.attend, lambda q, k, v, _: probabilities(scores(q, k), mask) @ v, [*qkv, flags], [0, 1, 2], 1e-9
+    )
+    assert not any(one[0].any() for one in found)
+
+
+def test_a_sink_of_rows_without_keys_beside_their_lse(tmp_path: Path) -> None:
+    """Rows that are masked as a whole are 0, their lse is minus infinity, and none has a gradient."""
+    operator = built(OF_SUMS["sink_and_lse_without"].spec(), tmp_path)
+    q, k, v, sink = (one.requires_grad_() for one in OF_SUMS["sink_and_lse_without"].tensors(torch.float64))
+    o, lse = operator.attend(q, k[:, :, :20], v[:, :, :20], sink)
+    first = SIZES["M"] - 20
+    assert not o[:, :, :first].any()
+    assert (lse[:, :, :first] == -torch.inf).all()
+    outgoing = torch.ones_like(o), torch.ones_like(lse)
+    found = torch.autograd.grad((o, lse), (q, k, v, sink), outgoing)
+    s = masked(scores(q, k[:, :, :20]), behind(q, k[:, :, :20]) >= 0)[:, :, first:]
+    wanted = with_sink(q, k[:, :, :20], v[:, :, :20], sink)[:, :, first:], torch.logsumexp(s, -1)
+    gradients = torch.autograd.grad(wanted, (q, k, v, sink), tuple(one[:, :, first:] for one in outgoing))
+    for one, other in zip(found, gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_positions_of_images(name: str) -> None:
+    """Stream as one axis where the math goes along both together; no scores are stored."""
+    spec = OF_IMAGES[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    assert (forward.stored, backward.stored) == (None, None)
+    program = forward.program
+    assert isinstance(program, StreamingProgram)
+    joined = [] if name == "image_with_relative_positions" else [("X", "Y")]
+    assert [group for _, group in program.merged.every] == joined
+    assert program.stream.turns == (() if joined else ("X",))

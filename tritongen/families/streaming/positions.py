@@ -1,0 +1,51 @@
+"""Which axes are those of positions, along which kernels stream, and not those of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ...lang.ir import Call, Index, Load, Node, Op, walk
+from ...passes.structure import reached, references
+from ...spec.types import BATCH
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "sub")
+
+
+def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
+    """Axes, the likeliest ones of positions first: positions are compared with others, each axis is alone in its
+    dimension, and of any length.
+    """
+    axes = list(axes)
+    compared = _compared(op) if len(axes) > 1 else set()
+
+    def likely(axis: str) -> tuple[bool, bool, bool, int]:
+        grouped = any(axis in term.names and len(term.names) > 1 for t in op.inputs for term in t.type.shape)
+        return axis in compared, not grouped, axis not in dict(op.sizes), op.axes.index(axis)
+
+    return sorted(axes, key=likely, reverse=True)
+
+
+def _compared(op: Op) -> set[str]:
+    """The axes whose positions are compared with those along another axis, or the integers that tensors have there."""
+    refs = {value.name: references(value.node) for value in op.values}
+    found: set[str] = set()
+    for node in (part for value in op.values for part in walk(value.node)):
+        match node:
+            case Call(function=function, args=(left, right)) if function in COMPARISONS:
+                one, other = ({*_along(op, side, refs)} for side in (left, right))
+                pairs = ((mine, yours) for kind, mine in one for other_kind, yours in other if kind == other_kind)
+                for pair in pairs:
+                    if pair[0] not in right.axes and pair[1] not in left.axes:
+                        found.update(pair)
+    return found
+
+
+def _along(op: Op, node: Node, refs: Mapping[str, Iterable[str]]) -> Iterator[tuple[type[Node], str]]:
+    """The axes whose positions a node is made of, and those of integers that it reads."""
+    nodes = (node, *(op.value(name).node for name in reached(refs, references(node), ())))
+    for part in (part for one in nodes for part in walk(one)):
+        match part:
+            case Index(axis=axis):
+                yield Index, axis
+            case Load(axes=axes) if part.dtype.kind == "int":
+                yield from ((Load, axis) for axis in axes if axis != BATCH)
