@@ -347,6 +347,23 @@ CASES = {
         "y = relu(sum(2 * x * w, E, K, N))",
         lambda x, w: F.relu(2 * x.sum(2) @ w.sum(1)),
     ),
+    "sum_of_both_sides_alone": Case("x:M, K; w:K, N", "y = sum(x * w)", lambda x, w: (x @ w).sum()),
+    "sum_of_one_side_without_a_matmul": Case("x:M, K; w:K, N", "y = sum(x * w, M)", lambda x, w: x.sum(0)[:, None] * w),
+    "mean_of_both_sides": Case("x:M, K; w:K, N", "y = 2 * mean(x * w, M, N)", lambda x, w: 2 * x.mean(0) * w.mean(1)),
+    "bilinear_form_of_rows": Case(
+        "x:B, M; w:M, N; z:B, N", "y = sum(x * w * z, M, N)", lambda x, w, z: ((x @ w) * z).sum(1)
+    ),
+    "sum_of_three_matrices": Case("x:M, K; w:K, N; u:N, P", "y = sum(x * w * u)", lambda x, w, u: (x @ w @ u).sum()),
+    "mlp_along_another_axis": Case(
+        "x:B, S, D; w:P, S; u:S, P",
+        "h = gelu(sum(x * w, S))\ny = x + sum(h * u, P)",
+        lambda x, w, u: x + torch.einsum("bpd,sp->bsd", F.gelu(torch.einsum("bsd,ps->bpd", x, w)), u),
+    ),
+    "matmul_of_a_line_and_its_neighbour": Case(
+        "x:B, S, D; m:D; w:E, D",
+        "p = where(index(S) > 0, take(x, index(S) - 1, S), 0)\ny = relu(sum((x * m + p * (1 - m)) * w, D)) ** 2",
+        lambda x, m, w: F.relu((x * m + F.pad(x, (0, 0, 1, 0))[:, :-1] * (1 - m)) @ w.T) ** 2,
+    ),
     "sum_of_a_vectors_side": Case(
         "x:M, K; w:K, N; b:M", "y = b * sum(x * w, K, N)", lambda x, w, b: b * (x @ w.sum(1))
     ),
