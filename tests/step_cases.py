@@ -217,6 +217,11 @@ CASES = {
         "h = gelu(sum(x * w, K))\ny = sum(h * v, N)",
         lambda x, w, v: F.gelu(x @ w.T) @ v.T,
     ),
+    "gated_mlp_of_a_norm": Case(
+        "x:M, K; s:K; w:N, K; v:N, K; u:P, N",
+        "n = x * rsqrt(mean(x * x, K) + 1e-6) * s\nh = silu(sum(n * w, K)) * sum(n * v, K)\ny = sum(h * u, N)",
+        lambda x, s, w, v, u: (F.silu(_rms(x) * s @ w.T) * (_rms(x) * s @ v.T)) @ u.T,
+    ),
     "rms_of_heads": Case(
         "x:M, K; w:(E=8 D), K",
         "h = sum(x * w, K)\ny = h * rsqrt(mean(h * h, D) + 1e-6)",

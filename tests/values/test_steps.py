@@ -210,6 +210,14 @@ def test_nothing_is_stored_twice(name: str) -> None:
     assert len(stored) == len(set(stored))
 
 
+@pytest.mark.parametrize("name", ["gated_mlp_of_a_norm", "mlp_along_another_axis"])
+def test_factors_that_matmuls_share_are_computed_once(name: str) -> None:
+    """The gradients of an operand and of its weights read the same matrices."""
+    for step in _steps_of_gradient(name):
+        nodes = [value.node for value in step.op.values]
+        assert len(nodes) == len(set(nodes))
+
+
 def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
     """In half precision what the backward reads is what the next step has read, as it is in torch."""
     for name, rows in (("mlp", 0), ("layer_norm_of_a_matmul", 2)):
