@@ -259,13 +259,12 @@ class Planner:
         saved in the dtype of the computation.
         """
         op = self.gradient.forward
-        step = self.step_of(self.saving({}))
-        if not step.family.steps(step.program):
-            return step
         names = dict(self.gradient.saved)
         found = {own: stored_dtype(op, op.value(name)) for own, name in names.items()}
         dtypes = {own: dtype for own, dtype in found.items() if dtype is not None and dtype.rule != "compute"}
-        step = self.step_of(self.saving(dtypes)) if dtypes else step
+        step = self.step_of(self.saving(dtypes))
+        if not step.family.steps(step.program):
+            return self.step_of(self.saving({})) if dtypes else step
         reductions = [v.name for v in op.values if isinstance(v.node, Reduce) and not is_product(op, v.node)]
         if reductions:
             steps = step.family.steps(step.program)

@@ -133,7 +133,9 @@ class _Search:
         self.compared = _compared_with_saved(op)
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
-        self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
+        self.reached: dict[tuple[str, ...], set[str]] = {}
+        self.found: dict[tuple[tuple[str, ...], frozenset[str]], set[str]] = {}
+        self.parts: dict[tuple[tuple[str, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
@@ -266,19 +268,27 @@ class _Search:
 
     def made_of(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> tuple[set[str], tuple[str, ...]]:
         """The values that some results are made of, and those among them that other steps have stored."""
+        names = tuple(target.output.name for target in targets)
+        if names not in self.reached:
+            self.reached[names] = reached(self.refs, self.roots(targets), ())
         own = {self.value_of(target) for target in targets}
-        roots = {name for target in targets for name in (target.output.name, *references(target.node))}
         unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
-        known = stored.keys() - own - unread
-        found = reached(self.refs, roots, known)
-        return found, tuple(name for name in stored if name in found and name in known)
+        known = frozenset((stored.keys() & self.reached[names]) - own - unread)
+        if (names, known) not in self.found:
+            self.found[names, known] = reached(self.refs, self.roots(targets), known)
+        found = self.found[names, known]
+        return found, tuple(name for name in stored if name in known and name in found)
+
+    def roots(self, targets: Iterable[Result]) -> set[str]:
+        return {name for target in targets for name in (target.output.name, *references(target.node))}
 
     def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
         """The operator of some results, which reads what other steps have stored."""
         made_of, reads = self.made_of(targets, stored)
-        if (targets, reads) not in self.parts:
-            self.parts[targets, reads] = self.made(targets, made_of, {name: stored[name] for name in reads})
-        return self.parts[targets, reads]
+        key = tuple(target.output.name for target in targets), reads
+        if key not in self.parts:
+            self.parts[key] = self.made(targets, made_of, {name: stored[name] for name in reads})
+        return self.parts[key]
 
     def made(self, targets: tuple[Result, ...], made_of: set[str], reads: dict[str, Result]) -> _Part:
         own = {self.value_of(target) for target in targets}
