@@ -218,6 +218,15 @@ def test_factors_that_matmuls_share_are_computed_once(name: str) -> None:
         assert len(nodes) == len(set(nodes))
 
 
+def test_numbers_of_rows_are_stored_in_the_dtype_of_the_computation() -> None:
+    """Also where what goes from step to step has one axis alone: half precision would lose digits of each loss."""
+    case = Case(
+        "x:M, N; t:int64[M]", "l = logsumexp(x, N) - take(x, t, N)\ny = mean(where(t > 0, l, 0), M)", lambda *_: ()
+    )
+    steps = forward_of(replace(case, wrt="-").spec()).program.steps
+    assert [result.dtype.rule for step in steps for result in step.op.results] == ["compute", ""]
+
+
 def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
     """In half precision what the backward reads is what the next step has read, as it is in torch."""
     for name, rows in (("mlp", 0), ("layer_norm_of_a_matmul", 2)):

@@ -35,7 +35,7 @@ def may_be_stored(op: Op, value: Value) -> bool:
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """The dtype in which a value is stored: that of the computation for row statistics, torch's for others."""
     dtype = value.node.dtype
-    widest = max(len(one.node.axes) for one in op.values)
+    widest = max(len(node.axes) for one in op.values for node in walk(one.node))
     is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
     if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
         return Dtype("float", (), "compute")
