@@ -78,6 +78,10 @@ def _of_products(h: torch.Tensor, s: torch.Tensor, b: torch.Tensor) -> tuple[tor
     return (torch.where(b > 0, 1 - h * h, s * 0.7) - 0.1 * b).amax(1), (h * 3 + b).amin()
 
 
+def _log_likelihood(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x.log_softmax(2).gather(2, at[..., None]).sum((1, 2))
+
+
 def _sinkhorn(x: torch.Tensor) -> torch.Tensor:
     for axis in (1, 0, 1):
         x = x - torch.logsumexp(x, axis, keepdim=True)
@@ -279,6 +283,22 @@ CASES = {
         "a:M, K; b:K, V; at:int64[M]",
         "h = sum(a * b, K)\ny = logsumexp(h, V) - take(h, at, V)",
         lambda a, b, at: F.cross_entropy(a @ b, at, reduction="none"),
+    ),
+    "mean_cross_entropy_of_a_matmul": Case(
+        "x:Q, K; w:L, K; at:int64[Q]",
+        "h = sum(x * w, K)\ny = mean(logsumexp(h, L) - take(h, at, L), Q)",
+        lambda x, w, at: F.cross_entropy(x @ w.T, at),
+    ),
+    "preferences_of_sequences": Case(
+        "x:B, S, N; z:B, S, N; at:int64[B, S]",
+        "p = sum(take(log_softmax(x, N), at, N), S)\nq = sum(take(log_softmax(z, N), at, N), S)\n"
+        "y = -mean(logsigmoid(0.1 * (p - q)), B)",
+        lambda x, z, at: -F.logsigmoid(0.1 * (_log_likelihood(x, at) - _log_likelihood(z, at))).mean(),
+    ),
+    "bias_behind_two_matmuls": Case(
+        "x:M, K; u:R, K; v:N, R; b:N",
+        "y = gelu(sum(sum(x * u, K) * v, R) + b)",
+        lambda x, u, v, b: F.gelu(x @ u.T @ v.T + b),
     ),
     "take_of_a_neighbour": Case(
         "x:M, N",

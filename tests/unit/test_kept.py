@@ -59,9 +59,9 @@ SAMPLE = {
     "softmax_by_temperature": Kept("x:M, N; t:", "y = softmax(x / t, N)", "y_max y_sum", 0, 2, 3),
     "softmax_by_temperatures": Kept("x:M, N; t:M", "y = softmax(x * t, N)", "y_max y_sum", 0, 2, 3),
     "both_sums": Kept("x:M, N", "y = x - sum(x, M) - sum(x, N)", "", 0, 0, 3),
-    "layer_norm_of_a_linear": Kept(f"{LINEAR}; b:N", f"h = sum(x * w, K) + b\ny = {NORM}", "h y_mean y_var", 1, 2, 10),
+    "layer_norm_of_a_linear": Kept(f"{LINEAR}; b:N", f"h = sum(x * w, K) + b\ny = {NORM}", "h y_mean y_var", 1, 2, 9),
     "scaled_layer_norm_of_a_linear": Kept(
-        f"{LINEAR}; b:N; g:N; c:N", f"h = sum(x * w, K) + b\ny = {NORM} * g + c", "h y_mean y_var", 1, 2, 10
+        f"{LINEAR}; b:N; g:N; c:N", f"h = sum(x * w, K) + b\ny = {NORM} * g + c", "h y_mean y_var", 1, 2, 9
     ),
     "linear_of_a_layer_norm": Kept(
         "x:M, N; g:N; b:N; w:K, N",
@@ -87,7 +87,7 @@ SAMPLE = {
         "h h_sum o y_mean",
         3,
         1,
-        19,
+        18,
     ),
     "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
     "lora": Kept(

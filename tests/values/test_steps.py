@@ -118,6 +118,35 @@ def test_rows_are_read_once_for_their_largest_and_their_sum() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "forward"),
+    [
+        ("preferences_of_sequences", ["x z", "x z at p_max p_sum q_max q_sum", "p q"]),
+        ("mean_cross_entropy_of_a_matmul", ["x w", "y_max_strips y_sum_exps_strips", "at h y_shift y_sum"]),
+    ],
+)
+def test_rows_are_read_once_for_all_that_they_are_reduced_to(name: str, forward: list[str]) -> None:
+    """Where more than two numbers a row are stored, one of which is made of another."""
+    steps = forward_of(CASES[name].spec()).program.steps
+    assert [" ".join(tensor.name for tensor in step.op.inputs) for step in steps] == forward
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("bias_behind_two_matmuls", "dy_y_sum_2_b db"), ("layer_norm_of_a_matmul", "dh db")]
+)
+def test_what_a_step_stores_is_summed_by_it(name: str, made: str) -> None:
+    """The gradient of a bias, beside that of the matmul before it."""
+    first = _steps_of_gradient(name)[0]
+    assert " ".join(result.output.name for result in first.op.results) == made
+
+
+def test_operands_of_two_matmuls_are_stored_for_both() -> None:
+    """The gradient of logits, of which each tile of a result would compute the exponentials again."""
+    steps = _steps_of_gradient("mean_cross_entropy_of_a_matmul")
+    matmuls = [step.family.matmuls(step.program) for step in steps]
+    assert [one is None or one.is_plain for one in matmuls] == [True, True, True]
+
+
 def _steps_of_gradient(name: str) -> list[Step]:
     spec = CASES[name].spec()
     backward = backward_of(spec, forward_of(spec))

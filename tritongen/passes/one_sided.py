@@ -32,22 +32,27 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
     factors = factors_of(op, node.arg, node.over, False)
     sums: list[Value] = []
     over = node.over
-    # One factor comes before a product of several, whose sum may need no matmul then.
-    for several, axis in itertools.product((False, True), node.over):
+    # One factor comes before a product of several, whose sum may need no matmul then, and matmuls come last.
+    for (several, by_matmul), axis in itertools.product(((False, False), (True, False), (True, True)), node.over):
         inside = [factor for factor in factors if axis in factor.axes]
         others = [factor for factor in factors if axis not in factor.axes]
-        if not inside or (len(inside) > 1) != several:
+        if not inside or not others or (len(inside) > 1) != several:
             continue
-        product = reduce(times, inside)
-        whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
-        if alone := _alone(replace(op, values=(*op.values, *sums)), whole, product, others):
+        product, summed = reduce(times, inside), {axis for factor in others for axis in factor.axes}
+        alone = tuple(axis for axis in over if axis in product.axes and axis not in summed)
+        first = Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
+        if by_matmul:
+            so_far = replace(op, values=(*op.values, *sums))
+            whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
+            is_worth_it = is_product(so_far, first) and not is_product(so_far, whole)
+        else:  # So that it is not summed for each of the axes that it lacks.
+            is_worth_it = bool(summed - {*product.axes})
+        if product.dtype.kind == "float" and is_worth_it:
             name = fresh(f"{_called(product, value.name)}_sum", taken)
-            axes = tuple(axis for axis in product.axes if axis not in alone)
-            sums.append(Value(name, Reduce("sum", product, alone, axes, product.dtype), ""))
+            sums.append(Value(name, first, ""))
             over = tuple(axis for axis in over if axis not in alone)
-            first = factors.index(inside[0])
-            factors = others
-            factors.insert(first, Ref(name, axes, product.dtype))
+            place = factors.index(inside[0])
+            factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
     if not sums:
         return [value]
     left = reduce(times, factors)
@@ -59,22 +64,6 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
             left = Ref(sums[-1].name, node.axes, node.dtype)
         left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
     return [*sums, replace(value, node=left)]
-
-
-def _alone(op: Op, node: Reduce, product: Node, others: list[Node]) -> tuple[str, ...]:
-    """The summed axes that only this product has, where it is worth to sum it first.
-
-    That is where others have axes that it lacks, so that it is not summed for each of them, or where it is a matmul and
-    the whole is none.
-    """
-    axes = {axis for other in others for axis in other.axes}
-    alone = tuple(axis for axis in node.over if axis in product.axes and axis not in axes)
-    if product.dtype.kind != "float" or not axes:
-        return ()
-    if axes - set(product.axes):
-        return alone
-    first = replace(node, arg=product, over=alone, axes=tuple(axis for axis in product.axes if axis not in alone))
-    return alone if is_product(op, first) and not is_product(op, node) else ()
 
 
 def _called(factor: Node, line: str) -> str:

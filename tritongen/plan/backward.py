@@ -197,9 +197,11 @@ class Planner:
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
-        if any(step is None or leaves_idle(step) for step in steps):
+        alone = [step for step in steps if step is not None]
+        if len(alone) < len(ops) or any(leaves_idle(step) or _computes_operands(step) for step in alone):
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))
-            if several is not None:
+            is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
+            if several is not None and (is_refused or time_of(several) < sum(map(time_of, alone))):
                 return [several]  # Of which several results may go on from the same values.
         if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
             ops[0] = self.restricted(next(iter(groups.values())), 1)
@@ -296,6 +298,12 @@ class Planner:
             if tensor.type.axes == self.rows:
                 by_row.add(own)
         return replace(op, values=values, results=results, by_row=frozenset(by_row))
+
+
+def _computes_operands(step: Step) -> bool:
+    """Whether a step multiplies what it computes, for each tile of the result again."""
+    matmuls = step.family.matmuls(step.program)
+    return matmuls is not None and not matmuls.is_plain
 
 
 def apart(op: Op, forward: Op) -> str:

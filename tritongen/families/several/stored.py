@@ -35,15 +35,25 @@ def may_be_stored(op: Op, value: Value) -> bool:
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """The dtype in which a value is stored: that of the computation for row statistics, torch's for others."""
     dtype = value.node.dtype
-    widest = max(len(node.axes) for one in op.values for node in walk(one.node))
-    is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
-    if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
+    if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return told if told.of and set(told.of) <= floats else None
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
+
+
+def _is_of_rows(op: Op, value: Value) -> bool:
+    """Whether a value is what rows are reduced to, or is made of that and has no more axes, and is no matmul."""
+    if isinstance(value.node, Reduce) or is_product(op, value.node):
+        return not is_product(op, value.node)
+    if len(value.node.axes) < max(len(one.node.axes) for one in op.values):
+        return True
+    refs = {one.name: references(one.node) for one in op.values}
+    nodes = [op.value(name).node for name in reached(refs, refs[value.name], ())]
+    reductions = [node for node in nodes if isinstance(node, Reduce) and not is_product(op, node)]
+    return any({*node.arg.axes} > {*value.node.axes} for node in reductions)
 
 
 def _told(op: Op, dtype: Dtype) -> Dtype:
