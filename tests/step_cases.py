@@ -305,6 +305,11 @@ CASES = {
         "s = sum(x, N)\ny = s * where(index(M) > 0, take(s, index(M) - 1, M), 1)",
         lambda x: x.sum(1) * torch.cat([torch.ones(1, dtype=x.dtype), x.sum(1)[:-1]]),
     ),
+    "take_of_a_line_that_nothing_else_reads": Case(
+        "x:M, N; z:K; at:int64[M]",
+        "h = exp(x * 0.1 + z)\ny = sum(take(h, at, K), N)",
+        lambda x, z, at: (x * 0.1 + z[at][:, None]).exp().sum(1),
+    ),
     "take_of_an_expression": Case(
         "x:M, N; w:N; at:int64[N]",
         "y = take(exp(x) / sum(exp(x), N), at, M) * w",
