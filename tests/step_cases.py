@@ -149,6 +149,11 @@ CASES = {
         "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w",
         lambda x, w: F.group_norm(x[None], 4, w)[0],
     ),
+    "instance_norm": Case(
+        "x:B, C, S; w:C; b:C",
+        "y = (x - mean(x, S)) * rsqrt(var(x, S, correction=0) + 1e-5) * w + b",
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+    ),
     "batch_norm": Case(
         "x:B, C; w:C; running:C",
         "m = mean(x, B)\ny = (x - m) * rsqrt(var(x, B, correction=0) + 1e-5) * w\nnext = 0.9 * running + 0.1 * m",

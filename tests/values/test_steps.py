@@ -202,6 +202,13 @@ def test_what_is_summed_over_everything_is_added_up_by_rows_on_the_way() -> None
     assert [tensor.name for tensor in last.op.inputs] == ["dt_rows"]
 
 
+def test_what_is_summed_over_images_is_added_up_by_rows_on_the_way() -> None:
+    """The gradients of an instance norm read the matrices once."""
+    first, last = _steps_of_gradient("instance_norm")
+    assert [result.output.name for result in first.op.results] == ["dw_rows", "db_rows", "dx"]
+    assert [tensor.name for tensor in last.op.inputs] == ["dw_rows", "db_rows"]
+
+
 def test_rows_that_are_mapped_back_are_contiguous() -> None:
     """Of sums over rows and over columns, both of long ones, that over columns is stored: forward and backward."""
     name = "reductions_over_different_axes"

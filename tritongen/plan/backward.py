@@ -198,9 +198,9 @@ class Planner:
         ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
         alone = [step for step in steps if step is not None]
-        if len(alone) < len(ops) or any(leaves_idle(step) or _computes_operands(step) for step in alone):
+        is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
+        if is_refused or len(ops) > 1:
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))
-            is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
             if several is not None and (is_refused or time_of(several) < sum(map(time_of, alone))):
                 return [several]  # Of which several results may go on from the same values.
         if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
@@ -298,12 +298,6 @@ class Planner:
             if tensor.type.axes == self.rows:
                 by_row.add(own)
         return replace(op, values=values, results=results, by_row=frozenset(by_row))
-
-
-def _computes_operands(step: Step) -> bool:
-    """Whether a step multiplies what it computes, for each tile of the result again."""
-    matmuls = step.family.matmuls(step.program)
-    return matmuls is not None and not matmuls.is_plain
 
 
 def apart(op: Op, forward: Op) -> str:
