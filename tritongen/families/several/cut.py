@@ -167,14 +167,17 @@ class _Search(Parts):
             if joint is None:
                 place += 1
             else:
-                groups, place = joint, 0
-        found = self.cut_of(groups, best.stored)
+                groups, stored = joint
+                place = 0
+        found = self.cut_of(groups, stored)
         return min(best, found, key=lambda one: one.cost)
 
     def merged_later(
         self, place: int, groups: list[_Group], stored: dict[str, Result], exact: set[str]
-    ) -> list[_Group] | None:
-        """The groups, one of which is computed with a later one that reads it; None where that costs no less."""
+    ) -> tuple[list[_Group], dict[str, Result]] | None:
+        """The groups, one of which is computed with a later one that reads it, and what is still stored; None where
+        that costs no less.
+        """
         targets, part = groups[place]
         made = [{self.value_of(target) for target in group} for group, _ in groups]
         read = [{*self.made_of(group, stored)[1]} for group, _ in groups]
@@ -188,12 +191,12 @@ class _Search(Parts):
                 continue
             elsewhere = self.outputs.union(*(names for one, names in enumerate(read) if one != later))
             kept = (*(one for one in targets if self.value_of(one) in elsewhere), *others)
-            unread = taken - elsewhere
-            joint = self.part(kept, {name: one for name, one in stored.items() if name not in unread})
+            left = {name: one for name, one in stored.items() if name in elsewhere or name not in taken}
+            joint = self.part(kept, left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 at = place if is_first else later - 1
-                return [*rest[:at], (kept, joint), *rest[at:]]
+                return [*rest[:at], (kept, joint), *rest[at:]], left
         return None
 
     def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
