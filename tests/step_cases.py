@@ -82,6 +82,10 @@ def _log_likelihood(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return x.log_softmax(2).gather(2, at[..., None]).sum((1, 2))
 
 
+def _clipped(ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    return -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+
+
 def _sinkhorn(x: torch.Tensor) -> torch.Tensor:
     for axis in (1, 0, 1):
         x = x - torch.logsumexp(x, axis, keepdim=True)
@@ -300,6 +304,11 @@ CASES = {
         "y = -mean(logsigmoid(0.1 * (p - q)), B)",
         lambda x, z, at: -F.logsigmoid(0.1 * (_log_likelihood(x, at) - _log_likelihood(z, at))).mean(),
     ),
+    "ratios_of_likelihoods": Case(
+        "x:B, S, N; at:int64[B, S]; old:B, S; a:B",
+        "l = take(x, at, N) - logsumexp(x, N)\nr = exp(l - old)\ny = -mean(minimum(r * a, clamp(r, 0.8, 1.2) * a))",
+        lambda x, at, old, a: _clipped((x.log_softmax(2).gather(2, at[..., None])[..., 0] - old).exp(), a[:, None]),
+    ),
     "bias_behind_two_matmuls": Case(
         "x:M, K; u:R, K; v:N, R; b:N",
         "y = gelu(sum(sum(x * u, K) * v, R) + b)",
@@ -314,6 +323,24 @@ CASES = {
         "x:M, N; z:K; at:int64[M]",
         "h = exp(x * 0.1 + z)\ny = sum(take(h, at, K), N)",
         lambda x, z, at: (x * 0.1 + z[at][:, None]).exp().sum(1),
+    ),
+    "convolution_along_one_axis": Case(
+        "x:B, C, S; w:C, R; b:C",
+        "p = where(index(S) >= index(R), take(x, index(S) - index(R), S), 0)\ny = silu(sum(p * w, R) + b)",
+        lambda x, w, b: F.silu(F.conv1d(F.pad(x, (4, 0)), w.flip(1)[:, None], b, groups=6)),
+    ),
+    "convolution_without_padding": Case(
+        "x:B, S; w:R=3; z:B, T=17",
+        "y = sum(take(x, index(T) + index(R), S) * w, R) * z",
+        lambda x, w, z: F.conv1d(x[:, None], w[None, None])[:, 0] * z,
+    ),
+    "rows_at_their_own_positions": Case(
+        "a:B, D; b:M, D", "y = sum(a * take(b, index(B), M), D)", lambda a, b: (a * b[:3]).sum(1)
+    ),
+    "take_at_an_offset_of_rows": Case(
+        "x:B, N; at:int64[B]",
+        "y = take(x, index(N) + at, N) * 2",
+        lambda x, at: 2 * F.pad(x, (0, 7), value=math.nan).gather(1, torch.arange(45) + at[:, None]),
     ),
     "take_of_an_expression": Case(
         "x:M, N; w:N; at:int64[N]",

@@ -56,9 +56,7 @@ SAMPLE = {
         "y z",
     ),
     "distances": Kept("a:M, K; b:N, K", "y = sqrt(sum((a - b) ** 2, K))", "y", 0, 0, 10),
-    "cosines": Kept(
-        "a:M, K; b:N, K", "y = sum(a * b, K) / (norm(a, K) * norm(b, K))", "y y_sum_2 y_sum_3", 0, 2, 14
-    ),
+    "cosines": Kept("a:M, K; b:N, K", "y = sum(a * b, K) / (norm(a, K) * norm(b, K))", "y y_sum_2 y_sum_3", 0, 2, 14),
     "softmax": Kept("x:M, N", "y = softmax(x, N)", "y", 0, 0, 3),
     "softmax_by_temperature": Kept("x:M, N; t:", "y = softmax(x / t, N)", "y_max y_sum", 0, 2, 3),
     "softmax_by_temperatures": Kept("x:M, N; t:M", "y = softmax(x * t, N)", "y_max y_sum", 0, 2, 3),

@@ -19,7 +19,7 @@ from step_cases import APART, CASES, Case
 from tritongen.families.family import Step
 from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.lang.ir import Op, Reduce, Ref, walk
+from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 
@@ -200,6 +200,23 @@ def test_what_is_summed_over_everything_is_added_up_by_rows_on_the_way() -> None
     first, last = _steps_of_gradient("temperature")
     assert [result.output.name for result in first.op.results] == ["dt_rows", "dx"]
     assert [tensor.name for tensor in last.op.inputs] == ["dt_rows"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convolution_along_one_axis",
+        "convolution_without_padding",
+        "rows_at_their_own_positions",
+        "take_at_an_offset_of_rows",
+        "matmul_of_a_line_and_its_neighbour",
+    ],
+)
+def test_what_is_taken_once_along_an_axis_is_not_scattered(name: str) -> None:
+    """A gradient reads it from where it was taken to. No matmul is computed again for the neighbours."""
+    steps = _steps_of_gradient(name)
+    assert not any(isinstance(value.node, ScatterSum) for step in steps for value in step.op.values)
+    assert sum(step.family.matmuls(step.program) is not None for step in steps) in (0, 2)
 
 
 def test_what_is_summed_over_images_is_added_up_by_rows_on_the_way() -> None:
