@@ -100,7 +100,7 @@ class Taken:
                 return index
             case Ref() if is_reduced(node, axis, self.values):
                 return self.taken_again(node, axis, index)
-            case Reduce() if is_product(self.op, node):  # Computed once, and stored.
+            case Reduce() if not {*index.axes} <= {axis} or is_product(self.op, node):  # Computed once, and stored.
                 return self.taken_again(node, axis, index)
             case Ref(name=name):
                 return self.at(self.values[name].node, axis, index)
