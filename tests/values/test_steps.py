@@ -271,6 +271,14 @@ def test_factors_that_matmuls_share_are_computed_once(name: str) -> None:
         assert len(nodes) == len(set(nodes))
 
 
+def test_saved_matrices_lie_as_the_results_that_are_made_of_them() -> None:
+    spec = CASES["matmul_of_a_line_and_its_neighbour"].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    axes = {result.output.name: result.axes for result in backward.forward.op.results}
+    assert axes["y_sum"] == axes["y"] == ("B", "S", "E")
+
+
 def test_numbers_of_rows_are_stored_in_the_dtype_of_the_computation() -> None:
     """Also where what goes from step to step has one axis alone: half precision would lose digits of each loss."""
     case = Case(

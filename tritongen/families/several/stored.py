@@ -98,7 +98,7 @@ def stored_result(op: Op, name: str) -> Result:
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
-    axes = _axes_in_order(op, value.node)
+    axes = axes_in_order(op, value.node)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
             axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
@@ -106,7 +106,7 @@ def stored_result(op: Op, name: str) -> Result:
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
 
-def _axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
+def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     """The axes of a value, as an input of which it is made or else a result has them, so that steps read and write both
     alike.
 
@@ -119,12 +119,12 @@ def _axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
         return same[0]
     found = op.axes
     if sides := sides_of(op, node):
-        ordered = (_axes_in_order(op, side) for side in _activations_first(op, node, *sides[:2]))
+        ordered = (axes_in_order(op, side) for side in _activations_first(op, node, *sides[:2]))
         found = (*(axis for order in ordered for axis in order), *op.axes)
     else:
         read = (op.value(name).node for name in sorted(references(node)))
         inner = next((other for other in read if {*other.axes} == axes), None)
-        found = found if inner is None else _axes_in_order(op, inner)
+        found = found if inner is None else axes_in_order(op, inner)
     return tuple(sorted((axis for axis in dict.fromkeys(found) if axis in axes), key=lambda axis: axis != BATCH))
 
 
