@@ -77,6 +77,11 @@ CASES = {
         "y = take(x, index(N) + at, N) * 2",
         lambda x, at: 2 * F.pad(x, (0, 7), value=math.nan).gather(1, torch.arange(45) + at[:, None]),
     ),
+    "softmax_with_a_table_of_biases": Case(
+        "s:B, M, N; t:V; at:int64[M, N]",
+        "y = softmax(s + take(t, at, V), N)",
+        lambda s, t, at: (s + t[at]).softmax(-1),
+    ),
     "take_of_an_expression": Case(
         "x:M, N; w:N; at:int64[N]",
         "y = take(exp(x) / sum(exp(x), N), at, M) * w",

@@ -263,6 +263,13 @@ def test_nothing_is_stored_twice(name: str) -> None:
     assert len(stored) == len(set(stored))
 
 
+def test_gradients_that_other_steps_read_are_stored_once() -> None:
+    """In the dtype of the input, which is also that of the incoming gradient where all inputs share a type."""
+    first, *others = _steps_of_gradient("softmax_with_a_table_of_biases")
+    assert [result.output.name for result in first.op.results] == ["ds"]
+    assert "ds" in {tensor.name for step in others for tensor in step.op.inputs}
+
+
 @pytest.mark.parametrize("name", ["gated_mlp_of_a_norm", "mlp_along_another_axis"])
 def test_factors_that_matmuls_share_are_computed_once(name: str) -> None:
     """The gradients of an operand and of its weights read the same matrices."""
