@@ -31,6 +31,8 @@ from .algebra import Algebra, position
 from .scattered import scattered
 from .terms import ZERO
 
+WINDOW = 16  # elements of a short convolution
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -56,7 +58,8 @@ class Taken:
 
     def turned_back(self, index: Node, axis: str, own: tuple[str, ...]) -> tuple[str, Node] | None:
         """An axis along which an element is taken at most once, and where it is taken to: its position or the negative
-        of it is read, plus a number, or something that varies along other axes, which are summed if they are no longer.
+        of it is read, plus a number, or something that varies along other axes, which are summed if they are no longer,
+        or few elements where the axis is another one: else, as for biases by distance, whole diagonals would be summed.
         """
         linear = self.algebra.linear(index)
         sizes = dict(self.op.sizes)
@@ -66,7 +69,7 @@ class Taken:
             rest = {part: times for part, times in linear.items() if part != position(taken_to)}
             others = {one for part in rest for one in part.axes}
             summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
-            if taken_to not in others and summed <= sizes.get(taken_to, LENGTH):
+            if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
                 return taken_to, self.place_of(axis, linear[position(taken_to)], rest)
         return None
 
