@@ -153,7 +153,7 @@ CASES = {
         "s = sum(q * k, D) * scale * common\no = sum(softmax(s, N) * v, N) * weight",
         lambda q, k, v, scale, common, weight: torch.softmax(q @ k.mT * scale[:, None, None] * common, -1) @ v * weight,
         by="q k v scale common weight",
-        steps=6,
+        steps=5,
     ),
     "gradient_by_a_scale_alone": Case(
         f"{QKV}; scale:T[H]",
@@ -600,7 +600,7 @@ CASES = {
         f"{CAUSAL}\na = sum(softmax(s, N) * v, N)\no = a * weight + x",
         lambda q, k, v, x, weight: causal(q, k, v) * weight + x,
         by="q k v x weight",
-        steps=4,
+        steps=3,
     ),
     "mean_and_lse_beside": Case(
         f"{QKV}; gate:T[B, H, M, E]",

@@ -192,7 +192,7 @@ CASES = {
         "r = sum(n * by, E)\nz = sum(softmax(sum(r * j, D) * 0.25, L) * w, L)\no = a + sum(z * to, D)",
         lambda q, k, v, j, w, by, to: full(q, k, v) + full(rms(full(q, k, v)) @ by.T, j, w) @ to,
         by="q k v j w by to",
-        steps=12,
+        steps=10,
         passes=4,
     ),
 }

@@ -14,12 +14,8 @@ import pytest
 import torch
 from importing import built
 from oracles import DEVICE, compare
-from step_cases import APART, CASES, Case
+from step_cases import CASES, Case
 
-from tritongen.families.family import Step
-from tritongen.families.several.family import Several
-from tritongen.families.streaming.program import StreamingProgram
-from tritongen.lang.ir import Op, Reduce, Ref, walk
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 
@@ -47,151 +43,6 @@ def test_values(name: str, tmp_path: Path) -> None:
         alone = [[place] for place in places[:-1]] if dtype == torch.float64 else []
         for chosen in (places, *alone):
             compare(function, case.torch, given, chosen, tolerance * 10)
-
-
-def _lines_of_steps(name: str) -> list[list[str]]:
-    forward = forward_of(CASES[name].spec())
-    return [list(step.op.lines) for step in forward.family.steps(forward.program)]
-
-
-def test_lines_are_kept_apart() -> None:
-    assert _lines_of_steps("norm_line_by_line") == [["s"], ["r"], ["y"]]
-    assert _lines_of_steps("mlp_line_by_line") == [["h"], ["z"], ["y"]]
-    first, *others = _lines_of_steps("line_of_two_steps")
-    assert first == ["z"]
-    assert len(others) > 1
-    assert others[-1] == ["y"]
-    fused = replace(CASES["norm_line_by_line"], schedule="fuse = true")
-    assert not forward_of(fused.spec()).family.steps(forward_of(fused.spec()).program)
-
-
-def test_lines_of_gradients_are_kept_apart() -> None:
-    spec = CASES["norm_line_by_line"].spec()
-    backward = backward_of(spec, forward_of(spec))
-    assert backward is not None
-    steps = [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
-    assert len(steps) >= len(backward.gradient.op.lines) > 2
-    assert all(len(step.op.lines) == 1 for step in steps)
-
-
-def test_few_long_rows_are_shared() -> None:
-    """A spec that says how few they are is cut into statistics, which programs share, and a map."""
-    assert isinstance(forward_of(CASES["group_norm_of_one"].spec()).family, Several)
-    assert not isinstance(forward_of(CASES["group_norm"].spec()).family, Several)
-    short = replace(CASES["group_norm_of_one"], inputs="x:(G=4 C=8), S=64; w:(G=4 C=8)")
-    assert not isinstance(forward_of(short.spec()).family, Several)
-
-
-@pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])
-def test_no_single_kernel_computes_it(name: str) -> None:
-    forward = forward_of(CASES[name].spec())
-    assert isinstance(forward.family, Several)
-
-
-def test_attention_is_one_kernel() -> None:
-    forward = forward_of(CASES["attention"].spec())
-    assert isinstance(forward.program, StreamingProgram)
-    assert not forward.family.steps(forward.program)
-
-
-def test_steps_are_as_few_as_they_can_be() -> None:
-    """Sums of rows and of columns are a step each, and one of them goes with what is made of both."""
-    forward = forward_of(CASES["reductions_over_different_axes"].spec())
-    assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
-    lora = forward_of(CASES["lora"].spec())
-    assert len(lora.program.steps) == 3
-
-
-def test_rows_are_read_once_for_their_largest_and_their_sum() -> None:
-    """Where what is made of both is stored in place of the largest: losses of rows, summed along another axis."""
-    case = Case(
-        "x:B, S, V; z:B, S, V; at:int64[B, S]",
-        "a = take(x, at, V) - logsumexp(x, V)\nb = take(z, at, V) - logsumexp(z, V)\n"
-        "r = sum(a - b, S)\ny = mean(logsigmoid(r), B)",
-        lambda *_: (),
-    )
-    forward = forward_of(replace(case, wrt="-").spec())
-    assert [[tensor.name for tensor in step.op.inputs] for step in forward.program.steps] == [
-        ["x", "z", "at"],
-        ["a", "b"],
-        ["r"],
-    ]
-
-
-def _steps_of_gradient(name: str) -> list[Step]:
-    spec = CASES[name].spec()
-    backward = backward_of(spec, forward_of(spec))
-    assert backward is not None
-    return [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
-
-
-@pytest.mark.parametrize(
-    "name", ["mean_of_products", "quotient_in_a_matmul", "matmul_of_a_softmax", "statistics_of_a_matmul"]
-)
-def test_products_are_matmuls_however_they_are_written(name: str) -> None:
-    """Means of them, and quotients in them: the forward's matmul and the two of its gradient, and no loop over rows."""
-    forward = forward_of(CASES[name].spec())
-    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
-    assert sum(step.family.matmuls(step.program) is not None for step in steps) == 3
-
-
-@pytest.mark.parametrize("name", ["three_factors_over_one_axis", "bilinear"])
-def test_sums_of_three_factors_are_matmuls(name: str) -> None:
-    """Each of which has an axis of its own: nothing is summed over rows of as many elements as there are products."""
-    forward = forward_of(CASES[name].spec())
-    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
-    others = [step for step in steps if step.family.matmuls(step.program) is None]
-    assert all(len({axis for tensor in step.op.inputs for axis in tensor.type.axes}) < 4 for step in others)
-
-
-def test_gradients_of_two_factors_are_made_of_one_matmul() -> None:
-    first, second = _steps_of_gradient("gates_in_a_matmul")
-    assert [result.output.name for result in first.op.results] == ["dx", "du"]
-    assert [result.output.name for result in second.op.results] == ["dw"]
-
-
-def test_what_is_summed_over_everything_is_added_up_by_rows_on_the_way() -> None:
-    """The gradient of a temperature takes no pass of its own over the matrices."""
-    first, last = _steps_of_gradient("temperature")
-    assert [result.output.name for result in first.op.results] == ["dt_rows", "dx"]
-    assert [tensor.name for tensor in last.op.inputs] == ["dt_rows"]
-
-
-def test_rows_that_are_mapped_back_are_contiguous() -> None:
-    """Of sums over rows and over columns, both of long ones, that over columns is stored: forward and backward."""
-    name = "reductions_over_different_axes"
-    for step in (forward_of(CASES[name].spec()).program.steps[-1], _steps_of_gradient(name)[-1]):
-        assert _overs(step.op) == [("N",)]
-
-
-@pytest.mark.parametrize("name", ["norm_of_everything", "scale_of_everything"])
-def test_what_is_reduced_over_everything_is_mapped_back_by_many_programs(name: str) -> None:
-    """A single row is reduced by a step of its own, whose programs share it, and mapped by another."""
-    spec = CASES[name].spec()
-    backward = backward_of(spec, forward_of(spec))
-    assert backward is not None
-    planned = (backward.forward, *backward.plan.steps)
-    steps = [step for one in planned for step in one.family.steps(one.program) or (one,)]
-    whole = [step for step in steps if {"M", "N"} in [set(over) for over in _overs(step.op)]]
-    assert whole
-    assert all(result.axes == () for step in whole for result in step.op.results)
-
-
-def _overs(op: Op) -> list[tuple[str, ...]]:
-    return [node.over for value in op.values for node in walk(value.node) if isinstance(node, Reduce)]
-
-
-@pytest.mark.parametrize("name", ["mlp", "lora", "layer_norm_of_a_matmul", "stored_and_returned", *APART])
-def test_nothing_is_stored_twice(name: str) -> None:
-    """What the next step reads and what the backward or the caller does is one tensor."""
-    spec = CASES[name].spec()
-    backward = backward_of(spec, forward_of(spec))
-    assert backward is not None
-    forward = backward.forward
-    steps = forward.family.steps(forward.program)
-    stored = [result.node.name for step in steps for result in step.op.results if isinstance(result.node, Ref)]
-    assert len(stored) >= len(steps)
-    assert len(stored) == len(set(stored))
 
 
 def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:
@@ -233,17 +84,6 @@ def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     assert (
         "Steps:\n        1. _steps_backward_h_sum_dy_v, a contraction: h_sum_dy_v\n" in module._steps_backward.__doc__
     )
-
-
-@pytest.mark.parametrize("name", ["sum_of_one_side", "sums_of_both_sides", "sum_of_a_vectors_side"])
-def test_one_side_is_summed_first(name: str) -> None:
-    """No step goes through more axes than the largest input has, or a matmul of two has."""
-    forward = forward_of(CASES[name].spec())
-    *sums, last = forward.family.steps(forward.program)
-    assert sums
-    assert all(len(one.op.inputs) == 1 for one in sums)
-    reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
-    assert reduced == {"K"}
 
 
 @pytest.mark.usefixtures("on_device")

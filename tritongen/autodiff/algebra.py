@@ -311,7 +311,9 @@ class Algebra:
             exponent = self._exponent(power)
             for total in sums:
                 logarithm = self.plain("log", total)
-                short = self._shortened(self.linear(exponent) | {logarithm: -1.0}, logarithm)
+                wanted = self.linear(exponent)
+                wanted[logarithm] = wanted.get(logarithm, 0.0) - 1
+                short = self._shortened(wanted, logarithm) if wanted[logarithm] else None
                 if short is not None:
                     return term * Term(1.0, {power: -1, total: 1, self.plain("exp", short): 1})
         return term

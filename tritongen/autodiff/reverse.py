@@ -14,7 +14,6 @@ from ..lang.ir import (
     Choose,
     Constant,
     Dtype,
-    Index,
     Load,
     Node,
     Op,
@@ -32,13 +31,12 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
-from ..lang.special import is_reduced
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
-from .algebra import Algebra, position
-from .scattered import scattered
+from .algebra import Algebra
 from .summed_last import summed_last
+from .taken import Taken
 from .terms import ZERO
 
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -291,66 +289,8 @@ class Reverse:
         return replace(node, kind="mean", correction=0)
 
     def scatter(self, name: str, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> None:
-        """The gradient of `take` from an input or a line: each element gets it from all places that it was taken to."""
-        (axis, index), *others = at
-        if not others and axis not in index.axes and set(index.axes) <= set(own):
-            self.flow(name, self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO))
-        elif not others and (back := self.turned_back(index, axis)) is not None:
-            self.flow(name, self.moved(g, axis, back))
-        else:
-            self.flow(name, scattered(self.op, self.algebra, g, own, at))
-
-    def turned_back(self, index: Node, axis: str) -> Node | None:
-        """From where a position is read, where that is the position, or the negative of it, plus a number."""
-        linear = self.algebra.linear(index)
-        times = linear.pop(position(axis), 0.0)
-        if abs(times) != 1 or any(node.axes for node in linear):
-            return None
-        offset: Node = Constant(0, Dtype("int"))
-        for node, count in linear.items():
-            offset = self.algebra.call(
-                "add", offset, self.algebra.call("mul", Constant(int(count), Dtype("int")), node)
-            )
-        ahead, behind = (position(axis), offset) if times > 0 else (offset, position(axis))
-        return ahead if behind == ZERO else self.algebra.call("sub", ahead, behind)
-
-    def moved(self, g: Node, axis: str, index: Node) -> Node:
-        """The node at another position along an axis, 0 where there is none."""
-        size = dict(self.op.sizes).get(axis)
-        moved = self.at(g, axis, index)
-        if size and _inside(index, dict(self.op.sizes), size):
-            return moved
-        names = {"i": index, "n": Size((axis,)), "g": moved}
-        return self.algebra.parsed("where((i >= 0) & (i < n), g, 0.0)", names)
-
-    def at(self, node: Node, axis: str, index: Node) -> Node:
-        """The node with its position along an axis replaced, down to what is loaded."""
-        if axis not in node.axes:
-            return node
-        order = self.algebra.order
-        match node:
-            case Index():
-                return index
-            case Ref() if is_reduced(node, axis, self.values):
-                axes = order((*(a for a in node.axes if a != axis), *index.axes))
-                return Take(node, ((axis, index),), axes, node.dtype)
-            case Ref(name=name):
-                return self.at(self.values[name].node, axis, index)
-            case Load() | Take():
-                own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
-                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
-                kept = [a for a in own if a not in moved]
-                return replace(
-                    node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
-                )
-            case Call() | Cast() | Choose():
-                parts = tuple(self.at(part, axis, index) for part in children(node))
-                return replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
-            case Reduce(over=over):
-                arg = self.at(node.arg, axis, index)
-                return replace(node, arg=arg, axes=tuple(a for a in arg.axes if a not in over))
-        self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
-        return node
+        taken = Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
+        self.flow(name, taken.gradient(own, at, g))
 
     def axes_of(self, name: str) -> tuple[str, ...]:
         """The axes of an input, or of the gradient of a result."""
@@ -362,25 +302,6 @@ class Reverse:
     def refuse(self, code: str, message: str) -> None:
         hint = "leave [grad] out: the kernel can be built without it"
         self.mistakes.append(Mistake(code, message, ("compute", self.line), hint=hint))
-
-
-def _inside(node: Node, sizes: dict[str, int], size: int) -> bool:
-    """Whether an index is surely a position along an axis of this size."""
-    bounds = _bounds(node, sizes)
-    return bounds is not None and bounds[0] >= 0 and bounds[1] < size
-
-
-def _bounds(node: Node, sizes: dict[str, int]) -> tuple[int, int] | None:
-    match node:
-        case Constant(value=int() as value):
-            return value, value
-        case Index(axis=axis) if axis in sizes:
-            return 0, sizes[axis] - 1
-        case Call(function="add" | "sub" as function, args=(left, right)):
-            a, b = _bounds(left, sizes), _bounds(right, sizes)
-            if a and b:
-                return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
-    return None
 
 
 def _may_be_zero(node: Node) -> bool:

@@ -36,9 +36,9 @@ class Kept:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
         A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
-        rounded, and what a matmul gives costs more to compute again; what is compared with the largest of it must not
-        differ by a bit; of outputs those are read that spare more than they cost; all else is computed again from the
-        inputs. Raises `Mistakes` for what is to be saved and never read.
+        rounded, or one as large as other tensors, and what a matmul gives costs more to compute again; what is compared
+        with the largest of it must not differ by a bit; of outputs those are read that spare more than they cost; all
+        else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
@@ -46,6 +46,7 @@ class Kept:
         # Some outputs are read, and not saved besides.
         alone = {name for name in exact if comes_of_matmuls(self.op, name) or self.is_picked(name)}
         extrema, compared = self.compared(nodes)
+        alone |= {name for name in exact if self.is_matrix(name)} - extrema - compared
         if self.save:
             found = self.closure(roots, set(self.save), leaves=True)
             if unread := [self.unread(name) for name in self.save if name not in found]:
@@ -96,6 +97,11 @@ class Kept:
         own = set(value.node.axes)
         is_smaller = bool(over - own) and len(own) < max(len(node.axes) for node in below)
         return value.node.dtype.kind in ("float", "any") and bool(over) and (is_smaller or not over & own)
+
+    def is_matrix(self, name: str) -> bool:
+        """Whether a value is made of reductions and as large as tensors are, such as distances of all pairs of rows."""
+        axes = (*(tensor.type.axes for tensor in self.op.inputs), *(result.axes for result in self.op.results))
+        return self.summarises(name) and len(self.values[name].node.axes) == max(map(len, axes)) > 1
 
     def is_picked(self, name: str) -> bool:
         """Whether an output has elements of an input as they are, the largest or smallest of each row."""

@@ -125,10 +125,9 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
 
     Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share.
     """
-    names = {tensor.name for tensor in op.inputs}
-    alike = {
-        (name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in stand_ins(origin, op)
-    }
+    names, pairs = {tensor.name for tensor in op.inputs}, stand_ins(origin, op)
+    alike = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
+    alike |= {name: alike[leaf] for leaf, name in pairs if leaf in alike and alike[leaf] != name}
     variables = {tensor.name: tensor.type.variable for tensor in origin.forward.inputs}
 
     def shared(tensor: Input) -> Input:

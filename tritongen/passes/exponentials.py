@@ -6,6 +6,7 @@ Such a sum and its maximum take one walk along a row together, and the sum tells
 from __future__ import annotations
 
 from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
+from .structure import references
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
 
@@ -26,6 +27,22 @@ def exp_pairs(op: Op) -> dict[str, Value]:
         if largest is not None and largest not in pairs.values():
             pairs[value.name] = largest
     return pairs
+
+
+def walks(op: Op) -> dict[str, int]:
+    """How many walks along the row come before each value is known."""
+    refs = {value.name: references(value.node) for value in op.values}
+    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+    largest = {name: value.name for name, value in exp_pairs(op).items()}
+    found: dict[str, int] = {}
+
+    def of(name: str) -> int:
+        if name not in found:
+            below = max((of(ref) for ref in refs[name]), default=0)
+            found[name] = of(largest[name]) if name in largest else below + (name in reductions)
+        return found[name]
+
+    return {value.name: of(value.name) for value in op.values}
 
 
 def maximum_of(op: Op, x: Node, subtracted: Node) -> Value | None:

@@ -1,7 +1,7 @@
-"""Sums over axes that only some factors have: these factors are summed first.
+"""Sums of products, whose factors are summed first where that makes fewer terms.
 
-`sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, and `sum(x * w * u, K, N)`, where u has no K, is
-`sum(sum(x * w, K) * u, N)`.
+`sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, `sum(x * w * u, K, N)`, where u has no K, is
+`sum(sum(x * w, K) * u, N)`, and `sum(x * w, K)`, where w has no K and an axis that x lacks, is `sum(x, K) * w`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import itertools
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Value, fresh, walk
-from .contractions import times
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
+from .contractions import is_product, times
 from .factors import factors_of
 
 
@@ -20,7 +20,7 @@ def one_sided_sums_first(op: Op) -> Op:
     values: list[Value] = []
     taken = op.names
     for value in op.values:
-        if isinstance(value.node, Reduce) and value.node.kind == "sum" and value.node.dtype.kind == "float":
+        if isinstance(value.node, Reduce) and value.node.kind in ("sum", "mean") and value.node.dtype.kind == "float":
             values += _sums_first(op, value, value.node, taken)
         else:
             values.append(value)
@@ -28,41 +28,42 @@ def one_sided_sums_first(op: Op) -> Op:
 
 
 def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
-    """The sums of a sum's factors that come first, and the sum of what is left."""
+    """The sums of a sum's or mean's factors that come first, and what is left of it."""
     factors = factors_of(op, node.arg, node.over, False)
     sums: list[Value] = []
-    summed: set[str] = set()
-    # One factor comes before a product of several, whose sum may need no matmul then.
-    for is_product, axis in itertools.product((False, True), node.over):
+    over = node.over
+    # One factor comes before a product of several, whose sum may need no matmul then, and matmuls come last.
+    for (several, by_matmul), axis in itertools.product(((False, False), (True, False), (True, True)), node.over):
         inside = [factor for factor in factors if axis in factor.axes]
         others = [factor for factor in factors if axis not in factor.axes]
-        if not inside or (len(inside) > 1) != is_product:
+        if not inside or not others or (len(inside) > 1) != several:
             continue
-        product = reduce(times, inside)
-        if alone := _alone(node, product, others):
+        product, summed = reduce(times, inside), {axis for factor in others for axis in factor.axes}
+        alone = tuple(axis for axis in over if axis in product.axes and axis not in summed)
+        first = Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
+        if by_matmul:
+            so_far = replace(op, values=(*op.values, *sums))
+            whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
+            is_worth_it = is_product(so_far, first) and not is_product(so_far, whole)
+        else:  # So that it is not summed for each of the axes that it lacks.
+            is_worth_it = bool(summed - {*product.axes})
+        if product.dtype.kind == "float" and is_worth_it:
             name = fresh(f"{_called(product, value.name)}_sum", taken)
-            axes = tuple(axis for axis in product.axes if axis not in alone)
-            sums.append(Value(name, Reduce("sum", product, alone, axes, product.dtype), ""))
-            summed.update(alone)
-            first = factors.index(inside[0])
-            factors = others
-            factors.insert(first, Ref(name, axes, product.dtype))
+            sums.append(Value(name, first, ""))
+            over = tuple(axis for axis in over if axis not in alone)
+            place = factors.index(inside[0])
+            factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
     if not sums:
         return [value]
-    over = tuple(axis for axis in node.over if axis not in summed)
-    return [*sums, replace(value, node=replace(node, arg=reduce(times, factors), over=over))]
-
-
-def _alone(node: Reduce, factor: Node, others: list[Node]) -> tuple[str, ...]:
-    """The summed axes that only this factor has, where it is worth to sum it first.
-
-    That is where others have axes that it lacks, so that its sum is not made for each of them, and are summed with it.
-    """
-    axes = {axis for other in others for axis in other.axes}
-    alone = tuple(axis for axis in node.over if axis in factor.axes and axis not in axes)
-    shared = axes & set(factor.axes) & set(node.over)
-    is_float = factor.dtype.kind == "float"
-    return alone if is_float and shared and axes - set(factor.axes) - set(node.over) else ()
+    left = reduce(times, factors)
+    if over:
+        left = replace(node, kind="sum", arg=left, over=over)
+    if node.kind == "mean":
+        if over:
+            sums.append(Value(fresh(f"{value.name}_sum", taken), left, ""))
+            left = Ref(sums[-1].name, node.axes, node.dtype)
+        left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
+    return [*sums, replace(value, node=left)]
 
 
 def _called(factor: Node, line: str) -> str:

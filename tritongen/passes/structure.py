@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
 from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
+from ..lang.names import shown
+from ..lang.unparse import spelled
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward
 
@@ -116,6 +119,21 @@ def name_reductions(op: Op) -> Op:
 
     for value in op.values:
         values.append(replace(value, node=hoist(value.node, value, True)))
+    return replace(op, values=tuple(values))
+
+
+def read_lines(op: Op, kept: Container[str]) -> Op:
+    """The operator without lines of which nothing is made, as those that `take` reads alone: what is taken is computed
+    of their inputs. Lines that mention them are spelled by these; some lines are `kept`.
+    """
+    refs = {value.name: references(value.node) for value in op.values}
+    roots = [value.name for value in op.values if value.name in kept]
+    read = reached(refs, [*roots, *(result.output.name for result in op.results)], ())
+    unread = [value.name for value in op.values if value.name not in read]
+    mentioned = re.compile(rf"\b({'|'.join(map(shown, unread))})\b")
+    values = [value for value in op.values if value.name in read]
+    if unread:
+        values = [replace(v, source=spelled(v.node)) if mentioned.search(v.source) else v for v in values]
     return replace(op, values=tuple(values))
 
 

@@ -10,7 +10,7 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.several.cost import leaves_idle, time_of
-from ..families.several.stored import as_input, stored_dtype
+from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
 from ..families.stream import StoredScores
@@ -20,7 +20,7 @@ from ..lowering.choices import Choices
 from ..lowering.space import row_space
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
-from ..passes.structure import SAVES, Program, line_of, name_reductions, reached, references
+from ..passes.structure import SAVES, line_of, name_reductions, reached, references
 from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
 
@@ -60,9 +60,14 @@ class Backward:
         return time_of(self.forward) + sum(map(time_of, self.plan.steps))
 
 
-def plan_backward(gradient: Gradient, program: Program, families: Families) -> Backward:
-    """Raises `Mistakes` for a gradient that no family plans."""
+def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
+    """The plan of a gradient, `first` being the forward that saves nothing. Raises `Mistakes` for a gradient that no
+    family plans.
+    """
+    program = first.program
     rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
+    if first.family.steps(program):
+        rows, gradient = (), _laid_out_as_stored(gradient)
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
     steps, spelled = Planner(gradient, rows, families).plan()
@@ -72,21 +77,38 @@ def plan_backward(gradient: Gradient, program: Program, families: Families) -> B
 def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
     """Plans the gradient as a whole, with a forward that saves what makes all steps together fastest.
 
-    Intermediates of the forward that the gradient would recompute are saved one by one, as long as that lowers the
-    time of forward and backward. Raises `Mistakes` for a gradient that no family plans.
+    Intermediates that the gradient would recompute are saved one by one, as long as that lowers the time of forward and
+    backward: first those that the forward stores anyway, then those that the backward would store. Raises `Mistakes`
+    for a gradient that no family plans.
     """
-    best = plan_backward(derive(op, grad), forward.program, families)
-    stored = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}
-    again = {value.name for value in best.gradient.op.values} & stored - {tensor.name for tensor in op.inputs}
+    best = plan_backward(derive(op, grad), forward, families)
+    before = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}
+    steps = (inner for step in best.plan.steps for inner in step.family.steps(step.program))
+    after = {result.output.name for step in steps for result in step.op.results} - before
+    again = {value.name for value in best.gradient.op.values} - {tensor.name for tensor in op.inputs}
+    names = [value.name for stored in (before, after) for value in op.values if value.name in again & stored]
     kept: tuple[str, ...] = ()
-    for name in () if grad.save else (value.name for value in op.values if value.name in again):
+    for name in () if grad.save else names:
         try:
-            other = plan_backward(derive(op, grad, stored=(*kept, name)), forward.program, families)
+            other = plan_backward(derive(op, grad, stored=(*kept, name)), forward, families)
         except Mistakes:
             continue
         if other.time < best.time:
             best, kept = other, (*kept, name)
     return best
+
+
+def _laid_out_as_stored(gradient: Gradient) -> Gradient:
+    """The gradient, which reads what the forward saves with its axes in the order in which steps store them."""
+    saved, op = dict(gradient.saved), gradient.forward
+
+    def laid_out(tensor: Input) -> Input:
+        if tensor.name not in saved:
+            return tensor
+        axes = axes_in_order(op, op.value(saved[tensor.name]).node)
+        return replace(tensor, type=replace(tensor.type, shape=plain_shape(axes)))
+
+    return replace(gradient, op=replace(gradient.op, inputs=tuple(map(laid_out, gradient.op.inputs))))
 
 
 def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:
@@ -197,9 +219,11 @@ class Planner:
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
         ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
-        if any(step is None or leaves_idle(step) for step in steps):
+        alone = [step for step in steps if step is not None]
+        is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
+        if is_refused or len(ops) > 1:
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))
-            if several is not None:
+            if several is not None and (is_refused or time_of(several) < sum(map(time_of, alone))):
                 return [several]  # Of which several results may go on from the same values.
         if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
             ops[0] = self.restricted(next(iter(groups.values())), 1)
@@ -259,13 +283,12 @@ class Planner:
         saved in the dtype of the computation.
         """
         op = self.gradient.forward
-        step = self.step_of(self.saving({}))
-        if not step.family.steps(step.program):
-            return step
         names = dict(self.gradient.saved)
         found = {own: stored_dtype(op, op.value(name)) for own, name in names.items()}
         dtypes = {own: dtype for own, dtype in found.items() if dtype is not None and dtype.rule != "compute"}
-        step = self.step_of(self.saving(dtypes)) if dtypes else step
+        step = self.step_of(self.saving(dtypes))
+        if not step.family.steps(step.program):
+            return self.step_of(self.saving({})) if dtypes else step
         reductions = [v.name for v in op.values if isinstance(v.node, Reduce) and not is_product(op, v.node)]
         if reductions:
             steps = step.family.steps(step.program)

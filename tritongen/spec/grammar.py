@@ -199,7 +199,7 @@ class _Parser:
         seen: set[str] = set()
         for token in tokens:
             if token.text in seen:
-                hint = "two axes of one length need two names; a diagonal cannot be read"
+                hint = "two axes of one length need two names; take(x, index(M), N) reads a diagonal"
                 message = f"axis {token.text} occurs twice in one tensor"
                 yield self._mistake("TG124", message, token, hint)
             seen.add(token.text)

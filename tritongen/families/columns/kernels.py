@@ -88,9 +88,7 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     cols = sums[0].axes
     names = {result.output.name for result in sums}
     nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
-    fits = (
-        all(set(r.axes) == every for r in mapped) and all(r.axes == cols for r in sums) and 0 < len(cols) < len(every)
-    )
+    fits = all(set(r.axes) == every for r in mapped) and all(r.axes == cols for r in sums) and set() < {*cols} < every
     for result in sums:
         node = values[result.output.name]
         assert isinstance(node, Reduce)

@@ -14,8 +14,8 @@ from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
-from ...passes.exponentials import exp_pairs, tells_of_nan
-from ...passes.structure import Program, references
+from ...passes.exponentials import exp_pairs, tells_of_nan, walks
+from ...passes.structure import Program
 from ...spec.types import Input
 
 
@@ -42,20 +42,11 @@ class Rows:
         """Whether a value varies along the columns."""
         return bool(set(value.node.axes) & set(self.program.over))
 
-    def depth(self, name: str) -> int:
-        """How many walks along the row come before a value is known."""
-        value = self.op.value(name)
-        below = max((self.depth(ref) for ref in references(value.node)), default=0)
-        if isinstance(value.node, Reduce):
-            if name in self.pairs:
-                return self.depth(self.pairs[name].name)
-            return below + 1
-        return below
-
     def passes(self) -> list[list[Value]]:
-        reductions = self.program.reductions
-        depth = {value.name: self.depth(value.name) for value in reductions}
-        return [[v for v in reductions if depth[v.name] == level] for level in sorted(set(depth.values()))]
+        """The reductions by the walk along the row that they take."""
+        depth = walks(self.op)
+        levels = sorted({depth[value.name] for value in self.program.reductions})
+        return [[v for v in self.program.reductions if depth[v.name] == level] for level in levels]
 
     def guards(self, other: str) -> int:
         return sum(self.needs_guard(v.node, other) for v in self.program.reductions if isinstance(v.node, Reduce))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ...lang.ir import Load, Op
 from ...passes.contractions import Contraction
+from ...passes.exponentials import walks
 from ...passes.structure import gathered
 from ...spec.lengths import LENGTH
 from ...spec.types import Input
@@ -63,7 +64,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     taken = gathered(op)
     reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
     writes = sum(_bytes(result.axes, lengths) for result in op.results)
-    rows = _mapped_rows(step)
+    rows = _whole_rows(step)
     if rows is None:
         return reads + writes
     over = step.program.over
@@ -79,17 +80,18 @@ def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
 
 
 def leaves_idle(step: Step) -> bool:
-    """Whether there are too few rows that are mapped back for all SMs: a single one, or a number fixed by the spec."""
-    rows = _mapped_rows(step)
+    """Whether there are too few rows for all SMs that programs cannot share: one, or a number fixed by the spec."""
+    rows = _whole_rows(step)
     return rows is not None and _count(rows, dict(step.op.sizes)) < SMS
 
 
-def _mapped_rows(step: Step) -> tuple[str, ...] | None:
-    """The axes of rows that are mapped back, so that programs cannot share a row; otherwise None."""
+def _whole_rows(step: Step) -> tuple[str, ...] | None:
+    """The axes of rows that programs cannot share, as they are mapped back, or reduced in several walks; or None."""
     rows = step.family.rows(step.program)
     if rows is None or not step.program.over:
         return None
-    return rows if any(set(result.axes) - set(rows) for result in step.op.results) else None
+    maps_back = any(set(result.axes) - set(rows) for result in step.op.results)
+    return rows if maps_back or max(walks(step.op).values(), default=0) > 1 else None
 
 
 def _multiplied(matmuls: Contraction, lengths: dict[str, int]) -> float:

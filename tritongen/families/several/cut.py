@@ -3,35 +3,29 @@
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
 but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
 the row-wise values computed from them, or else at everything that may be stored. Then values are added to the stored
-ones, or removed from them, one by one, as long as that lowers the cost. Steps that do not store the scores of attention
-cost less than any that do: lengths of heads are not known, but how many scores there are is.
+ones, or removed from them, one by one, as long as that lowers the cost. In the end steps are merged. Steps that do not
+store the scores of attention cost less than any that do: lengths of heads are not known, but how many scores there are
+is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
-from ...diagnostics.report import Mistakes
-from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value, as_loads, walk
-from ...lang.unparse import spelled
-from ...lowering.choices import Choices
-from ...passes.contractions import comes_of_matmuls, is_product
-from ...passes.structure import is_extremum, reached, reads, references, taken_from
-from ...spec.types import COMPUTED, FLOATS, Input
+from ...lang.ir import Call, Op, Reduce, Result, walk
+from ...passes.contractions import is_product
 from ..family import Step
-from ..steps import restricted, with_dtypes
 from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
-from .stored import always_stored, as_input, may_be_stored, stored_result
-from .strips import by_strips, made_for, reduced_by_strips, spreads
+from .parts import Part, Parts, TakeAlone
+from .stored import always_stored, may_be_stored
+from .strips import by_strips, reduced_by_strips
 
 MOST = 2  # the number of stored values up to which all combinations are tried
-
-TakeAlone = Callable[[Op], Step]  # raises `Mistakes` for math that it does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +38,7 @@ class Cut:
     cost: tuple[bool, float, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some of the results, their step if a family takes them, and its time."""
-
-    op: Op
-    step: Step | None
-    time: float
-
-
-_Group = tuple[tuple[Result, ...], _Part]  # results that are computed together; none for steps of a line kept apart
+_Group = tuple[tuple[Result, ...], Part]  # results that are computed together; none for steps of a line kept apart
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
@@ -80,12 +65,12 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     few += _but_scores(plain, others, search.kept)
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
     if best:
-        return search.improved(best, others)
+        return search.merged(search.improved(best, others))
     made = {value.name for value in plain.values} - own
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names)
-    return search.improved(first, others) if first else None
+    return search.merged(search.improved(first, others)) if first else None
 
 
 def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
@@ -118,35 +103,13 @@ def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
 
-class _Search:
-    """Tries cuts of an operator, and caches parts that several of them share.
-
-    Lines in `apart` are each computed by steps of their own.
-    """
+class _Search(Parts):
+    """Tries cuts of an operator. Lines in `apart` are each computed by steps of their own."""
 
     def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset()) -> None:
-        self.op, self.take, self.apart = op, take, apart
-        self.outputs = {result.output.name for result in op.results}
-        self.paths = Choices(op).paths
-        self.refs = {value.name: references(value.node) for value in op.values}
-        self.in_parts = taken_from(op)
-        self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
-        self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
-        reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
-        # Matrices whose strips are reduced are computed once for both.
-        saved = {self.value_of(result) for result in op.results if result.saved}
-        saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
-        self.kept = saved
-        self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
-        # What the gradient reads as steps of the forward store it, or stores as they do.
-        products = {name for name, node in reductions.items() if is_product(op, node)}
-        of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
-        self.alike = saved | products | of_matmuls | {*always_stored(op)}
-        self.compared = _compared_with_saved(op)
+        super().__init__(op, take)
+        self.apart = apart
         self.scores = _scores(op) - self.outputs
-        self.results: dict[str, Result] = {}
-        self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
-        self.parts: dict[tuple[tuple[Result, ...], tuple[str, ...]], _Part] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
@@ -176,6 +139,20 @@ class _Search:
         of time.
         """
         stored = {name: self.stored(name) for name in chosen}
+        groups = self.groups(stored, limit)
+        return self.cut_of(groups, stored) if groups is not None else None
+
+    def cut_of(self, groups: Iterable[_Group], stored: Iterable[str]) -> Cut:
+        parts = [part for _, part in groups]
+        steps = tuple(part.step for part in parts if part.step)
+        time, calls = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
+        return Cut(steps, frozenset(stored), (self.stores_scores(stored), time, calls))
+
+    def stores_scores(self, stored: Iterable[str]) -> bool:
+        return not self.scores.isdisjoint(stored)
+
+    def groups(self, stored: dict[str, Result], limit: float = math.inf) -> list[_Group] | None:
+        """The results that are computed together, in order; None as in `steps`."""
         made = {result.output.name for result in stored.values()}
         targets = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
         levels = self.levels(targets, stored)
@@ -189,13 +166,56 @@ class _Search:
             if together is None:
                 return None
             groups += together
-        parts = [part for _, part in self.with_unread_later(groups, stored)]
-        steps = tuple(part.step for part in parts if part.step)
-        time, calls = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
-        return Cut(steps, frozenset(chosen), (self.stores_scores(chosen), time, calls))
+        return self.with_unread_later(groups, stored)
 
-    def stores_scores(self, chosen: Sequence[str]) -> bool:
-        return not self.scores.isdisjoint(chosen)
+    def merged(self, best: Cut) -> Cut:
+        """The cut, whose steps compute what others store for them themselves where that costs less.
+
+        Both then read the same tensors once, and what only they read is not stored. In a forward whose backward
+        computes again what it has read, all that reads a rounded matrix goes on doing so.
+        """
+        stored = {value.name: self.stored(value.name) for value in self.op.values if value.name in best.stored}
+        groups = self.groups(stored)
+        if groups is None or self.apart:
+            return best
+        exact = {name for name, one in stored.items() if one.dtype.rule == "compute" or not self.kept}
+        place = 0
+        while place < len(groups):
+            joint = self.merged_later(place, groups, stored, exact)
+            if joint is None:
+                place += 1
+            else:
+                groups, stored = joint
+                place = 0
+        found = self.cut_of(groups, stored)
+        return min(best, found, key=lambda one: one.cost)
+
+    def merged_later(
+        self, place: int, groups: list[_Group], stored: dict[str, Result], exact: set[str]
+    ) -> tuple[list[_Group], dict[str, Result]] | None:
+        """The groups, one of which is computed with a later one that reads it, and what is still stored; None where
+        that costs no less.
+        """
+        targets, part = groups[place]
+        made = [{self.value_of(target) for target in group} for group, _ in groups]
+        read = [{*self.made_of(group, stored)[1]} for group, _ in groups]
+        for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
+            taken = made[place] & read[later]
+            if not taken or not taken <= exact or self.needed(others[0], stored) != self.needed(targets[0], stored):
+                continue
+            between = range(place + 1, later)
+            is_first = not any(made[one] & read[later] for one in between)
+            if not is_first and any(made[place] & read[one] for one in between):
+                continue
+            elsewhere = self.outputs.union(*(names for one, names in enumerate(read) if one != later))
+            kept = (*(one for one in targets if self.value_of(one) in elsewhere), *others)
+            left = {name: one for name, one in stored.items() if name in elsewhere or name not in taken}
+            joint = self.part(kept, left)
+            if joint.time < part.time + after.time:
+                rest = [group for one, group in enumerate(groups) if one not in (place, later)]
+                at = place if is_first else later - 1
+                return [*rest[:at], (kept, joint), *rest[at:]], left
+        return None
 
     def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
         """The groups of results that may be computed together, in order, and a lower bound of their time; None for a
@@ -258,137 +278,10 @@ class _Search:
                 if alone.step is not None:
                     groups.append(((target,), alone))
                 elif self.apart and (found := cut(alone.op, self.take)) is not None:
-                    cuts += [((), _Part(step.op, step, time_of(step))) for step in found.steps]
+                    cuts += [((), Part(step.op, step, time_of(step))) for step in found.steps]
                 else:
                     return None
         return [*groups, *cuts]
-
-    def stored(self, name: str) -> Result:
-        """A value as the result of a step."""
-        if name not in self.results:
-            self.results[name] = stored_result(self.op, name)
-        return self.results[name]
-
-    def needed(self, target: Result, stored: dict[str, Result]) -> tuple[Path, ...]:
-        """The paths on which something is made of what is stored."""
-        name = self.value_of(target)
-        return self.paths[name] if name in stored and name in self.paths else ALWAYS
-
-    def value_of(self, target: Result) -> str:
-        """The value that a target is: an output is the one of its name, what is stored refers to one."""
-        if target.output.name in self.outputs:
-            return target.output.name
-        assert isinstance(target.node, Ref)
-        return target.node.name
-
-    def made_of(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> tuple[set[str], tuple[str, ...]]:
-        """The values that some results are made of, and those among them that other steps have stored."""
-        own = {self.value_of(target) for target in targets}
-        roots = {name for target in targets for name in (target.output.name, *references(target.node))}
-        unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
-        known = stored.keys() - own - unread
-        found = reached(self.refs, roots, known)
-        return found, tuple(name for name in stored if name in found and name in known)
-
-    def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> _Part:
-        """The operator of some results, which reads what other steps have stored."""
-        made_of, reads = self.made_of(targets, stored)
-        if (targets, reads) not in self.parts:
-            self.parts[targets, reads] = self.made(targets, made_of, {name: stored[name] for name in reads})
-        return self.parts[targets, reads]
-
-    def made(self, targets: tuple[Result, ...], made_of: set[str], reads: dict[str, Result]) -> _Part:
-        own = {self.value_of(target) for target in targets}
-        names = {name: result.output.name for name, result in reads.items()}
-        kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
-        values = tuple(self.spelled(value, names, value.name in own) for value in kept)
-        for target in targets:
-            if target.output.name not in {value.name for value in values}:
-                values = (*values, Value(target.output.name, target.node, ""))
-        inputs = (as_input(self.op, result) for result in reads.values())
-        whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
-        part = restricted(whole, targets, f"_{targets[0].output.name}")
-        part = replace(part, inputs=(*self.telling(part), *part.inputs))
-        op = self.in_own_types(part)
-        computed = made_of - reads.keys()
-        step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
-        return _Part(op, step, time_of(step) if step else math.inf)
-
-    def telling(self, part: Op) -> tuple[Input, ...]:
-        """An input that tells the device, or whether to compute in float64, where all that is read may be left out."""
-        there = [tensor for tensor in part.inputs if tensor.default is None]
-        floats = [tensor for tensor in part.inputs if set(tensor.type.dtypes) & set(FLOATS)]
-        if there and (not floats or any(tensor in there for tensor in floats)):
-            return ()
-        others = [tensor for tensor in self.op.inputs if tensor.default is None and tensor not in there]
-        others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
-        return tuple(others[:1])
-
-    def parts_ties(self, computed: set[str], own: set[str]) -> bool:
-        """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
-
-        Where the gradient looks for the elements that it is, it has to find the same numbers to the last bit, and
-        reductions in another order give others.
-        """
-        others = self.saved & computed - own
-        extrema = {name for name in computed if is_extremum(self.op.value(name).node)}
-        return bool(others & reached(self.refs, extrema, set()))
-
-    def rounds_ties(self, computed: set[str], reads: Mapping[str, Result]) -> bool:
-        """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
-        among numbers that another step has stored rounded, where the other of the two does not round them.
-        """
-        rounded = {name for name, one in reads.items() if one.dtype.kind == "float" and one.dtype.rule != "compute"}
-        extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
-        compared = set().union(*(self.compared[name] for name in computed & self.compared.keys()))
-        return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads.keys()))
-
-    def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
-        """The value, which reads what is stored, with a line for readers where it has one or is computed for another
-        step.
-        """
-        key = value.name, frozenset(self.refs[value.name] & names.keys()), is_target
-        if key not in self.read:
-            node = as_loads(value.node, names)
-            line = value.source if node == value.node and value.source else ""
-            self.read[key] = Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
-        return self.read[key]
-
-    def in_own_types(self, part: Op) -> Op:
-        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others."""
-        own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
-        names = {tensor.name for tensor in part.inputs}
-        others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
-        alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-        return with_dtypes(part, alike)
-
-    def casts_to_others(self, op: Op) -> bool:
-        """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
-        others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
-        nodes = (node for value in op.values for node in walk(value.node))
-        return any(isinstance(node, Cast) and not others.isdisjoint(node.dtype.of) for node in nodes)
-
-    def taken(self, op: Op) -> Step | None:
-        """The step, whose only result is made wherever it is called."""
-        if spreads(op) or self.casts_to_others(op):
-            return None
-        if len(op.results) == 1:
-            op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
-        try:
-            return self.take(op)
-        except Mistakes:
-            return None
-
-
-def _compared_with_saved(op: Op) -> dict[str, set[str]]:
-    """What values compare with numbers that a forward has saved: of a gradient, to find the elements of a largest."""
-    saved = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
-    found: dict[str, set[str]] = {}
-    for value in op.values:
-        for node in walk(value.node):
-            if isinstance(node, Call) and node.function == "eq" and reads(node) & saved:
-                found.setdefault(value.name, set()).update(references(node))
-    return found
 
 
 def _repeated(op: Op) -> int:

@@ -86,10 +86,7 @@ def scattered_named(op: Op) -> Op:
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        if isinstance(node, Ref) or is_whole(node):
-            return node
-        known = next((value.name for value in values if value.node == node), "")
-        return Ref(known, node.axes, node.dtype) if known else _as_value(node, name, taken, values)
+        return node if isinstance(node, Ref) or is_whole(node) else _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node
@@ -122,10 +119,12 @@ def sums_parted(op: Op) -> Op:
 
 
 def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
-    """A reference to a node, which becomes the next of some values."""
-    name = fresh(name, taken)
-    values.append(Value(name, node, ""))
-    return Ref(name, node.axes, node.dtype)
+    """A reference to a node, which becomes the next of some values if it is none of them."""
+    known = next((value.name for value in values if value.node == node), "")
+    if not known:
+        known = fresh(name, taken)
+        values.append(Value(known, node, ""))
+    return Ref(known, node.axes, node.dtype)
 
 
 def is_whole(node: Node) -> bool:

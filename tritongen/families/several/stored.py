@@ -35,15 +35,25 @@ def may_be_stored(op: Op, value: Value) -> bool:
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """The dtype in which a value is stored: that of the computation for row statistics, torch's for others."""
     dtype = value.node.dtype
-    widest = max(len(one.node.axes) for one in op.values)
-    is_row = isinstance(value.node, Reduce) or len(value.node.axes) < widest
-    if dtype.kind == "float" and is_row and not is_product(op, value.node) and not _is_multiplied(op, value.name):
+    if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
         return Dtype("float", (), "compute")
     if dtype.kind == "float":
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return told if told.of and set(told.of) <= floats else None
     return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
+
+
+def _is_of_rows(op: Op, value: Value) -> bool:
+    """Whether a value is what rows are reduced to, or is made of that and has no more axes, and is no matmul."""
+    if isinstance(value.node, Reduce) or is_product(op, value.node):
+        return not is_product(op, value.node)
+    if len(value.node.axes) < max(len(one.node.axes) for one in op.values):
+        return True
+    refs = {one.name: references(one.node) for one in op.values}
+    nodes = [op.value(name).node for name in reached(refs, refs[value.name], ())]
+    reductions = [node for node in nodes if isinstance(node, Reduce) and not is_product(op, node)]
+    return any({*node.arg.axes} > {*value.node.axes} for node in reductions)
 
 
 def _told(op: Op, dtype: Dtype) -> Dtype:
@@ -88,7 +98,7 @@ def stored_result(op: Op, name: str) -> Result:
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
-    axes = _axes_in_order(op, value.node)
+    axes = axes_in_order(op, value.node)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
             axes = tuple(sorted(axes, key=lambda a: (a != BATCH, a not in sum.lines, a not in sum.over)))
@@ -96,7 +106,7 @@ def stored_result(op: Op, name: str) -> Result:
     return Result(Output(own, "auto", plain_shape(axes)), node, axes, dtype)
 
 
-def _axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
+def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     """The axes of a value, as an input of which it is made or else a result has them, so that steps read and write both
     alike.
 
@@ -109,12 +119,12 @@ def _axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
         return same[0]
     found = op.axes
     if sides := sides_of(op, node):
-        ordered = (_axes_in_order(op, side) for side in _activations_first(op, node, *sides[:2]))
+        ordered = (axes_in_order(op, side) for side in _activations_first(op, node, *sides[:2]))
         found = (*(axis for order in ordered for axis in order), *op.axes)
     else:
         read = (op.value(name).node for name in sorted(references(node)))
         inner = next((other for other in read if {*other.axes} == axes), None)
-        found = found if inner is None else _axes_in_order(op, inner)
+        found = found if inner is None else axes_in_order(op, inner)
     return tuple(sorted((axis for axis in dict.fromkeys(found) if axis in axes), key=lambda axis: axis != BATCH))
 
 

@@ -1,0 +1,146 @@
+"""The gradient of `take`: each element gets it from all places that it was taken to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..lang.ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Size,
+    Take,
+    Value,
+    children,
+    rebuild,
+)
+from ..lang.special import is_reduced
+from ..passes.contractions import is_product
+from ..spec.lengths import LENGTH
+from .algebra import Algebra, position
+from .scattered import scattered
+from .terms import ZERO
+
+WINDOW = 16  # elements of a short convolution
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Gradients by inputs and lines of an operator that are taken from; `axes_of` gives the axes of a tensor."""
+
+    op: Op
+    algebra: Algebra
+    values: Mapping[str, Value]
+    axes_of: Callable[[str], tuple[str, ...]]
+    refuse: Callable[[str, str], None]
+
+    def gradient(self, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> Node:
+        """The gradient by what has the axes `own`, where that by what was taken is g."""
+        (axis, index), *others = at
+        if not others and axis not in index.axes and set(index.axes) <= set(own):
+            return self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO)
+        if not others and (back := self.turned_back(index, axis, own)) is not None:
+            taken_to, place = back
+            summed = tuple(axis for axis in place.axes if axis not in own)
+            moved = self.moved(g, taken_to, place)
+            return self.algebra.reduce_sum(moved, summed) if summed else moved
+        return scattered(self.op, self.algebra, g, own, at)
+
+    def turned_back(self, index: Node, axis: str, own: tuple[str, ...]) -> tuple[str, Node] | None:
+        """An axis along which an element is taken at most once, and where it is taken to: its position or the negative
+        of it is read, plus a number, or something that varies along other axes, which are summed if they are no longer,
+        or few elements where the axis is another one: else, as for biases by distance, whole diagonals would be summed.
+        """
+        linear = self.algebra.linear(index)
+        sizes = dict(self.op.sizes)
+        found = [part.axis for part, times in linear.items() if isinstance(part, Index) and abs(times) == 1]
+        found = [one for one in found if one == axis or one not in own]
+        for taken_to in sorted(found, key=lambda one: (one != axis, -sizes.get(one, LENGTH))):
+            rest = {part: times for part, times in linear.items() if part != position(taken_to)}
+            others = {one for part in rest for one in part.axes}
+            summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
+            if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
+                return taken_to, self.place_of(axis, linear[position(taken_to)], rest)
+        return None
+
+    def place_of(self, axis: str, times: float, rest: Mapping[Node, float]) -> Node:
+        offset = self.sum_of(rest)
+        ahead, behind = (position(axis), offset) if times > 0 else (offset, position(axis))
+        return ahead if behind == ZERO else self.algebra.call("sub", ahead, behind)
+
+    def sum_of(self, linear: Mapping[Node, float]) -> Node:
+        found: Node = Constant(0, Dtype("int"))
+        for node, count in linear.items():
+            found = self.algebra.call("add", found, self.algebra.call("mul", Constant(int(count), Dtype("int")), node))
+        return found
+
+    def moved(self, g: Node, axis: str, index: Node) -> Node:
+        """The node at another position along an axis, 0 where there is none."""
+        sizes = dict(self.op.sizes)
+        low, high = _bounds(index, sizes)
+        tests = ["(i >= 0)"] * (low < 0) + ["(i < n)"] * (high >= sizes.get(axis, 0))
+        names = {"i": index, "n": Size((axis,)), "g": self.at(g, axis, index)}
+        text = f"where({' & '.join(tests)}, g, 0.0)" if tests else "g"
+        return self.algebra.parsed(text, names)
+
+    def at(self, node: Node, axis: str, index: Node) -> Node:
+        """The node with its position along an axis replaced, down to what is loaded."""
+        if axis not in node.axes:
+            return node
+        order = self.algebra.order
+        match node:
+            case Index():
+                return index
+            case Ref() if is_reduced(node, axis, self.values):
+                return self.taken_again(node, axis, index)
+            case Reduce() if not {*index.axes} <= {axis} or is_product(self.op, node):  # Computed once, and stored.
+                return self.taken_again(node, axis, index)
+            case Ref(name=name):
+                return self.at(self.values[name].node, axis, index)
+            case Load() | Take():
+                own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
+                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
+                kept = [a for a in own if a not in moved]
+                return replace(
+                    node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
+                )
+            case Call() | Cast() | Choose():
+                parts = tuple(self.at(part, axis, index) for part in children(node))
+                found = replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
+                return self.sum_of(self.algebra.linear(found)) if _is_sum_of_integers(found) else found
+            case Reduce(over=over):
+                arg = self.at(node.arg, axis, index)
+                return replace(node, arg=arg, axes=tuple(a for a in arg.axes if a not in over))
+        self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
+        return node
+
+    def taken_again(self, node: Node, axis: str, index: Node) -> Take:
+        axes = self.algebra.order((*(a for a in node.axes if a != axis), *index.axes))
+        return Take(node, ((axis, index),), axes, node.dtype)
+
+
+def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
+    """What an index surely is between."""
+    match node:
+        case Constant(value=int() as value):
+            return value, value
+        case Index(axis=axis):
+            return 0, sizes.get(axis, math.inf) - 1
+        case Call(function="add" | "sub" as function, args=(left, right)):
+            a, b = _bounds(left, sizes), _bounds(right, sizes)
+            return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
+    return -math.inf, math.inf
+
+
+def _is_sum_of_integers(node: Node) -> bool:
+    return isinstance(node, Call) and node.function in ("add", "sub") and node.dtype.kind == "int"
