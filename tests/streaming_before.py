@@ -34,7 +34,7 @@ CASES = {
         "s = sum(q * (k + bk), D) * 0.25\no = sum(softmax(s, N) * (v + bv), N)",
         lambda q, k, v, bk, bv: full(q, k + bk[:, None], v + bv[:, None]),
         by="q k v bk bv",
-        steps=6,
+        steps=4,
     ),
     "norms_of_heads": Case(
         f"{GROUPED}; {WEIGHTS}",

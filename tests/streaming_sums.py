@@ -34,7 +34,7 @@ CASES = {
         "g = sigmoid(gate)\no = g * sum(softmax(s, N) * v, N) + (1 - g) * sum(p * v, N)",
         _gated,
         by="q k v gate",
-        steps=4,
+        steps=3,
     ),
     "linear_beside_softmax": Case(
         QKV,

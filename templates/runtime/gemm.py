@@ -87,9 +87,7 @@ def gemm(
     Raises:
         ValueError: if the matrices do not match, or one lacks the batch that is summed.
     """
-    key, replay = launch.lookup(
-        "gemm", (left, right), precision, sums_batch, search
-    )
+    key, replay = launch.lookup("gemm", (left, right), precision, sums_batch, search)
     *batch, n_rows, n_inner = left.shape
     *right_batch, n_cols, right_inner = right.shape
     batch = batch or right_batch

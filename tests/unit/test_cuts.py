@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from step_cases import APART, CASES, Case
@@ -12,6 +13,9 @@ from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
 from tritongen.operator.compile import backward_of, forward_of
+from tritongen.spec.read import read_spec
+
+EMITTED = Path(__file__).parents[1] / "emitted" / "specs"
 
 
 def _lines_of_steps(name: str) -> list[list[str]]:
@@ -269,3 +273,14 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert all(len(one.op.inputs) == 1 for one in sums)
     reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
     assert reduced == {"K"}
+
+
+def test_probabilities_that_are_a_result_are_read() -> None:
+    """As large as scores are, they cost less than these once more."""
+    spec = read_spec("given.toml", (EMITTED / "steps_without_keys.toml").read_text(encoding="utf-8"))
+    forward = forward_of(spec)
+    assert [step.family.title for step in forward.family.steps(forward.program)] == [
+        "a contraction",
+        "row-wise",
+        "a contraction",
+    ]

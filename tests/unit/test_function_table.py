@@ -70,6 +70,9 @@ def test_row(row: Function) -> None:
     assert len(dict(row.derivative)) == len(row.derivative)
 
 
+CONSTANTS = ("_INTERPRETED", "_NVIDIA")  # of modules of the runtime
+
+
 def test_every_device_function_is_used_and_stands_alone() -> None:
     """By a row, by one that is, by scores, or by comparisons; a module imports what it takes from another."""
     used = {"tanh_of", "rounded", "rounded_product"} | {
@@ -83,7 +86,15 @@ def test_every_device_function_is_used_and_stands_alone() -> None:
             own = {arg.arg for arg in node.args.args}
             own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             used |= names(node) - {name}
-            assert names(node) - own <= {*functions, *imported(module), "tl", "triton", "float", "_INTERPRETED"}, name
+            assert names(node) - own <= {
+                *functions,
+                *imported(module),
+                "tl",
+                "triton",
+                "float",
+                "_INTERPRETED",
+                "_NVIDIA",
+            }, name
             assert ast.get_docstring(node), name
     assert known() <= used
     assert len(known()) == sum(map(len, device_functions().values()))  # A name is of one module.

@@ -16,7 +16,7 @@ from streaming_layouts import CASES as OF_LAYOUTS
 from streaming_sums import CASES as OF_SUMS
 
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 
 
 @pytest.mark.parametrize("name", OF_LAYOUTS)
@@ -75,3 +75,13 @@ def test_positions_of_images(name: str) -> None:
     joined = [] if name == "image_with_relative_positions" else [("X", "Y")]
     assert [group for _, group in program.merged.every] == joined
     assert program.stream.turns == (() if joined else ("X",))
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"), [("masked_probabilities", "keep"), ("probabilities_of_padding", "pad"), ("dropout", "keep")]
+)
+def test_booleans_beside_float64_are_int32(name: str, flags: str) -> None:
+    """Triton 3.6 refuses a matmul of float64 whose operand is made of bytes, of rows and of columns too."""
+    files = generate(OF_CHOICES[name].spec())
+    assert files["op.py"].count(f"{flags}.int()") == 3
+    assert f"{flags} = tl.load(" in files["kernels.py"]

@@ -9,7 +9,7 @@ from ..families.family import Step
 from ..lang.ir import Op
 from ..plan.backward import Backward, Plan
 from ..testing.samples import Shapes, dtype_columns
-from ..testing.tests import GradientTests
+from ..testing.tests import GradientTests, declared_together
 
 _BASES = {"backward": "GradientTests", "forward": "GradientInForwardTests", "in_place": "GradientInPlaceTests"}
 
@@ -28,7 +28,7 @@ def gradient_tests(
         "deterministic": "" if op.deterministic else "False",
         "no_second_derivative": "'no autograd formula'" if registered else "",
         **splits,
-        **{name: text for one in of_steps for name, text in one.items()},
+        **declared_together(*of_steps),
     }
     tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(op, backward.gradient.wrt) else {}
     return GradientTests((_BASES[backward.write],), declared, tiny)

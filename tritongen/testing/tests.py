@@ -63,6 +63,13 @@ def template_names() -> frozenset[str]:
     return frozenset(found) | {"dtypes", "kernels", "testing"}
 
 
+def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
+    """What several steps declare, of which tiles are as wide as all need."""
+    found = {name: text for one in declared for name, text in one.items()}
+    widths = [int(one["narrowest"]) for one in declared if one.get("narrowest")]
+    return found | ({"narrowest": str(max(widths))} if widths else {})
+
+
 def tests_view(
     spec: Spec, program: Program, family: FamilyTests, gradient: GradientTests, searches: bool, autocast: str
 ) -> dict[str, Any]:
@@ -77,8 +84,7 @@ def tests_view(
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
         "rounds_between": "True" if rounds_between(op) else "",
-        **family.declared,
-        **gradient.declared,
+        **declared_together(family.declared, gradient.declared),
         **(registered_view(spec, op, autocast) if registered else {}),
     }
     return {

@@ -17,6 +17,7 @@ from itertools import combinations
 
 from ...lang.ir import Call, Op, Reduce, Result, walk
 from ...passes.contractions import is_product
+from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
 from .cost import least_time, time_of
@@ -87,9 +88,14 @@ def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tupl
 
 
 def _scores(op: Op) -> set[str]:
-    """The values that have the axes of scores of an attention."""
+    """The values that have the axes of scores of an attention; not those all of whose axes a result, or an input of
+    floats, has, which is as large.
+    """
     pairs = {(one.rows, one.streamed) for one in attentions(op)}
-    return {value.name for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)}
+    floats = [tensor.type.axes for tensor in op.inputs if {*tensor.type.dtypes} & {*FLOATS}]
+    given = [{*axes} for axes in (*floats, *(result.axes for result in op.results))]
+    crossing = [value for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)]
+    return {value.name for value in crossing if not any({*value.node.axes} <= axes for axes in given)}
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -109,7 +115,7 @@ class _Search(Parts):
     def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset()) -> None:
         super().__init__(op, take)
         self.apart = apart
-        self.scores = _scores(op) - self.outputs
+        self.scores = _scores(op)
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the

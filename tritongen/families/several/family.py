@@ -16,7 +16,7 @@ from ...passes.structure import reads, references
 from ...spec.types import Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
-from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
+from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together, tolerances
 from ..contraction.family import CONTRACTION, narrowest
 from ..family import Step
 from ..maps import Maps
@@ -148,5 +148,6 @@ class Several(Maps[SeveralProgram]):
         return MatmulStepsSizes(program, spec) if multiplies else super().benchmark(spec, program)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        found = [family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps]
-        return {name: text for declared in found for name, text in declared.items()}
+        return declared_together(
+            *(family.gradient_tests(one) for family in (ROWWISE, CONTRACTION) for one in module.steps)
+        )

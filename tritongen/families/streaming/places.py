@@ -174,10 +174,10 @@ class Places(Tile):
 
 
 def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
-    """Whether booleans for each score are passed as int32 if the matrices are float64."""
+    """Whether booleans of scores, rows or columns are passed as int32 if the matrices are float64."""
     matrix = multiplied_as(op, stream)
-    is_tile = {stream.rows, stream.streamed} <= set(tensor.type.axes)
-    return is_tile and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
+    is_along = bool({stream.rows, stream.streamed} & set(tensor.type.axes))
+    return is_along and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
 
 
 def _other(tensor: Input) -> str:
