@@ -44,6 +44,12 @@ CASES = {
         HALVES.replace("N, E]", "N, (F=4 K)]"), f"{CAUSAL}{MEAN}", causal, outputs="o:q[B, H, M, (F K)]"
     ),
     "dimensions": Case(APART, f"s = sum(q * k, C, D) * 0.25{MEAN}", flat(full), outputs="o:q[B, H, M, F, K]"),
+    "dimensions_of_groups": Case(
+        "q:T[B, (G R), M, C, D]; k:T[B, G, N, C, D]; v:T[B, G, N, F, K]",
+        f"{CAUSAL.replace('P, D', 'C, D')}{MEAN}",
+        flat(grouped),
+        outputs="o:q[B, (G R), M, F, K]",
+    ),
     "dimensions_of_leading_axes": Case(
         APART.replace("B, H", "..."), f"s = sum(q * k, C, D) * 0.25{MEAN}", flat(full), outputs="o:q[..., M, F, K]"
     ),

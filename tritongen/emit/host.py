@@ -123,7 +123,7 @@ class Host(Checks):
 
     def as_given(self, name: str, shape: tuple[AxisTerm, ...]) -> str:
         """The calls that give a tensor the dimensions in which callers see it."""
-        return dict(self.parted).get(name, "") + regrouped(shape)
+        return regrouped(shape) + dict(self.parted).get(name, "")
 
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
         """The tensors that move along some dimensions: name, axes, whether optional."""

@@ -75,6 +75,7 @@ class Streaming(Maps[StreamingProgram]):
             "few_keys": text_of(shapes.few_keys()),
             "hiding": text_of(tuple(shapes.hiding())),
             "own_math": "staticmethod(own_math)" if spec.reference else "",
+            "stores_between": "True" if sums_all_scores(spec, program.parted_stream) else "",
         }
         if module.gluon is not None:
             declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
@@ -82,6 +83,14 @@ class Streaming(Maps[StreamingProgram]):
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program, spec)
+
+
+def sums_all_scores(spec: Spec, stream: Stream) -> bool:
+    """Whether a gradient is summed over rows and columns, as that of a learned slope is: terms of both signs that are
+    larger than their sum have roundings that its size does not show.
+    """
+    learned = [tensor for tensor in spec.inputs if spec.grad is not None and tensor.name in spec.grad.wrt]
+    return any(not {stream.rows, stream.streamed} & {*tensor.type.axes} for tensor in learned)
 
 
 class StreamingGradients(Streaming):
