@@ -63,7 +63,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     others = [name for name in names if name not in always]
     few = _few(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
-    few += _but_scores(plain, others, search.kept)
+    few += _but_scores(plain, others, search.kept, search.scores)
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
     if best:
         return search.merged(search.improved(best, others))
@@ -74,12 +74,11 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     return search.merged(search.improved(first, others)) if first else None
 
 
-def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
+def _but_scores(op: Op, names: Sequence[str], kept: Container[str], scores: Container[str]) -> list[tuple[str, ...]]:
     """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
     lines and reductions, and all reductions.
     """
     found = tuple(attentions(op))
-    scores = _scores(op)
     others = [value for value in op.values if value.name in names and value.name not in scores]
     totals = {one.total.name for one in found}
     reductions = {v.name for v in others if isinstance(v.node, Reduce)}
