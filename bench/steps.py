@@ -44,7 +44,8 @@ def batches() -> list[torch.Tensor]:
 def batch_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
 ) -> torch.Tensor:
-    return F.batch_norm(x, mean, var, w, b, training=True)
+    """With statistics of the dtype of the weights, since torch's backward takes no other beside bfloat16 ones."""
+    return F.batch_norm(x, mean.to(w.dtype), var.to(w.dtype), w, b, training=True)
 
 
 def norm_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

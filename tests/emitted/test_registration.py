@@ -73,6 +73,24 @@ def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> No
     assert run(tmp_path, program) == "True False\n"
 
 
+@pytest.mark.parametrize("register", ["custom_op", "triton_op"])
+def test_a_gradient_that_launches_nothing(register: str, tmp_path: Path) -> None:
+    """That of a sum by one of its terms is the incoming gradient."""
+    text = (ROOT / "specs" / "vector_add.toml").read_text(encoding="utf-8").replace(', "other"]', "]")
+    importing.written(read_spec("vector_add.toml", f'{text}\n[torch]\nregister = "{register}"\n'), tmp_path)
+    program = f"""
+        import torch
+        from vector_add import vector_add
+
+        x, other, dy = torch.randn(3, 5, device="{DEVICE}")
+        y = vector_add(x.requires_grad_(), other)
+        torch.testing.assert_close(y, x + other)
+        torch.testing.assert_close(torch.autograd.grad(y, x, dy)[0], dy)
+        print(torch.func.grad(lambda x: (dy * vector_add(x, other)).sum())(x).equal(dy))
+    """
+    assert run(tmp_path, program) == "True\n"
+
+
 def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
     registered(tmp_path, "rms_norm", "custom_op")
     program = """

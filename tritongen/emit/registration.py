@@ -47,7 +47,7 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
         "namespace": spec.namespace,
         "function": function,
         "operator": operator(spec.namespace, op.name),
-        "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}" if others else "",
+        "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}",
         "arguments": ", ".join(names),
         "ops": [forward, *parts],
         "checks": _checks(op),
