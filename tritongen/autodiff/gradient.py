@@ -49,6 +49,10 @@ class Gradient:
     alike: tuple[tuple[str, str], ...] = ()
 
     @property
+    def is_gradient(self) -> bool:
+        return True
+
+    @property
     def short(self) -> frozenset[str]:
         """The inputs of the forward that may have fewer leading axes than they have together, or some of length 1."""
         leading = frozenset(tensor.name for tensor in self.forward.inputs if BATCH in tensor.type.axes)

@@ -31,6 +31,9 @@ class Origin(Protocol):
     def alike(self) -> tuple[tuple[str, str], ...]: ...
 
     @property
+    def is_gradient(self) -> bool: ...
+
+    @property
     def short(self) -> frozenset[str]:
         """The inputs that may have fewer leading axes than they have together, or some of length 1."""
         ...
@@ -44,6 +47,7 @@ class Whole:
     seeds: tuple[tuple[str, str], ...] = ()
     alike: tuple[tuple[str, str], ...] = ()
     short: frozenset[str] = frozenset()
+    is_gradient: bool = False
 
 
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
@@ -195,6 +199,11 @@ class StepHost(Host):
 
     def checks(self) -> list[str]:
         return []
+
+    def empty_errors(self) -> list[tuple[str, str]]:
+        """None in a gradient: the forward has refused what has no value over no elements, unless nothing comes of it."""
+        assert self.origin is not None
+        return [] if self.origin.is_gradient else super().empty_errors()
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""

@@ -25,6 +25,7 @@ def gradient_tests(
         "wrt": repr(tuple(backward.gradient.wrt)),
         "computed": repr(by_kernel) if by_kernel else "",
         "gradients_round_between": "True" if any(map(_rounds_between, backward.plan.steps)) else "",
+        "leaves_rows_out": "False" if backward.stored is not None else "",
         "deterministic": "" if op.deterministic else "False",
         "no_second_derivative": "'no autograd formula'" if registered else "",
         **splits,

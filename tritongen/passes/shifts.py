@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, children
+from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, Size, children
 from .structure import is_extremum
 
 
@@ -36,7 +36,7 @@ def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
 
 def falls_with(op: Op, name: str, node: Node) -> float | None:
     """By which power of exp(t) a node is multiplied as a maximum grows by t; None where it changes otherwise."""
-    move = _moved(node, _moves(op, name))
+    move = _moved(node, _moves(op, name), _over(op, name))
     return None if move is None or (move.kind == "adds" and move.times) else move.times
 
 
@@ -45,25 +45,35 @@ def _moves(op: Op, name: str) -> dict[str, _Move | None]:
     moves: dict[str, _Move | None] = {}
     for value in op.values:
         own = _Move("adds", 1, frozenset(value.node.axes))
-        moves[value.name] = own if value.name == name else _moved(value.node, moves)
+        moves[value.name] = own if value.name == name else _moved(value.node, moves, _over(op, name))
     return moves
 
 
-def _moved(node: Node, moves: _Moves) -> _Move | None:
-    """How a node moves; None where that is neither of the two ways."""
+def _over(op: Op, name: str) -> Sequence[str]:
+    """The axes that an extremum is over."""
+    node = op.value(name).node
+    return node.over if isinstance(node, Reduce) else ()
+
+
+def _moved(node: Node, moves: _Moves, over: Sequence[str]) -> _Move | None:
+    """How a node moves as an extremum `over` some axes does; None where that is neither of the two ways."""
     if isinstance(node, Ref):
         return moves[node.name]
-    if all(_moved(child, moves) == _STILL for child in children(node)):
+    if all(_moved(child, moves, over) == _STILL for child in children(node)):
         return _STILL
     match node:
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(), other)) if test == other:
-            return _moved(other, moves)  # Infinities are shifted by nothing.
+            return _moved(other, moves, over)  # Infinities are shifted by nothing.
+        case Call(
+            function="where", args=(Call(function="ne", args=(Size(over=of), Constant(0))), other, Constant())
+        ) if of == tuple(over):
+            return _moved(other, moves, over)  # Over no elements there is no extremum.
         case Call(function=function, args=args):
-            return _of_call(function, [_moved(arg, moves) for arg in args])
-        case Reduce(kind=kind, arg=arg, over=over):
-            move = _moved(arg, moves)
+            return _of_call(function, [_moved(arg, moves, over) for arg in args])
+        case Reduce(kind=kind, arg=arg, over=summed):
+            move = _moved(arg, moves, over)
             fits = {"sum": "multiplies", "mean": "multiplies", "max": "adds", "min": "adds"}
-            return move if move and move.kind == fits.get(kind) and not move.rows & set(over) else None
+            return move if move and move.kind == fits.get(kind) and not move.rows & set(summed) else None
     return None
 
 

@@ -11,7 +11,7 @@ from .operator import OperatorTests
 
 SMALL_BLOCK = triton.Config({"BLOCK": 16})
 SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
-TALL_TILE = triton.Config({"BLOCK_M": 4, "BLOCK_N": 2})
+TALL_TILE = triton.Config({"BLOCK_M": 16, "BLOCK_N": 8})
 
 
 # A few roundings of each dtype, relative to 1 and the result: a GPU's own functions are less accurate.

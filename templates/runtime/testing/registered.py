@@ -24,11 +24,15 @@ class RegisteredTests(VmapTests):
 
     def test_opcheck(self) -> None:
         """torch's own tests of a registered operator."""
-        kinds = ["test_schema", "test_autograd_registration", "test_faketensor"]
+        kinds = ["test_autograd_registration", "test_faketensor"]
         # torch cannot trace launches in Triton's interpreter.
         if DEVICE == "cuda" or not self.is_traced:
             kinds.append("test_aot_dispatch_dynamic")
         tensors: Any = self.make(self.ragged)
+        # torch has no allclose of float8, by which it looks for inputs that are written to.
+        floats = [one for one in tensors if one is not None and one.is_floating_point()]
+        if all(one.itemsize > 1 for one in floats):
+            kinds.append("test_schema")
         if isinstance(self, BackwardTests):
             tensors = self.leaves(tensors)
         given = (*tensors, *self.rest)

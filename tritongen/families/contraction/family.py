@@ -14,17 +14,15 @@ from ...passes.merged_sums import sharing_sums
 from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
 from ...passes.structure import apart, of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
-from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances, tuple_of
+from ...testing.tests import SHIFTS, FamilyTests, compares_values, tuple_of
 from ..family import Step
 from ..maps import Maps
-from ..matmul_schedule import too_small
+from ..tensor_cores import allowed_errors, too_small
 from .host import Products
 from .operands import operands_of
 from .program import ContractionProgram
 from .sizes import MatmulShapes, MatmulSizes
 
-# Of float32 that is not multiplied in full: how much further from float64 it may be than torch's own result.
-ERROR_FACTORS = {"tf32": "8192", "bf16x3": "16"}
 STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
 
 
@@ -71,8 +69,7 @@ class Contraction(Maps[ContractionProgram]):
         rounds = not program.contraction.is_plain and not gives_float8
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            "tolerances": _tolerances(op),
-            "error_factor": ERROR_FACTORS.get(op.precision, ""),
+            **allowed_errors(op, 4, is_coarse=_multiplies_float8(op)),
             "rounds_factors": "True" if rounds else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
             "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
@@ -104,11 +101,9 @@ def narrowest(module: Module) -> str:
     return str(most) if most else ""
 
 
-def _tolerances(op: Op) -> str:
-    bytes_ = [tensor for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
-    if op.precision == "tf32" or len(bytes_) > 1:  # Tensor cores add up products of float8 with 14 bits.
-        return tolerances(op, "SUMS", "2e-3", {"float32": "2e-3"})
-    return tolerances(op, "SUMS", "1e-4", {})
+def _multiplies_float8(op: Op) -> bool:
+    """Whether tensor cores may multiply float8, whose products they add up with 14 bits."""
+    return len([tensor for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]) > 1
 
 
 CONTRACTION = Contraction()

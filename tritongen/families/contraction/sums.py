@@ -16,7 +16,8 @@ from ...lowering.tile import needed
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import kept_where
-from ...spec.types import FLOAT8S, SPLIT_PRECISIONS
+from ...spec.types import FLOAT8S
+from ..tensor_cores import input_precision
 from .addressing import Places, inner_of
 from .copies import take_turns
 from .operands import Operand, operands_of, tensors_of
@@ -155,16 +156,11 @@ class Sums:
         return Line(f"{name} = {self.dot(left, right, name)}", comment)
 
     def dot(self, *terms: str) -> str:
-        options = [f"input_precision={self.precision}"] if "float32" in self.operands.dtypes else []
+        options = [f"input_precision={input_precision(self.op)}"] if "float32" in self.operands.dtypes else []
         if self.operands.float8 and len(terms) > 2:
             options = ["max_num_imprecise_acc=BLOCK_K"]
         options += [f"out_dtype={self.summed}"] if self.summed else []
         return f"tl.dot({', '.join([*terms, *options])})"
-
-    @property
-    def precision(self) -> str:
-        """How kernels spell it: by a constant of the runtime what the interpreter does not know."""
-        return self.op.precision.upper() if self.op.precision in SPLIT_PRECISIONS else f'"{self.op.precision}"'
 
     def scale(self, product: Product, lines: Lines, done: dict[str, int | None]) -> str:
         """The scale of the sum of a group's block, after the lines that compute it."""

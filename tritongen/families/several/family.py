@@ -16,7 +16,7 @@ from ...passes.structure import reads, references
 from ...spec.types import Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
-from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together, tolerances
+from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together
 from ..contraction.family import CONTRACTION, narrowest
 from ..family import Step
 from ..maps import Maps
@@ -24,6 +24,7 @@ from ..rowwise.family import ROWWISE, SPLITS
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
 from ..streaming.stored import stored_scores
+from ..tensor_cores import allowed_errors
 from .cut import cut
 from .host import SeveralModule
 from .program import SeveralProgram
@@ -129,7 +130,7 @@ class Several(Maps[SeveralProgram]):
     def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
         declared = {
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
-            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+            **allowed_errors(program.op, 8 if streaming_steps(program) else 4),
             "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0)),
         }
         if streaming_steps(program):
@@ -138,7 +139,7 @@ class Several(Maps[SeveralProgram]):
                 declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
             return FamilyTests("StreamStepsTests", shapes, declared)
         declared["shifts"] = SHIFTS if compares_values(spec) else ""
-        if any(one.traffic.summing for one in module.steps):
+        if any(step.family.matmuls(step.program) for step in program.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
         return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
 

@@ -61,7 +61,7 @@ class SeveralModule(Common):
         own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
         name, inputs = self.host.operator, (*own, *shapes, *of_dtype)
         whole = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
-        self.whole = Whole(whole, alike=self.host.alike())
+        self.whole = Whole(whole, alike=self.host.alike(), is_gradient=around.is_gradient)
         self.told = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)
         self.steps = tuple(map(self.informed, program.steps))

@@ -12,11 +12,11 @@ from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
 from ...passes.split_sums import sums_by_maximum
 from ...spec.types import Schedule, Spec
-from ...testing.tests import FamilyTests, text_of, tolerances
+from ...testing.tests import FamilyTests, text_of
 from ..family import Step
 from ..maps import Maps
-from ..matmul_schedule import too_small
 from ..stream import Stream
+from ..tensor_cores import allowed_errors, too_small
 from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
@@ -71,7 +71,7 @@ class Streaming(Maps[StreamingProgram]):
     def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
         shapes = StreamingShapes(spec, program)
         declared = {
-            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+            **allowed_errors(program.op, 8),
             "few_keys": text_of(shapes.few_keys()),
             "hiding": text_of(tuple(shapes.hiding())),
             "own_math": "staticmethod(own_math)" if spec.reference else "",

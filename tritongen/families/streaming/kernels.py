@@ -18,6 +18,7 @@ from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import resolve
 from ...passes.structure import references
 from ..stream import Scores, Stream, StreamSum
+from ..tensor_cores import input_precision
 from . import pages, partial_sums
 from .assembly import Lines
 from .below import Below
@@ -163,7 +164,7 @@ class Builder(Reads):
 
     def dot(self, *terms: str) -> str:
         dtypes = {dtype for load in self.stream.matrices for dtype in self.op.input(load.name).type.dtypes}
-        options = [f'input_precision="{self.op.precision}"'] if "float32" in dtypes else []
+        options = [f"input_precision={input_precision(self.op)}"] if "float32" in dtypes else []
         options += [f"out_dtype={self.compute.text}"] if "float64" in dtypes else []
         return f"tl.dot({', '.join([*terms, *options])})"
 

@@ -1,0 +1,41 @@
+"""What kernels that multiply on tensor cores share: the blocks of a schedule, and the precision of float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..diagnostics.report import Mistake
+from ..lang.ir import Op
+from ..spec.types import SPLIT_PRECISIONS, Schedule
+from ..testing.tests import tolerances
+
+SMALLEST = 16  # along each axis of what tensor cores multiply, as Triton has it
+# How much further from float64 float32 may be that is not multiplied in full.
+ERRORS = {"tf32": 2048, "bf16x3": 4}
+
+
+def too_small(schedule: Schedule, tiles: str, *keys: str) -> list[Mistake]:
+    """The blocks that are smaller than these `tiles` may be."""
+    found = []
+    for key in keys:
+        small = [size for size in getattr(schedule, key) if size < SMALLEST]
+        if small:
+            message = f"{key} is {small[0]}, and {tiles} have at least {SMALLEST} along each axis"
+            found.append(Mistake("TG607", message, ("schedule", key), hint=f"write {SMALLEST} or more"))
+    return found
+
+
+def input_precision(op: Op) -> str:
+    """How kernels spell the precision of float32: by a constant of the runtime what the interpreter does not know."""
+    return op.precision.upper() if op.precision in SPLIT_PRECISIONS else f'"{op.precision}"'
+
+
+def allowed_errors(op: Op, times: int, is_coarse: bool = False) -> Mapping[str, str]:
+    """What tests allow float32 results of matmuls: `times` torch's own error, if float32 is multiplied in full, else
+    more. Coarse are sums of 14 bits.
+    """
+    coarse = {"float32": "2e-3"} if is_coarse or op.precision == "tf32" else {}
+    return {
+        "tolerances": tolerances(op, "SUMS", coarse.get("float32", "1e-4"), coarse),
+        "error_factor": str(times * ERRORS[op.precision]) if op.precision in ERRORS else "",
+    }
