@@ -1,8 +1,8 @@
 """The tests that are emitted with a kernel pass.
 
-Those of the specs in tests/emitted/specs, whose oracles are their own math: of dtypes that Triton's interpreter does not
-multiply or torch does not compare, of scores that are stored, of lines that are not fused. And those of operators of
-tests/specs that are registered with torch, contract computed values, which are rounded to the dtype of the matmul, or
+Those of the specs in tests/emitted/specs, whose oracles are their own math: of dtypes that Triton's interpreter does
+not multiply or torch does not compare, of scores that are stored, of lines that are not fused. And those of operators
+of tests/specs that are registered with torch, contract computed values, which are rounded to the dtype of the matmul, or
 have few rows past which an axis streams.
 """
 

@@ -201,7 +201,7 @@ class StepHost(Host):
         return []
 
     def empty_errors(self) -> list[tuple[str, str]]:
-        """None in a gradient: the forward has refused what has no value over no elements, unless nothing comes of it."""
+        """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
         assert self.origin is not None
         return [] if self.origin.is_gradient else super().empty_errors()
 
