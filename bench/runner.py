@@ -72,10 +72,11 @@ def cells(times: Sequence[float]) -> list[str]:
 
 def graphs(calls: Mapping[str, Call]) -> dict[str, Call]:
     """What launches the kernels of calls again."""
-    return {name: _graph(call) for name, call in calls.items()}
+    return {name: graph(call) for name, call in calls.items()}
 
 
-def _graph(call: Call) -> Call:
+def graph(call: Call) -> Call:
+    """What launches the kernels of a call again."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -4,22 +4,22 @@
 
 The operators are of bench/plans/specs, and of the examples, whose kernels are checked in.
 
-Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, forward and with the backward, the
-ratio to the faster of the two peers, and the error of the forward beside torch's, both against torch in float64. With
---steps, the kernels of a forward and backward, each with its time.
+Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, forward and with the backward, as
+CUDA graphs, so that host time is not counted; the ratio to the faster of the two peers; and the error of the forward
+beside torch's, both against torch in float64. With --steps, the kernels of a forward and backward, each with its time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import runner
 import torch
 import torch.nn.functional as F
 
 Call = Callable[..., torch.Tensor]
-median = partial(runner.milliseconds, rep=60)
 
 
 def draw(*shapes: tuple[int, ...], scale: float = 1.0) -> list[torch.Tensor]:
@@ -91,6 +91,11 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
 FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4)}  # inputs that are not learned
 
 
+def replayed(call: Callable[[], Any]) -> float:
+    """Milliseconds of the kernels of a call."""
+    return runner.milliseconds(runner.graph(call), rep=60)
+
+
 def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
     return ((found.double() - exact).norm() / exact.norm()).item()
 
@@ -126,9 +131,9 @@ def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> N
     forward, backward = [], []
     for call in (operator, peer, torch.compile(peer, dynamic=False)):
         with torch.no_grad():
-            forward.append(median(partial(call, *inputs)))
+            forward.append(replayed(partial(call, *inputs)))
         seed = torch.randn_like(call(*inputs))
-        backward.append(median(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
+        backward.append(replayed(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
     with torch.no_grad():
         exact = peer(*(one.double() for one in inputs))
         errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]

@@ -2,8 +2,8 @@
 
 Those of the specs in tests/emitted/specs, whose oracles are their own math: of dtypes that Triton's interpreter does
 not multiply or torch does not compare, of scores that are stored, of lines that are not fused. And those of operators
-of tests/specs that are registered with torch, contract computed values, which are rounded to the dtype of the matmul, or
-have few rows past which an axis streams.
+of tests/specs that are registered with torch, contract computed values, which are rounded to the dtype of the matmul,
+or have few rows past which an axis streams.
 """
 
 from __future__ import annotations
