@@ -10,8 +10,9 @@ from ..spec.types import SPLIT_PRECISIONS, Schedule
 from ..testing.tests import tolerances
 
 SMALLEST = 16  # along each axis of what tensor cores multiply, as Triton has it
-# How much further from float64 float32 may be that is not multiplied in full.
-ERRORS = {"tf32": 2048, "bf16x3": 4}
+# Of float32 that is not multiplied in full: how much further from float64 it may be than torch's own result.
+ERRORS = {"tf32": 8192, "bf16x3": 16}
+CHAINED = 8  # times that, where results of matmuls are multiplied again: measured errors of an MLP are up to 5 times it
 
 
 def too_small(schedule: Schedule, tiles: str, *keys: str) -> list[Mistake]:
@@ -30,12 +31,10 @@ def input_precision(op: Op) -> str:
     return op.precision.upper() if op.precision in SPLIT_PRECISIONS else f'"{op.precision}"'
 
 
-def allowed_errors(op: Op, times: int, is_coarse: bool = False) -> Mapping[str, str]:
-    """What tests allow float32 results of matmuls: `times` torch's own error, if float32 is multiplied in full, else
-    more. Coarse are sums of 14 bits.
-    """
+def allowed_errors(op: Op, is_chained: bool = True, is_coarse: bool = False) -> Mapping[str, str]:
+    """What tests allow float32 results of matmuls that are not multiplied in full; coarse are sums of 14 bits."""
     coarse = {"float32": "2e-3"} if is_coarse or op.precision == "tf32" else {}
     return {
         "tolerances": tolerances(op, "SUMS", coarse.get("float32", "1e-4"), coarse),
-        "error_factor": str(times * ERRORS[op.precision]) if op.precision in ERRORS else "",
+        "error_factor": str(ERRORS[op.precision] * (CHAINED if is_chained else 1)) if op.precision in ERRORS else "",
     }

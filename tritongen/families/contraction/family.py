@@ -69,7 +69,7 @@ class Contraction(Maps[ContractionProgram]):
         rounds = not program.contraction.is_plain and not gives_float8
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            **allowed_errors(op, 4, is_coarse=_multiplies_float8(op)),
+            **allowed_errors(op, is_chained=False, is_coarse=_multiplies_float8(op)),
             "rounds_factors": "True" if rounds else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
             "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",

@@ -130,7 +130,7 @@ class Several(Maps[SeveralProgram]):
     def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
         declared = {
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
-            **allowed_errors(program.op, 8 if streaming_steps(program) else 4),
+            **allowed_errors(program.op),
             "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0)),
         }
         if streaming_steps(program):

@@ -71,7 +71,7 @@ class Streaming(Maps[StreamingProgram]):
     def tests(self, spec: Spec, program: StreamingProgram, module: Module) -> FamilyTests:
         shapes = StreamingShapes(spec, program)
         declared = {
-            **allowed_errors(program.op, 8),
+            **allowed_errors(program.op),
             "few_keys": text_of(shapes.few_keys()),
             "hiding": text_of(tuple(shapes.hiding())),
             "own_math": "staticmethod(own_math)" if spec.reference else "",
