@@ -60,6 +60,16 @@ CASES = {
         "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w + b",
         _group_norm,
     ),
+    "group_norm_channels_last": Case(
+        "x:B, S, (G=4 C); w:(G=4 C); b:(G=4 C)",
+        "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w + b",
+        lambda x, w, b: _group_norm(x.mT, w, b).mT,
+    ),
+    "norm_of_planes": Case(
+        "x:B, C, R, S; w:C; u:R",
+        "y = x * rsqrt(mean(x * x, C, R, S) + 1e-6) * w * u",
+        lambda x, w, u: x * torch.rsqrt((x * x).mean((1, 2, 3), keepdim=True) + 1e-6) * w[:, None, None] * u[:, None],
+    ),
     "group_norm_of_one": Case(
         "x:(G=4 C), S; w:(G=4 C)",
         "y = (x - mean(x, C, S)) * rsqrt(var(x, C, S, correction=0) + 1e-5) * w",

@@ -12,6 +12,7 @@ from tritongen.families.family import Step
 from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
+from tritongen.lang.names import shown
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 
@@ -49,6 +50,17 @@ def test_few_long_rows_are_shared() -> None:
     assert not isinstance(forward_of(CASES["group_norm"].spec()).family, Several)
     short = replace(CASES["group_norm_of_one"], inputs="x:(G=4 C=8), S=64; w:(G=4 C=8)")
     assert not isinstance(forward_of(short.spec()).family, Several)
+
+
+@pytest.mark.parametrize("name", ["group_norm", "group_norm_channels_last"])
+def test_sums_along_different_axes_share_a_walk(name: str) -> None:
+    """Those of a group and those of a channel: x and dy are read for them once, and once for the map."""
+    spec = CASES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    steps = [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]
+    walks = [step for step in steps if {"dy", "x"} <= {shown(tensor.name) for tensor in step.op.inputs}]
+    assert [len(step.op.results) for step in walks] == [2, 1]
 
 
 @pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])

@@ -20,6 +20,7 @@ from ..lowering.choices import Choices
 from ..lowering.space import row_space
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
+from ..passes.shared_sums import shared_sums_first
 from ..passes.structure import SAVES, line_of, name_reductions, reached, references
 from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
@@ -39,6 +40,11 @@ class Plan:
     spelled: Mapping[str, str]
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
+    @property
+    def time(self) -> float:
+        """Nanoseconds."""
+        return sum(map(time_of, self.steps))
+
 
 @dataclass(frozen=True, slots=True)
 class Backward:
@@ -57,7 +63,7 @@ class Backward:
     @property
     def time(self) -> float:
         """Nanoseconds of forward and backward."""
-        return time_of(self.forward) + sum(map(time_of, self.plan.steps))
+        return time_of(self.forward) + self.plan.time
 
 
 def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
@@ -70,8 +76,13 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
         rows, gradient = (), _laid_out_as_stored(gradient)
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
-    steps, spelled = Planner(gradient, rows, families).plan()
-    return Backward(gradient, forward, Plan(steps, spelled))
+    plan = Plan(*Planner(gradient, rows, families).plan())
+    shared = replace(gradient, op=shared_sums_first(gradient.op))
+    if shared != gradient:
+        other = Plan(*Planner(shared, rows, families).plan())
+        if other.time < plan.time:
+            gradient, plan = shared, other
+    return Backward(gradient, forward, plan)
 
 
 def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
