@@ -59,6 +59,16 @@ CASES = {
         "h = exp(x * 0.1 + z)\ny = sum(take(h, at, K), N)",
         lambda x, z, at: (x * 0.1 + z[at][:, None]).exp().sum(1),
     ),
+    "gradient_of_a_mean_of_neighbours": Case(
+        "x:M, N",
+        "h = 0.5 * x + 0.5 * where(index(N) + 1 < size(N), take(x, index(N) + 1, N), 0.25)\ny = relu(h)",
+        lambda x: F.relu(0.5 * x + 0.5 * F.pad(x[:, 1:], (0, 1), value=0.25)),
+    ),
+    "largest_of_the_row_at_a_position": Case(
+        "x:P, N; at:int64[]",
+        "h = take(x, at, P)\ny = take(h, argmax(h, N), N)",
+        lambda x, at: x[at].amax(),
+    ),
     "convolution_along_one_axis": Case(
         "x:B, C, S; w:C, R; b:C",
         "p = where(index(S) >= index(R), take(x, index(S) - index(R), S), 0)\ny = silu(sum(p * w, R) + b)",

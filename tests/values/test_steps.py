@@ -73,6 +73,19 @@ def test_what_is_cast_to_the_dtype_of_an_input_is_stored_so(tmp_path: Path) -> N
     torch.testing.assert_close(y.double(), (x @ w.T).softmax(0), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_between_steps_have_the_dtype_that_inputs_promote_to(tmp_path: Path) -> None:
+    """That of the result has it too, where each input has a dtype of its own."""
+    case = Case(
+        "a:M, K; b:N, K; c:P, N",
+        "y = gelu(sum(sum(a * b, K) * c, N))",
+        lambda a, b, c: torch.nn.functional.gelu(a @ b.T @ c.T),
+        wrt="a",
+    )
+    text = case.text().replace('"T[', '"float[').replace('[types]\nT = "float"\n', "")
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    compare(function, case.torch, case.tensors(torch.float64), [0], 1e-8)
+
+
 def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     function = built(CASES["mlp"].spec(), tmp_path).steps
     assert function.__doc__ is not None
