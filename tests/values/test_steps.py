@@ -86,6 +86,28 @@ def test_gradients_between_steps_have_the_dtype_that_inputs_promote_to(tmp_path:
     compare(function, case.torch, case.tensors(torch.float64), [0], 1e-8)
 
 
+def test_operand_of_bytes_takes_its_dtype_from_another_input(tmp_path: Path) -> None:
+    """The step that dequantises it is passed that input, of other axes, for its dtype alone."""
+    text = """[op]
+name = "steps"
+[types]
+T = "float"
+[inputs]
+x = "T[M, K]"
+w = "int8[K, N]"
+s = "T[N]"
+zero = "T[N] = 0"
+[compute]
+y = "sum(sum(x * (cast(w, s) - zero), K), M, N)"
+[outputs]
+y = "x"
+"""
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    given = [torch.randn(17, 24), torch.randint(-8, 8, (24, 33), dtype=torch.int8), torch.randn(33), torch.randn(33)]
+    compare(function, lambda x, w, s, zero: (x @ (w - zero)).sum(), given, (), 1e-5)
+    compare(function, lambda x, w, s: (x @ w.to(x)).sum(), given[:3], (), 1e-5)
+
+
 def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     function = built(CASES["mlp"].spec(), tmp_path).steps
     assert function.__doc__ is not None
