@@ -108,6 +108,37 @@ y = "x"
     compare(function, lambda x, w, s: (x @ w.to(x)).sum(), given[:3], (), 1e-5)
 
 
+@pytest.mark.parametrize("to", ["x", "s"])
+def test_bytes_are_cast_to_the_dtype_of_an_input_that_a_step_does_not_read(to: str, tmp_path: Path) -> None:
+    """In the forward the step is passed that input; the backward, which never reads it, does not round what is exact."""
+    text = f"""[op]
+name = "steps"
+[inputs]
+x = "float[M, K]"
+w = "int8[N, K]"
+s = "float[N]"
+v = "float[P, N]"
+[compute]
+h = "gelu(sum(x * cast(w, {to}), K) * s)"
+y = "sum(h * v, N)"
+z = "y - max(y, M)"
+[outputs]
+z = "auto"
+[grad]
+wrt = ["x", "s", "v"]
+"""
+
+    def formula(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.gelu(x @ w.to(x).T * s) @ v.T
+        return y - y.amax(0)
+
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    random = torch.Generator().manual_seed(0)
+    x, s, v = (torch.randn(shape, generator=random, dtype=torch.float64) for shape in ((17, 24), (33,), (9, 33)))
+    w = torch.randint(-4, 4, (33, 24), generator=random, dtype=torch.int8)
+    compare(function, formula, [x, w, s, v], [0, 2, 3], 1e-8)
+
+
 def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     function = built(CASES["mlp"].spec(), tmp_path).steps
     assert function.__doc__ is not None
