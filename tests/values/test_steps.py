@@ -110,7 +110,7 @@ y = "x"
 
 @pytest.mark.parametrize("to", ["x", "s"])
 def test_bytes_are_cast_to_the_dtype_of_an_input_that_a_step_does_not_read(to: str, tmp_path: Path) -> None:
-    """In the forward the step is passed that input; the backward, which never reads it, does not round what is exact."""
+    """In the forward a step is passed that input; the backward, which never reads it, does not round what is exact."""
     text = f"""[op]
 name = "steps"
 [inputs]
