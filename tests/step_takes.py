@@ -86,6 +86,11 @@ CASES = {
         "p = where(index(S) >= index(R), take(x, index(S) - index(R), S), 0)\ny = silu(sum(p * w, R) + b)",
         lambda x, w, b: F.silu(F.conv1d(F.pad(x, (4, 0)), w.flip(1)[:, None], b, groups=6)),
     ),
+    "convolution_along_an_axis_shorter_than_its_taps_may_be": Case(
+        "x:M, H=4; w:K",
+        "y = sum(where(index(H) >= index(K), take(x, index(H) - index(K), H), 0) * w, K)",
+        lambda x, w: torch.stack([(x[:, : n + 1].flip(1) * w[: n + 1]).sum(1) for n in range(4)], 1),
+    ),
     "convolution_without_padding": Case(
         "x:B, S; w:R=3; z:B, T=17",
         "y = sum(take(x, index(T) + index(R), S) * w, R) * z",

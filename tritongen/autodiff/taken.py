@@ -68,6 +68,8 @@ class Taken:
         for taken_to in sorted(found, key=lambda one: (one != axis, -sizes.get(one, LENGTH))):
             rest = {part: times for part, times in linear.items() if part != position(taken_to)}
             others = {one for part in rest for one in part.axes}
+            if taken_to != axis and axis in others:  # The axis of what was taken, and another of what it is taken from.
+                continue
             summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
             if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
                 return taken_to, self.place_of(axis, linear[position(taken_to)], rest)
