@@ -92,6 +92,9 @@ CASES = {
         "h = x + b\ny = h * rsqrt(mean(h * h, N) + 1e-6) * w",
         lambda x, b, w: rms(x + b) * w,
     ),
+    "terms_with_one_number": Case(  # of which no power of -1 times it is 1
+        "x:M, N; w:N; v:N", "y = 0.09 * x * w + 0.09 * x * v", lambda x, w, v: 0.09 * x * (w + v)
+    ),
     "temperature": Case("x:M, N; t:", "y = softmax(x * t, N)", lambda x, t: (x * t).softmax(-1)),
     "gradient_of_what_lacks_an_axis": Case(
         "x:M, N; w:N",

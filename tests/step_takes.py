@@ -22,6 +22,11 @@ def _products_of_a_softmax(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return h @ (h.T @ a)
 
 
+def _largest_and_norm(h: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    p = ((h - F.pad(h[:-2], (0, 0, 2, 0))) @ w).softmax(1)
+    return p, p.amax(1), (p / p.norm(dim=0)).log_softmax(1).square().sum(0)
+
+
 CASES = {
     "take_of_a_sum": Case(
         "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
@@ -59,10 +64,32 @@ CASES = {
         "h = exp(x * 0.1 + z)\ny = sum(take(h, at, K), N)",
         lambda x, z, at: (x * 0.1 + z[at][:, None]).exp().sum(1),
     ),
+    "gradient_of_a_mean_of_neighbours": Case(
+        "x:M, N",
+        "h = 0.5 * x + 0.5 * where(index(N) + 1 < size(N), take(x, index(N) + 1, N), 0.25)\ny = relu(h)",
+        lambda x: F.relu(0.5 * x + 0.5 * F.pad(x[:, 1:], (0, 1), value=0.25)),
+    ),
+    "largest_of_what_a_norm_along_the_other_axis_reads": Case(
+        "x:M, D; w:D, E=8",
+        "h = x / max(abs(x), D)\ng = h - where(index(M) >= 2, take(h, index(M) - 2, M), 0)\n"
+        "p = softmax(sum(g * w, D), E)\nb = max(p, E)\ny = sum(square(log_softmax(p / norm(p, M), E)), M)",
+        lambda x, w: _largest_and_norm(x / x.abs().amax(1, keepdim=True), w),
+        "p b y",
+    ),
+    "largest_of_the_row_at_a_position": Case(
+        "x:P, N; at:int64[]",
+        "h = take(x, at, P)\ny = take(h, argmax(h, N), N)",
+        lambda x, at: x[at].amax(),
+    ),
     "convolution_along_one_axis": Case(
         "x:B, C, S; w:C, R; b:C",
         "p = where(index(S) >= index(R), take(x, index(S) - index(R), S), 0)\ny = silu(sum(p * w, R) + b)",
         lambda x, w, b: F.silu(F.conv1d(F.pad(x, (4, 0)), w.flip(1)[:, None], b, groups=6)),
+    ),
+    "convolution_along_an_axis_shorter_than_its_taps_may_be": Case(
+        "x:M, H=4; w:K",
+        "y = sum(where(index(H) >= index(K), take(x, index(H) - index(K), H), 0) * w, K)",
+        lambda x, w: torch.stack([(x[:, : n + 1].flip(1) * w[: n + 1]).sum(1) for n in range(4)], 1),
     ),
     "convolution_without_padding": Case(
         "x:B, S; w:R=3; z:B, T=17",

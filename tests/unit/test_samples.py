@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tritongen.families.rowwise.family import ROWWISE
+from tritongen.families.several.family import StepShapes
+from tritongen.families.several.program import SeveralProgram
 from tritongen.families.streaming.shapes import StreamingShapes
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
@@ -62,6 +64,23 @@ def test_what_has_no_value_over_one_axis_may_be_empty_along_others() -> None:
         """,
     )
     assert "valueless = ((3, 5, 0),)" in generate(spec)["test_best.py"]
+
+
+def test_leading_axes_that_steps_reduce_are_not_empty() -> None:
+    spec = read_spec(
+        "batch_norm.toml",
+        """
+        op.name = "norm"
+        inputs = { x = "float[..., K]", w = "float[N, K]" }
+        compute = { h = "sum(x * w, K)", y = "(h - mean(h, ...)) * rsqrt(var(h, ..., correction=0) + 0.1)" }
+        outputs = { y = "x" }
+        """,
+    )
+    program = forward_of(spec).program
+    assert isinstance(program, SeveralProgram)
+    empty = StepShapes(spec, program).empty()
+    assert [shape for shape in empty if 0 in shape[: len(shape) - 2]] == []
+    assert empty
 
 
 def test_there_are_values_below_the_length_of_an_axis() -> None:

@@ -73,6 +73,72 @@ def test_what_is_cast_to_the_dtype_of_an_input_is_stored_so(tmp_path: Path) -> N
     torch.testing.assert_close(y.double(), (x @ w.T).softmax(0), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_between_steps_have_the_dtype_that_inputs_promote_to(tmp_path: Path) -> None:
+    """That of the result has it too, where each input has a dtype of its own."""
+    case = Case(
+        "a:M, K; b:N, K; c:P, N",
+        "y = gelu(sum(sum(a * b, K) * c, N))",
+        lambda a, b, c: torch.nn.functional.gelu(a @ b.T @ c.T),
+        wrt="a",
+    )
+    text = case.text().replace('"T[', '"float[').replace('[types]\nT = "float"\n', "")
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    compare(function, case.torch, case.tensors(torch.float64), [0], 1e-8)
+
+
+def test_operand_of_bytes_takes_its_dtype_from_another_input(tmp_path: Path) -> None:
+    """The step that dequantises it is passed that input, of other axes, for its dtype alone."""
+    text = """[op]
+name = "steps"
+[types]
+T = "float"
+[inputs]
+x = "T[M, K]"
+w = "int8[K, N]"
+s = "T[N]"
+zero = "T[N] = 0"
+[compute]
+y = "sum(sum(x * (cast(w, s) - zero), K), M, N)"
+[outputs]
+y = "x"
+"""
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    given = [torch.randn(17, 24), torch.randint(-8, 8, (24, 33), dtype=torch.int8), torch.randn(33), torch.randn(33)]
+    compare(function, lambda x, w, s, zero: (x @ (w - zero)).sum(), given, (), 1e-5)
+    compare(function, lambda x, w, s: (x @ w.to(x)).sum(), given[:3], (), 1e-5)
+
+
+@pytest.mark.parametrize("to", ["x", "s"])
+def test_bytes_are_cast_to_the_dtype_of_an_input_that_a_step_does_not_read(to: str, tmp_path: Path) -> None:
+    """In the forward a step is passed that input; the backward, which never reads it, does not round what is exact."""
+    text = f"""[op]
+name = "steps"
+[inputs]
+x = "float[M, K]"
+w = "int8[N, K]"
+s = "float[N]"
+v = "float[P, N]"
+[compute]
+h = "gelu(sum(x * cast(w, {to}), K) * s)"
+y = "sum(h * v, N)"
+z = "y - max(y, M)"
+[outputs]
+z = "auto"
+[grad]
+wrt = ["x", "s", "v"]
+"""
+
+    def formula(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.gelu(x @ w.to(x).T * s) @ v.T
+        return y - y.amax(0)
+
+    function = built(read_spec("steps.toml", text), tmp_path).steps
+    random = torch.Generator().manual_seed(0)
+    x, s, v = (torch.randn(shape, generator=random, dtype=torch.float64) for shape in ((17, 24), (33,), (9, 33)))
+    w = torch.randint(-4, 4, (33, 24), generator=random, dtype=torch.int8)
+    compare(function, formula, [x, w, s, v], [0, 2, 3], 1e-8)
+
+
 def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     function = built(CASES["mlp"].spec(), tmp_path).steps
     assert function.__doc__ is not None

@@ -132,7 +132,7 @@ class Algebra:
         if ZERO in (then, other):
             return Term(1.0), then, other
         shared = shared_by([factors(then), factors(other)])
-        return shared, *(self.product(factors(side) * shared**-1) for side in (then, other))  # type: ignore[return-value]
+        return shared, *(self.product(factors(side) / shared) for side in (then, other))  # type: ignore[return-value]
 
     def _entered(self, term: Term) -> Term:
         """A choice that is zero on one side takes in what it is multiplied by.
@@ -172,10 +172,10 @@ class Algebra:
             return self.product(left[0]) if left else ZERO
         shared = shared_by(left)
         if shared.factors or shared.coefficient != 1:
-            inner = self.sum([term * shared**-1 for term in left])
+            inner = self.sum([term / shared for term in left])
             return self.product(shared * factors(inner))
         if len(left) > 2 and (common := shared_by_some(left)) is not None:
-            having = [term * common**-1 for term in left if has(term, common)]
+            having = [term / common for term in left if has(term, common)]
             return self.sum([common * factors(self.sum(having)), *(term for term in left if not has(term, common))])
         left.sort(key=lambda term: term.coefficient < 0)
         first, *rest = left

@@ -68,6 +68,8 @@ class Taken:
         for taken_to in sorted(found, key=lambda one: (one != axis, -sizes.get(one, LENGTH))):
             rest = {part: times for part, times in linear.items() if part != position(taken_to)}
             others = {one for part in rest for one in part.axes}
+            if taken_to != axis and axis in others:  # The axis of what was taken, and another of what it is taken from.
+                continue
             summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
             if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
                 return taken_to, self.place_of(axis, linear[position(taken_to)], rest)
@@ -109,7 +111,10 @@ class Taken:
                 return self.at(self.values[name].node, axis, index)
             case Load() | Take():
                 own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
-                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
+                moved = {a: self.at(i, axis, index) for a, i in node.at}
+                if axis in own:
+                    moved.setdefault(axis, index)
+                moved = {a: i for a, i in moved.items() if i != position(a)}
                 kept = [a for a in own if a not in moved]
                 return replace(
                     node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))

@@ -24,6 +24,10 @@ class Term:
             factors[node] = factors.get(node, 0) + power
         return Term(self.coefficient * other.coefficient, {n: p for n, p in factors.items() if p})
 
+    def __truediv__(self, other: Term) -> Term:
+        """The quotient; of the same coefficients exactly 1, which that of a reciprocal need not be."""
+        return Term(self.coefficient / other.coefficient, (self * other**-1).factors)
+
     def __pow__(self, power: int) -> Term:
         return Term(self.coefficient**power, {node: power * p for node, p in self.factors.items()})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -127,7 +127,8 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
 def in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, with dtypes of its own inputs where those are surely the same as others of the forward.
 
-    Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share.
+    Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share. What
+    inputs promote to has the dtype of a result, or of its gradient, if that is what they promote to as well.
     """
     names, pairs = {tensor.name for tensor in op.inputs}, stand_ins(origin, op)
     alike = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
@@ -138,28 +139,56 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
         variable = variables.get(alike.get(tensor.name, ""), "")
         return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
 
-    return with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
+    own = with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
+    return _with(own, lambda dtype: _promoted(dtype, promotions(origin, op)))
+
+
+def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
+    """Inputs of an operator of the gradient that have the dtype to which several inputs of the forward promote."""
+    given = {tensor.name for tensor in origin.forward.inputs}
+    seeds = dict(origin.seeds)
+    found = {}
+    for result in origin.forward.results:
+        for name in (seeds.get(result.output.name, ""), result.output.name):
+            if name in {tensor.name for tensor in op.inputs} - given and not result.dtype.rule:
+                found[name] = frozenset(result.dtype.of)
+    return {name: leaves for name, leaves in found.items() if len(leaves) > 1}
 
 
 def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
     names = {tensor.name for tensor in op.inputs}
     alike = {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names}
-    return replace(op, values=tuple(replace(value, node=_typed(value.node, alike, Cast)) for value in op.values))
+    nodes = (_typed(value.node, lambda dtype: _own(dtype, alike), Cast) for value in op.values)
+    return replace(op, values=tuple(replace(value, node=node) for value, node in zip(op.values, nodes, strict=True)))
 
 
 def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
     """The operator, whose dtypes are those of some inputs instead of others that are alike."""
-    values = tuple(replace(value, node=_typed(value.node, alike)) for value in op.values)
-    results = tuple(replace(r, node=_typed(r.node, alike), dtype=_own(r.dtype, alike)) for r in op.results)
+    return _with(op, lambda dtype: _own(dtype, alike))
+
+
+def _with(op: Op, other: Callable[[Dtype], Dtype]) -> Op:
+    """The operator with other dtypes."""
+    values = tuple(replace(value, node=_typed(value.node, other)) for value in op.values)
+    results = tuple(replace(r, node=_typed(r.node, other), dtype=other(r.dtype)) for r in op.results)
     return replace(op, values=values, results=results)
 
 
-def _typed(node: Node, alike: Mapping[str, str], kind: type = object) -> Node:
-    """The node, of which those of a kind have the dtypes of inputs that are alike."""
-    found = rebuild(node, tuple(_typed(child, alike, kind) for child in children(node)))
-    dtype = _own(node.dtype, alike) if isinstance(node, kind) else node.dtype
+def _typed(node: Node, other: Callable[[Dtype], Dtype], kind: type = object) -> Node:
+    """The node, of which those of a kind have other dtypes."""
+    found = rebuild(node, tuple(_typed(child, other, kind) for child in children(node)))
+    dtype = other(node.dtype) if isinstance(node, kind) else node.dtype
     return found if dtype is node.dtype else replace(found, dtype=dtype)
+
+
+def _promoted(dtype: Dtype, known: Mapping[str, frozenset[str]]) -> Dtype:
+    """The dtype, with what has the dtype to which others promote in place of these."""
+    of = dict.fromkeys(dtype.of)
+    for name, leaves in known.items():
+        if name in of or leaves <= of.keys():
+            of = dict.fromkeys((name, *(leaf for leaf in of if leaf not in leaves)))
+    return dtype if tuple(of) == dtype.of else replace(dtype, of=tuple(of))
 
 
 def _own(dtype: Dtype, alike: Mapping[str, str]) -> Dtype:

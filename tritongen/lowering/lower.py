@@ -36,7 +36,7 @@ from ..lang.ir import (
 from ..lang.names import shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..passes.exponentials import resolve
-from ..spec.types import Input
+from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .lines import Line, condition_tree, is_condition, under
 from .number_types import NumberTypes
@@ -237,8 +237,8 @@ class Lowering:
             return method(inner, "to", parse(spelled))
         if arg.dtype.kind != "float":
             inner = method(inner, "to", parse(compute))
-        if spelled == compute:
-            return inner
+        if spelled == compute or leaf not in {*inputs, *FLOATS}:
+            return inner  # Nothing tells the dtype of an input that a gradient does not read: its value is not rounded.
         # Rounded to the dtype; arithmetic goes on in the computing one.
         return method(method(inner, "to", parse(spelled)), "to", parse(compute))
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..lang.integers import Integers, bounds_of_dtypes, inside, operands
-from ..lang.ir import Call, Choose, Index, Load, Node, Op, Ref, Result, Scalar, Value, children, walk
+from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.names import shown
 from ..lang.trees import parse
+from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .lines import Line
 from .lower import Compute, Lowering, if_given, load_default
@@ -196,6 +197,7 @@ class Tile:
         alike: list[str] = []  # of positions that are the same for a whole tile
         terms = [mine.pointer]
         at = dict(node.at)
+        mask = self.mask_of_gather(node.axes)
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
             moved = next((axis for axis in dim.axes if axis in at), None)
             if moved is None:
@@ -207,10 +209,11 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
-                own = checks if any(self.moves(at[moved].axes)) else alike
+                varies = any(self.moves(at[moved].axes)) or (not mask and is_reduced(self.op, at[moved]))
+                own = checks if varies else alike
                 own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
-        mask = self.mask_of_gather(node.axes)
-        if mask and alike:  # Triton's interpreter takes no mask that is a tile's & a number's.
+        if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
+            mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
             mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
         masks = [*([mask] if mask else alike), *checks]
         floats = any("float" in dtype for dtype in tensor.type.dtypes)
@@ -306,6 +309,14 @@ def meets_tensors(op: Op, name: str) -> bool:
     plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
     bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
     return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
+
+
+def is_reduced(op: Op, node: Node) -> bool:
+    """Whether a node is made of reductions, which give tiles, even of one number."""
+    values = {value.name: value.node for value in op.values}
+    refs = {name: references(one) for name, one in values.items()}
+    nodes = [node, *(values[name] for name in reached(refs, references(node), ()))]
+    return any(isinstance(part, Reduce) for one in nodes for part in walk(one))
 
 
 def indices(op: Op) -> set[str]:

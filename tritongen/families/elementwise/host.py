@@ -12,7 +12,7 @@ from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program
 from ...spec.types import BATCH
-from .kernels import Blocks, MapKernels, plan_map
+from .kernels import Blocks, MapKernels, plan_map, without_strides
 
 
 class MapModule(Common):
@@ -107,7 +107,7 @@ class MapModule(Common):
         """The axes along which a kernel steps through a tensor by strides, and which it looks up positions along."""
         tensors = {tensor.name: tensor.type.axes for tensor in self.op.inputs}
         axes = tensors | {result.output.name: result.axes for result in self.op.results}
-        return " ".join(axes[name]) if axes[name] and name not in self.op.by_row else "()"
+        return " ".join(axes[name]) if axes[name] and name not in without_strides(self.op) else "()"
 
     @property
     def folded(self) -> tuple[str, ...]:

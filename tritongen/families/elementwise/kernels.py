@@ -13,7 +13,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import Program
+from ...passes.structure import Program, reads
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
 
 FLAT = "Contiguous data, as one run of elements."
@@ -107,9 +107,15 @@ def _tile_sizes(tile: Tile) -> list[str]:
 
 def _strides(tile: Tile, tensors: list[Tensor]) -> list[str]:
     """The strides that a kernel is passed: those of each tensor along what it moves along."""
-    space, by_row = tile.space, tile.op.by_row
-    moving = [tensor for tensor in tensors if tensor.name not in by_row]
+    space, others = tile.space, without_strides(tile.op)
+    moving = [tensor for tensor in tensors if tensor.name not in others]
     return [tensor.stride(dim) for tensor in moving for dim in space.steps(tensor.axes, space.dims)]
+
+
+def without_strides(op: Op) -> set[str]:
+    """The inputs that have one number a row, and those that are passed for their dtype alone."""
+    read = set().union(*(reads(value.node) for value in op.values))
+    return {tensor.name for tensor in op.inputs if tensor.name not in read} | op.by_row
 
 
 def _offset(tensor: Tensor, dims: tuple[Dim, ...]) -> str:
@@ -150,7 +156,8 @@ class Callers:
         """The lines that move each pointer to the elements, by what is added to it."""
         lines: list[Line] = []
         for tensor in self.tensors:
-            added = [f"{tensor.pointer} += {offset}" for offset in offsets(tensor)] if tensor.axes else []
+            moves = tensor.axes and tensor.name not in without_strides(self.tile.op)
+            added = [f"{tensor.pointer} += {offset}" for offset in offsets(tensor)] if moves else []
             if tensor.optional and added:
                 lines += [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {text}") for text in added)]
             else:

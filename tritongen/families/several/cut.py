@@ -2,16 +2,18 @@
 
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
 but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
-the row-wise values computed from them, or else at everything that may be stored. Then values are added to the stored
-ones, or removed from them, one by one, as long as that lowers the cost. In the end steps are merged. Steps that do not
-store the scores of attention cost less than any that do: lengths of heads are not known, but how many scores there are
-is.
+the row-wise values computed from them, or else at everything that may be stored, but for what a largest must not be
+looked for among, rounded. Then values are added to the stored ones, or removed from them, as long as that lowers the
+cost: in each round the best such change, and of the others those that lower it further. In the end steps are merged.
+Steps that do not store the scores of attention cost less than any that do: lengths of heads are not known, but how many
+scores there are is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -27,6 +29,7 @@ from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
 
 MOST = 2  # the number of stored values up to which all combinations are tried
+MANY = 20  # values, of more than which each is tried by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,14 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     few = _few(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
     few += _but_scores(plain, others, search.kept, search.scores)
-    best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)])
+    lines = search.steps([*always, *(name for name in others if name in plain.lines)])
+    best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
     if best:
         return search.merged(search.improved(best, others))
     made = {value.name for value in plain.values} - own
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
     rows = [name for name in names if name in made | reduced | set(always)]
-    first = search.steps(rows) or search.steps(names)
+    first = search.steps(rows) or search.steps(names) or search.steps(search.without_rounded_ties(names))
     return search.merged(search.improved(first, others)) if first else None
 
 
@@ -98,7 +102,8 @@ def _scores(op: Op) -> set[str]:
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
-    return [chosen for count in range(MOST + 1) for chosen in combinations(names, count)]
+    most = MOST if len(names) <= MANY else 1
+    return [chosen for count in range(most + 1) for chosen in combinations(names, count)]
 
 
 def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
@@ -123,17 +128,28 @@ class _Search(Parts):
         edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
             changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
-            sets = [best.stored ^ change for change in changes]
-            chosen = [[value.name for value in self.op.values if value.name in one] for one in sets]
-            better = self.least(chosen, best)
-            if better is None or better is best:
+            found = [cut for change in changes if (cut := self.changed(best, change)) and cut.cost < best.cost]
+            if not found:
                 return best
-            best = better
+            first, *others = sorted(found, key=lambda one: one.cost)
+            for other in others:
+                both = self.changed(first, other.stored ^ best.stored)
+                first = both if both and both.cost < first.cost else first
+            best = first
 
-    def least(self, choices: Iterable[Sequence[str]], best: Cut | None = None) -> Cut | None:
-        """The first of the cheapest choices, if one is cheaper than the best so far."""
+    def changed(self, best: Cut, change: AbstractSet[str]) -> Cut | None:
+        """The cut with values added to the stored ones or removed; None if it certainly costs more."""
+        names = best.stored ^ change
+        stores, time, _ = best.cost
+        chosen = [value.name for value in self.op.values if value.name in names]
+        return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
+
+    def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
+        """The first of the cheapest choices, among which is another cut."""
+        best: Cut | None = None
         for chosen in choices:
-            stores, time, _ = best.cost if best else (False, math.inf, 0)
+            stores, time, _ = best.cost if best else other.cost if other else (False, math.inf, 0)
+            time += time / 2**40  # of equal times, the sums of which are not
             found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found

@@ -37,8 +37,8 @@ class StepShapes(Shapes):
 
     def empty(self) -> list[tuple[int, ...]]:
         """None where what is reduced is empty: steps make 0 or NaN of that, or refuse it, where torch does not."""
-        over = [self.axes.index(axis) - len(self.axes) for axis in self.axes if axis in self.program.over]
-        return [shape for shape in super().empty() if all(shape[place] for place in over)]
+        reduced = [shape for axis, shape in self._empty() if axis in self.program.over]
+        return [shape for shape in super().empty() if shape not in reduced]
 
     def is_valueless(self, axis: str) -> bool:
         """Whether what has no value over nothing is reduced over this axis: others are reduced over others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...diagnostics.report import Mistakes
@@ -53,6 +53,7 @@ class Parts:
         of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
         self.alike = saved | products | of_matmuls | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
+        self.casts = {value.name: leaves for value in op.values if (leaves := _cast_to(value))}
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.reached: dict[tuple[str, ...], set[str]] = {}
@@ -113,6 +114,7 @@ class Parts:
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         part = replace(part, inputs=(*self.telling(part), *part.inputs))
+        part = replace(part, inputs=(*part.inputs, *self.cast_to(part)))
         op = self.in_own_types(part)
         computed = made_of - reads.keys()
         step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
@@ -128,6 +130,14 @@ class Parts:
         others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
         return tuple(others[:1])
 
+    def cast_to(self, part: Op) -> list[Input]:
+        """Other inputs to whose dtype the part casts, where no input of it has that type."""
+        names = {tensor.name for tensor in part.inputs}
+        types = {tensor.type.variable for tensor in part.inputs if tensor.default is None} - {""}
+        wanted = set().union(*(self.casts.get(value.name, ()) for value in part.values)) - names
+        others = [tensor for tensor in self.op.inputs if tensor.name in wanted and tensor.default is None]
+        return [tensor for tensor in others if tensor.type.variable not in types]
+
     def parts_ties(self, computed: set[str], own: set[str]) -> bool:
         """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
 
@@ -142,10 +152,20 @@ class Parts:
         """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
         among numbers that another step has stored rounded, where the other of the two does not round them.
         """
-        rounded = {name for name, one in reads.items() if one.dtype.kind == "float" and one.dtype.rule != "compute"}
+        rounded = {name for name, one in reads.items() if is_rounded(one)}
         extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
         compared = set().union(*(self.compared[name] for name in computed & self.compared.keys()))
         return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads.keys()))
+
+    def without_rounded_ties(self, names: Sequence[str]) -> list[str]:
+        """Values to store, but for those that a largest or smallest would find rounded that is computed or looked for
+        among numbers that are not.
+        """
+        rounded = {name for name in names if is_rounded(self.stored(name))} - self.alike
+        extrema = {name for name in self.saved if is_extremum(self.op.value(name).node)}
+        found = set().union(*(self.refs[name] for name in extrema), *self.compared.values())
+        ties = reached(self.refs, found, {*names} - rounded)
+        return [name for name in names if name not in rounded & ties]
 
     def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
         """The value, which reads what is stored, with a line for readers where it has one or is computed for another
@@ -182,6 +202,16 @@ class Parts:
             return self.take(op)
         except Mistakes:
             return None
+
+
+def _cast_to(value: Value) -> set[str]:
+    """The dtypes and inputs to whose dtypes parts of a value are cast."""
+    return {leaf for node in walk(value.node) if isinstance(node, Cast) for leaf in node.dtype.of}
+
+
+def is_rounded(stored: Result) -> bool:
+    """Whether a value is stored in another dtype than that of the computation."""
+    return stored.dtype.kind == "float" and stored.dtype.rule != "compute"
 
 
 def _compared_with_saved(op: Op) -> dict[str, set[str]]:
