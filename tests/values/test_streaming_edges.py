@@ -78,6 +78,14 @@ MASKED = {
     "by_a_tensor": (Case(OF_MASK, BY_MASK + ZERO, FULL), (0.0,)),
     "with_lse_beside": (Case(OF_MASK, BY_MASK + ZERO, FULL, "o:q; lse:q"), (0.0, -torch.inf)),
     "as_they_are": (Case(OF_MASK, BY_MASK + MEAN, FULL), (torch.nan,)),
+    "before_a_norm": (
+        Case(
+            f"{OF_MASK}; weight:T[E]",
+            f"{BY_MASK}\nc = sum(softmax(s, N) * v, N)\no = c * rsqrt(mean(c * c, E) + 1e-5) * weight",
+            FULL,
+        ),
+        (torch.nan,),
+    ),
     "by_a_bias": (
         Case(f"{QKV}; bias:T[H, M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", FULL, by="q k v bias"),
         (torch.nan,),

@@ -280,6 +280,7 @@ class _Planner(MeansOfRows):
         beside = tuple(name for name in self.grad.wrt if name in read)
         given = {one.output.name: load(self.seeds[one.output.name].name, one.node.axes) for one in after.results}
         found = derive(after, Grad((*tensors, *lse, *beside)), given, saves=False)
+        found = self.without_lost(found, means)
         results = dict(zip(found.wrt, found.op.results, strict=True))
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
@@ -306,6 +307,22 @@ class _Planner(MeansOfRows):
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in told), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
+
+    def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
+        """The gradient by means, 0 for rows without keys where it is made of these means, which are NaN there."""
+        if not self.lse:
+            return behind
+        results = dict(zip(behind.wrt, behind.op.results, strict=True))
+        names = {results[mean.tensor.name].output.name: mean for mean in means if not mean.is_sum}
+        made = {self.saved, *(mean.tensor.name for mean in means)}
+        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        values = list(behind.op.values)
+        for place, value in enumerate(behind.op.values):
+            needs = needed(behind.op.values, [value.name]) if value.name in names else ()
+            if any(made & reads(one.node) for one in needs):
+                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                values[place] = replace(value, node=node, source="")
+        return replace(behind, op=replace(behind.op, values=tuple(values)))
 
     def is_told(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
