@@ -86,6 +86,16 @@ MASKED = {
         ),
         (torch.nan,),
     ),
+    "before_a_norm_of_two": (
+        Case(
+            f"{OF_MASK}; p:T[B, H, M, D]",
+            f"{BY_MASK}\nt = where(mask, sum(p * k, D) * 0.25, -inf)\n"
+            "c = sum(softmax(s, N) * v, N) - 0.5 * sum(softmax(t, N) * v, N)\no = c * rsqrt(mean(c * c, E) + 1e-5)",
+            FULL,
+            by="q k v p",
+        ),
+        (torch.nan,),
+    ),
     "by_a_bias": (
         Case(f"{QKV}; bias:T[H, M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", FULL, by="q k v bias"),
         (torch.nan,),

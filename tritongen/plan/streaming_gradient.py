@@ -309,20 +309,21 @@ class _Planner(MeansOfRows):
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
 
     def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
-        """The gradient by means, 0 for rows without keys where it is made of these means, which are NaN there."""
-        if not self.lse:
-            return behind
-        results = dict(zip(behind.wrt, behind.op.results, strict=True))
-        names = {results[mean.tensor.name].output.name: mean for mean in means if not mean.is_sum}
+        """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
+        are made of these means: they are NaN there.
+        """
+        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not mean.is_sum)}
         made = {self.saved, *(mean.tensor.name for mean in means)}
         inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
-        values = list(behind.op.values)
-        for place, value in enumerate(behind.op.values):
-            needs = needed(behind.op.values, [value.name]) if value.name in names else ()
-            if any(made & reads(one.node) for one in needs):
-                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
-                values[place] = replace(value, node=node, source="")
-        return replace(behind, op=replace(behind.op, values=tuple(values)))
+        op = behind.op
+        for name, result in zip(behind.wrt, op.results, strict=True):
+            value = op.value(result.output.name)
+            if self.lse and name in streamed and {*self.rows} <= {*value.node.axes}:
+                if any(made & reads(one.node) for one in needed(op.values, [value.name])):
+                    node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                    values = (replace(v, node=node, source="") if v is value else v for v in op.values)
+                    op = replace(op, values=tuple(values))
+        return replace(behind, op=op)
 
     def is_told(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
