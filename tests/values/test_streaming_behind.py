@@ -16,6 +16,7 @@ from importing import built
 from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
+from streaming_behind import rms
 from streaming_cases import QKV, Case
 from streaming_formulas import SIZES, behind, masked
 from streaming_heads import ROTARY
@@ -127,6 +128,29 @@ def test_keys_and_values_that_are_computed_from_latent_ones(tmp_path: Path, smal
     operator = built(case.spec(), tmp_path)
     small(operator)
     compare(operator.attend, case.torch, case.tensors(torch.float64), case.places(), 1e-9)
+
+
+def test_norms_of_stored_queries_are_cast_to_the_dtype_of_queries(tmp_path: Path, small: Callable[..., None]) -> None:
+    """A step that reads what others have made of these, and stored in their dtype, knows it."""
+    inputs = (
+        "q:float[B, H, M, D]; k:float[H, N, D]; v:float[H, N, E]; r:float[B, H, M, K]; j:float[H, N, K]; "
+        "l:float[H, L, D]; w:float[H, L, E]"
+    )
+    compute = (
+        "a = cast(q + take(q, size(D) - 1 - index(D), D), q)\nb = cast(a * rsqrt(mean(a * a, D) + 1e-5), q)\n"
+        "c = cast(k + take(k, size(D) - 1 - index(D), D), k)\ns = sum(b * c, D) + sum(r * j, K)\n"
+        "t = sum(q * l, D)\no = sum(softmax(s, N) * v, N) + sum(softmax(t, L) * w, L)"
+    )
+
+    def formula(*given: torch.Tensor) -> torch.Tensor:
+        q, k, v, r, j, other, w = given
+        s = rms(q + q.flip(-1)) @ (k + k.flip(-1)).mT + r @ j.mT
+        return torch.softmax(s, -1) @ v + torch.softmax(q @ other.mT, -1) @ w
+
+    case = Case(inputs, compute, formula, "o:auto[B, H, M, E]", by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    compare(operator.attend, formula, case.tensors(torch.float32), [], 2e-4)
 
 
 @pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])

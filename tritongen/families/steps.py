@@ -140,7 +140,11 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
 def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
     names = {tensor.name for tensor in op.inputs}
-    alike = {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names}
+    return with_casts(op, {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names})
+
+
+def with_casts(op: Op, alike: Mapping[str, str]) -> Op:
+    """The operator, whose values are cast to the dtypes of some inputs instead of others that are alike."""
     return replace(op, values=tuple(replace(value, node=_typed(value.node, alike, Cast)) for value in op.values))
 
 

@@ -318,11 +318,12 @@ class _Planner(MeansOfRows):
         op = behind.op
         for name, result in zip(behind.wrt, op.results, strict=True):
             value = op.value(result.output.name)
-            if self.lse and name in streamed and {*self.rows} <= {*value.node.axes}:
-                if any(made & reads(one.node) for one in needed(op.values, [value.name])):
-                    node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
-                    values = (replace(v, node=node, source="") if v is value else v for v in op.values)
-                    op = replace(op, values=tuple(values))
+            if not (self.lse and name in streamed and {*self.rows} <= {*value.node.axes}):
+                continue
+            if any(made & reads(one.node) for one in needed(op.values, [value.name])):
+                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                values = (replace(one, node=node, source="") if one is value else one for one in op.values)
+                op = replace(op, values=tuple(values))
         return replace(behind, op=op)
 
     def is_told(self, behind: Gradient, name: str) -> bool:

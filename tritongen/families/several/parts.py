@@ -14,7 +14,7 @@ from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
-from ..steps import restricted, with_dtypes
+from ..steps import restricted, with_casts, with_dtypes
 from .cost import time_of
 from .stored import always_stored, as_input, stored_result
 from .strips import made_for, reduced_by_strips, spreads
@@ -113,7 +113,7 @@ class Parts:
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         part = replace(part, inputs=(*self.telling(part), *part.inputs))
-        op = self.in_own_types(part)
+        op = self.in_own_types(part, reads.values())
         computed = made_of - reads.keys()
         step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
         return Part(op, step, time_of(step) if step else math.inf)
@@ -158,13 +158,19 @@ class Parts:
             self.read[key] = Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
         return self.read[key]
 
-    def in_own_types(self, part: Op) -> Op:
-        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others."""
+    def in_own_types(self, part: Op, stored: Iterable[Result]) -> Op:
+        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others. What
+        is cast to the dtype of an input that it lacks is cast to that of what is stored in this dtype.
+        """
         own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
         names = {tensor.name for tensor in part.inputs}
         others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
         alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-        return with_dtypes(part, alike)
+        floats = [one for one in stored if one.dtype.kind == "float" and not one.dtype.rule and len(one.dtype.of) == 1]
+        return with_casts(
+            with_dtypes(part, alike),
+            {one.dtype.of[0]: one.output.name for one in floats if one.dtype.of[0] not in names},
+        )
 
     def casts_to_others(self, op: Op) -> bool:
         """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
