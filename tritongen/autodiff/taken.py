@@ -109,7 +109,9 @@ class Taken:
                 return self.at(self.values[name].node, axis, index)
             case Load() | Take():
                 own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
-                moved = {a: self.at(i, axis, index) for a, i in node.at} | ({axis: index} if axis in own else {})
+                moved = {axis: index} if axis in own else {}
+                moved |= {a: self.at(i, axis, index) for a, i in node.at}
+                moved = {a: i for a, i in moved.items() if i != position(a)}
                 kept = [a for a in own if a not in moved]
                 return replace(
                     node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
