@@ -79,6 +79,12 @@ def _latent(*tensors: torch.Tensor) -> torch.Tensor:
     return torch.softmax(masked(s, behind(q, k) >= 0), -1) @ v
 
 
+def _biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    k, v = (one.repeat(1, SIZES["R"], 1, 1) for one in (k, v))
+    apart = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])).abs()
+    return (q @ k.mT + bias - slope[:, None, None] * apart).tril() @ v
+
+
 STORING = {
     "scores_taken_from_a_matmul": Case(
         f"{QKV}; kr:T[H, P=64, D]; qr:T[H, P=64, D]",
@@ -98,6 +104,14 @@ STORING = {
         "o = sum(softmax(sum(q * k, D), N) * softmax(sum(r * j, D), N) * v, N)",
         lambda q, k, r, j, v: torch.softmax(q @ k.mT, -1) * torch.softmax(r @ j.mT, -1) @ v,
         by="q k r j v",
+    ),
+    "bias_and_slopes_without_a_softmax": Case(  # What a pass computes has the name of a step of what others do.
+        "q:T[B, (R G), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; bias:T[B, (R G), M, N]; slope:T[(R G)]",
+        "s = sum(q * k, D) + bias - slope * abs(index(M) - index(N))\n"
+        "o = sum(where(index(N) <= index(M), s, 0.0) * v, N)",
+        _biased,
+        outputs="o:q[B, (R G), M, E]",
+        by="bias slope",
     ),
 }
 
