@@ -13,6 +13,7 @@ from importing import built, module_at, written
 from oracles import DEVICE, compare
 from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
 from streaming_formulas import SIZES
+from streaming_images import CASES as IMAGES
 
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.types import Spec
@@ -44,6 +45,16 @@ def test_no_keys(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     spec = CASES[name].spec()
     given = CASES[name].tensors(torch.float64)
     compare(built(spec, tmp_path).attend, own_math(spec), given, CASES[name].places(), 1e-9)
+
+
+@pytest.mark.parametrize("axis", ["X", "Y"])
+@pytest.mark.parametrize("name", ["image_of_keys", "image_with_relative_positions"])
+def test_no_keys_of_images(name: str, axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of their axes has no length."""
+    monkeypatch.setitem(SIZES, axis, 0)
+    case = IMAGES[name]
+    operator = built(case.spec(), tmp_path)
+    compare(operator.attend, own_math(case.spec()), case.tensors(torch.float64), case.places(), 1e-9)
 
 
 def test_no_keys_in_pages(tmp_path: Path) -> None:
