@@ -62,6 +62,11 @@ def some(cases: list[Any], *places: int) -> list[Any]:
 def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, list[str]]:
     """An operator, and the kernels that it launches. Those in Gluon are emulated where there is no Hopper."""
     operator = built(spec, folder)
+    return operator, launched(operator, monkeypatch)
+
+
+def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that an operator launches from now on."""
     names: list[str] = []
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
     run = launch.run
@@ -82,7 +87,7 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     if not IS_HOPPER:
         monkeypatch.setattr(launch, "run_named", spy_named)
         monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "capability", lambda _: (9, 0))
-    return operator, names
+    return names
 
 
 def masked_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:

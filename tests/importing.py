@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -56,10 +58,18 @@ def runtime_of(operator: ModuleType, name: str) -> ModuleType:
 
 
 def written(spec: Spec, folder: Path) -> Path:
-    """The folder of a spec's files in `folder`, with the runtime in it. They define all that they mention."""
+    """The folder of a spec's files in `folder`, with the runtime in it. They define all that they mention, once."""
     texts = generate(spec, ".")
     assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
+    assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
     return with_runtime(folder / spec.name, texts)
+
+
+def defined_twice(text: str) -> list[str]:
+    """The functions and classes of a module of which a later one has the same name."""
+    tree = ast.parse(text)
+    names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return [name for name, count in names.items() if count > 1]
 
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:

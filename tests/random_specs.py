@@ -26,14 +26,14 @@ SAFE = 16
 
 
 class Rounded(TorchDispatchMode):
-    """Has operations of torch round off what they take and give, up or down by a unit in the last place of float32.
+    """Has operations of torch round off what they take and give, up or down by a unit in the last place.
 
-    So results differ from exact ones about as much as those of another order of the same operations in float32.
+    So results differ from exact ones about as much as those of another order of the same operations in that precision.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ulp: float = ULP) -> None:
         super().__init__()
-        self.random = torch.Generator().manual_seed(seed)
+        self.random, self.ulp = torch.Generator().manual_seed(seed), ulp
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -46,7 +46,7 @@ class Rounded(TorchDispatchMode):
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
             return value
         up = torch.randint(0, 2, value.shape, generator=self.random)
-        return value * (1 + ULP * (2 * up - 1))
+        return value * (1 + self.ulp * (2 * up - 1))
 
 
 class Comparison:
@@ -91,23 +91,25 @@ class Comparison:
         self.unclear += 1
 
 
-def rounded_off(formula: Callable[..., object], given: Sequence[torch.Tensor], by: Sequence[int]) -> list[float]:
-    """How much each result and gradient may differ from those of a formula in float64, if computed in float32.
+def rounded_off(
+    formula: Callable[..., object], given: Sequence[torch.Tensor], by: Sequence[int], ulp: float = ULP
+) -> list[float]:
+    """How much each result and gradient may differ from those of a formula in float64, if computed with this precision.
 
     As far as rounding each operation off moves them, and as an operation of a result of about 1 does.
     """
     wide = [one.double() if one.is_floating_point() else one for one in given]
     wanted = differentiated(formula, wide, by, torch.float32)
-    moved = [8 * ULP * max(1.0, _largest(one)) for one in wanted]
+    moved = [8 * ulp * max(1.0, _largest(one)) for one in wanted]
     for seed in range(3):
-        with Rounded(seed):
+        with Rounded(seed, ulp):
             found = differentiated(formula, wide, by, torch.float32)
         moved = [max(most, SAFE * _largest(a - b)) for most, a, b in zip(moved, found, wanted, strict=True)]
     return moved
 
 
 def _largest(values: torch.Tensor) -> float:
-    return float(values.nan_to_num().abs().max()) if values.numel() else 0.0
+    return float(values.nan_to_num(0, 0, 0).abs().max()) if values.numel() else 0.0
 
 
 def check(drawn: Drawn, folder: Path, again: bool = False) -> int:

@@ -159,6 +159,15 @@ ROTARY = {
         lambda q, k, *others: _rotary(rms(q), rms(k), *others),
         steps=4,
     ),
+    "norms_of_rotary": Case(
+        f"{HALVES}; {ANGLES}",
+        f"{TURNED}\n"
+        + "\n".join(f"{x}n = {x}r * rsqrt(mean({x}r * {x}r, P, D) + 1e-5)" for x in "qk")
+        + "\n"
+        + OF_TURNED.replace("qr", "qn").replace("kr", "kn"),
+        lambda *tensors: _rotary(*tensors, turn=lambda x, cos, sin: rms(turned(x, cos, sin))),
+        steps=4,
+    ),
     "rotary_of_projections": Case(
         f"x:T[B, M, K]; z:T[B, N, K]; wq:T[(G R), (P=2 D), K]; wk:T[G, (P=2 D), K]; wv:T[G, E, K]; {ANGLES}",
         "q = sum(x * wq, K)\nk = sum(z * wk, K)\nv = sum(z * wv, K)\n" + f"{TURNED}\n{OF_TURNED}",

@@ -16,6 +16,7 @@ from importing import built
 from oracles import compare
 from streaming_before import CASES as BEFORE
 from streaming_behind import CASES as BEHIND
+from streaming_behind import rms
 from streaming_cases import QKV, Case
 from streaming_formulas import SIZES, behind, masked
 from streaming_heads import ROTARY
@@ -78,6 +79,12 @@ def _latent(*tensors: torch.Tensor) -> torch.Tensor:
     return torch.softmax(masked(s, behind(q, k) >= 0), -1) @ v
 
 
+def _biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    k, v = (one.repeat(1, SIZES["R"], 1, 1) for one in (k, v))
+    apart = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])).abs()
+    return (q @ k.mT + bias - slope[:, None, None] * apart).tril() @ v
+
+
 STORING = {
     "scores_taken_from_a_matmul": Case(
         f"{QKV}; kr:T[H, P=64, D]; qr:T[H, P=64, D]",
@@ -97,6 +104,14 @@ STORING = {
         "o = sum(softmax(sum(q * k, D), N) * softmax(sum(r * j, D), N) * v, N)",
         lambda q, k, r, j, v: torch.softmax(q @ k.mT, -1) * torch.softmax(r @ j.mT, -1) @ v,
         by="q k r j v",
+    ),
+    "bias_and_slopes_without_a_softmax": Case(  # What a pass computes has the name of a step of what others do.
+        "q:T[B, (R G), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; bias:T[B, (R G), M, N]; slope:T[(R G)]",
+        "s = sum(q * k, D) + bias - slope * abs(index(M) - index(N))\n"
+        "o = sum(where(index(N) <= index(M), s, 0.0) * v, N)",
+        _biased,
+        outputs="o:q[B, (R G), M, E]",
+        by="bias slope",
     ),
 }
 
@@ -127,6 +142,29 @@ def test_keys_and_values_that_are_computed_from_latent_ones(tmp_path: Path, smal
     operator = built(case.spec(), tmp_path)
     small(operator)
     compare(operator.attend, case.torch, case.tensors(torch.float64), case.places(), 1e-9)
+
+
+def test_norms_of_stored_queries_are_cast_to_the_dtype_of_queries(tmp_path: Path, small: Callable[..., None]) -> None:
+    """A step that reads what others have made of these, and stored in their dtype, knows it."""
+    inputs = (
+        "q:float[B, H, M, D]; k:float[H, N, D]; v:float[H, N, E]; r:float[B, H, M, K]; j:float[H, N, K]; "
+        "l:float[H, L, D]; w:float[H, L, E]"
+    )
+    compute = (
+        "a = cast(q + take(q, size(D) - 1 - index(D), D), q)\nb = cast(a * rsqrt(mean(a * a, D) + 1e-5), q)\n"
+        "c = cast(k + take(k, size(D) - 1 - index(D), D), k)\ns = sum(b * c, D) + sum(r * j, K)\n"
+        "t = sum(q * l, D)\no = sum(softmax(s, N) * v, N) + sum(softmax(t, L) * w, L)"
+    )
+
+    def formula(*given: torch.Tensor) -> torch.Tensor:
+        q, k, v, r, j, other, w = given
+        s = rms(q + q.flip(-1)) @ (k + k.flip(-1)).mT + r @ j.mT
+        return torch.softmax(s, -1) @ v + torch.softmax(q @ other.mT, -1) @ w
+
+    case = Case(inputs, compute, formula, "o:auto[B, H, M, E]", by="")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    compare(operator.attend, formula, case.tensors(torch.float32), [], 2e-4)
 
 
 @pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])

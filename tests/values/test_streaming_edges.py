@@ -13,6 +13,7 @@ from importing import built, module_at, written
 from oracles import DEVICE, compare
 from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
 from streaming_formulas import SIZES
+from streaming_images import CASES as IMAGES
 
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.types import Spec
@@ -44,6 +45,16 @@ def test_no_keys(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     spec = CASES[name].spec()
     given = CASES[name].tensors(torch.float64)
     compare(built(spec, tmp_path).attend, own_math(spec), given, CASES[name].places(), 1e-9)
+
+
+@pytest.mark.parametrize("axis", ["X", "Y"])
+@pytest.mark.parametrize("name", ["image_of_keys", "image_with_relative_positions"])
+def test_no_keys_of_images(name: str, axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of their axes has no length."""
+    monkeypatch.setitem(SIZES, axis, 0)
+    case = IMAGES[name]
+    operator = built(case.spec(), tmp_path)
+    compare(operator.attend, own_math(case.spec()), case.tensors(torch.float64), case.places(), 1e-9)
 
 
 def test_no_keys_in_pages(tmp_path: Path) -> None:
@@ -78,6 +89,24 @@ MASKED = {
     "by_a_tensor": (Case(OF_MASK, BY_MASK + ZERO, FULL), (0.0,)),
     "with_lse_beside": (Case(OF_MASK, BY_MASK + ZERO, FULL, "o:q; lse:q"), (0.0, -torch.inf)),
     "as_they_are": (Case(OF_MASK, BY_MASK + MEAN, FULL), (torch.nan,)),
+    "before_a_norm": (
+        Case(
+            f"{OF_MASK}; weight:T[E]",
+            f"{BY_MASK}\nc = sum(softmax(s, N) * v, N)\no = c * rsqrt(mean(c * c, E) + 1e-5) * weight",
+            FULL,
+        ),
+        (torch.nan,),
+    ),
+    "before_a_norm_of_two": (
+        Case(
+            f"{OF_MASK}; p:T[B, H, M, D]",
+            f"{BY_MASK}\nt = where(mask, sum(p * k, D) * 0.25, -inf)\n"
+            "c = sum(softmax(s, N) * v, N) - 0.5 * sum(softmax(t, N) * v, N)\no = c * rsqrt(mean(c * c, E) + 1e-5)",
+            FULL,
+            by="q k v p",
+        ),
+        (torch.nan,),
+    ),
     "by_a_bias": (
         Case(f"{QKV}; bias:T[H, M, N]", f"s = sum(q * k, D) * 0.25 + bias{MEAN}", FULL, by="q k v bias"),
         (torch.nan,),

@@ -158,7 +158,11 @@ def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
 def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
     names = {tensor.name for tensor in op.inputs}
-    alike = {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names}
+    return with_casts(op, {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names})
+
+
+def with_casts(op: Op, alike: Mapping[str, str]) -> Op:
+    """The operator, whose values are cast to the dtypes of some inputs instead of others that are alike."""
     nodes = (_typed(value.node, lambda dtype: _own(dtype, alike), Cast) for value in op.values)
     return replace(op, values=tuple(replace(value, node=node) for value, node in zip(op.values, nodes, strict=True)))
 

@@ -280,6 +280,7 @@ class _Planner(MeansOfRows):
         beside = tuple(name for name in self.grad.wrt if name in read)
         given = {one.output.name: load(self.seeds[one.output.name].name, one.node.axes) for one in after.results}
         found = derive(after, Grad((*tensors, *lse, *beside)), given, saves=False)
+        found = self.without_lost(found, means)
         results = dict(zip(found.wrt, found.op.results, strict=True))
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
@@ -306,6 +307,24 @@ class _Planner(MeansOfRows):
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in told), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
+
+    def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
+        """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
+        are made of these means: they are NaN there.
+        """
+        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not mean.is_sum)}
+        made = {self.saved, *(mean.tensor.name for mean in means)}
+        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        op = behind.op
+        for name, result in zip(behind.wrt, op.results, strict=True):
+            value = op.value(result.output.name)
+            if not (self.lse and name in streamed and {*self.rows} <= {*value.node.axes}):
+                continue
+            if any(made & reads(one.node) for one in needed(op.values, [value.name])):
+                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                values = (replace(one, node=node, source="") if one is value else one for one in op.values)
+                op = replace(op, values=tuple(values))
+        return replace(behind, op=op)
 
     def is_told(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
@@ -60,7 +60,7 @@ class StreamPlanner(Planner):
         super().__init__(gradient, (), families, between)
         self.stream, self.delta = stream, delta
         self.told_name = delta[1].name if delta is not None else ""
-        self.is_told = False
+        self.is_told, self.is_first = False, True
         self.stored: StoredScores | None = None
         self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
 
@@ -94,8 +94,16 @@ class StreamPlanner(Planner):
         if self.delta is not None and self.told_name not in taken and reads:
             steps.insert(0, self.before(self.delta))
         others = super().split(left)
+        names = {step.op.name for step in steps}
+        if any(one.op.name in names for other in others for one in other.family.steps(other.program)):
+            self.is_first = False
+            others = super().split(left)
         self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
+
+    def restricted(self, results: Sequence[Result], place: int) -> Op:
+        """The operator of some results alone; not called as all of them where its steps would be called as passes."""
+        return super().restricted(results, place if self.is_first else place + 1)
 
     def scores_stored(
         self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]

@@ -14,13 +14,15 @@ from functools import partial, reduce
 
 from ..emit.axes import regrouped
 from ..lang.functions import FUNCTIONS
+from ..lang.integers import INT64
 from ..lang.ir import Op, Result
 from ..lang.literals import literal
 from ..lang.names import public, shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
-from ..spec.types import BATCH, FLOAT8S, FLOATS, Input, Spec, told_in_order
+from ..spec.types import BATCH, BOOLS, FLOAT8S, FLOATS, INTS, Input, Spec, told_in_order
+from .integer_bounds import integer_bounds
 from .torch_calls import (
     ANY_DIMS,
     NUMBERS,
@@ -89,6 +91,9 @@ class _Printer:
     terms: dict[str, Term] = field(default_factory=dict)
     sized: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.parsed_lines = {one.name: Text(one.expression).parse() for one in self.spec.compute}
+
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
         for tensor in told_in_order(self.op.inputs):
@@ -104,7 +109,7 @@ class _Printer:
             self.terms[param.name] = Term(ast.Name(param.name), (), False, kind)
         math: list[str] = []
         for statement in self.spec.compute:
-            term = self.visit(Text(statement.expression).parse())
+            term = self.visit(self.parsed_lines[statement.name])
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             self.terms[statement.name] = replace(term, tree=ast.Name(statement.name))
         results = ", ".join(self.result(result) for result in self.op.results)
@@ -294,15 +299,21 @@ class _Printer:
     def take(self, tree: ast.Call) -> Term:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
         axis = ast.unparse(tree.args[2])
+        if not index.tensor:
+            rest = tuple(name for name in source.axes if name != axis)
+            position = source.axes.index(axis) - len(source.axes)
+            return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
+        is_given = any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs)
+        found = self.taken(source, index, axis, is_given)
+        return found if is_given else self.inside(found, tree.args[0], tree.args[1], index, axis)
+
+    def taken(self, source: Term, index: Term, axis: str, is_given: bool) -> Term:
+        """What is taken from positions along an axis, or from the first or last where they are computed and outside."""
         rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
-        if not index.tensor:
-            return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
         index = Term(method(index.tree, "long"), index.axes, True)
-        if not any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs):
-            # What is computed may be out of range where nobody looks, and torch looks everywhere.
-            last = parsed(f"{self.length(axis)} - 1")
-            index = Term(method(index.tree, "clamp", 0, last), index.axes, True)
+        if not is_given:
+            index = Term(method(index.tree, "clamp", 0, parsed(f"{self.length(axis)} - 1")), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
@@ -313,6 +324,21 @@ class _Printer:
         else:
             found, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
         return replace(source, tree=permuted(found, order, axes), axes=axes)
+
+    def inside(self, found: Term, source: ast.expr, at: ast.expr, index: Term, axis: str) -> Term:
+        """What was taken where the index is inside an axis, as far as that is not known: else NaN, or 0 of integers."""
+        low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
+        length = Term(parsed(self.length(axis)), (), False, "int")
+        tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
+        if high >= dict(self.op.sizes).get(axis, 0):
+            tests.append(self.compare(index, ast.Lt(), length))
+        names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
+        read = [tensor for tensor in self.op.inputs if tensor.name in names]
+        is_whole = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
+        outside = zero() if is_whole else Term(attribute("nan"), (), False, "float")
+        return (
+            self.call("where", [reduce(partial(self.binary, ast.BitAnd()), tests), found, outside]) if tests else found
+        )
 
     def gather(self, source: Term, index: Term, axis: str) -> Term:
         """What an index that varies along other axes of the source picks."""

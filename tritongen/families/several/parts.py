@@ -14,7 +14,7 @@ from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
-from ..steps import restricted, with_dtypes
+from ..steps import restricted, with_casts, with_dtypes
 from .cost import time_of
 from .stored import always_stored, as_input, stored_result
 from .strips import made_for, reduced_by_strips, spreads
@@ -114,8 +114,9 @@ class Parts:
         whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
         part = restricted(whole, targets, f"_{targets[0].output.name}")
         part = replace(part, inputs=(*self.telling(part), *part.inputs))
-        part = replace(part, inputs=(*part.inputs, *self.cast_to(part)))
-        op = self.in_own_types(part)
+        stored = _stored_as(reads.values())
+        part = replace(part, inputs=(*part.inputs, *self.cast_to(part, stored)))
+        op = self.in_own_types(part, stored)
         computed = made_of - reads.keys()
         step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
         return Part(op, step, time_of(step) if step else math.inf)
@@ -130,9 +131,9 @@ class Parts:
         others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
         return tuple(others[:1])
 
-    def cast_to(self, part: Op) -> list[Input]:
-        """Other inputs to whose dtype the part casts, where no input of it has that type."""
-        names = {tensor.name for tensor in part.inputs}
+    def cast_to(self, part: Op, stored: Mapping[str, str]) -> list[Input]:
+        """Other inputs to whose dtype the part casts, where no input has that type, and nothing is `stored` in it."""
+        names = {tensor.name for tensor in part.inputs} | stored.keys()
         types = {tensor.type.variable for tensor in part.inputs if tensor.default is None} - {""}
         wanted = set().union(*(self.casts.get(value.name, ()) for value in part.values)) - names
         others = [tensor for tensor in self.op.inputs if tensor.name in wanted and tensor.default is None]
@@ -178,13 +179,16 @@ class Parts:
             self.read[key] = Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
         return self.read[key]
 
-    def in_own_types(self, part: Op) -> Op:
-        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others."""
+    def in_own_types(self, part: Op, stored: Mapping[str, str]) -> Op:
+        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others. What
+        is cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
+        """
         own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
         names = {tensor.name for tensor in part.inputs}
         others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
         alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-        return with_dtypes(part, alike)
+        told = {leaf: name for leaf, name in stored.items() if leaf not in names}
+        return with_casts(with_dtypes(part, alike), told)
 
     def casts_to_others(self, op: Op) -> bool:
         """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
@@ -202,6 +206,12 @@ class Parts:
             return self.take(op)
         except Mistakes:
             return None
+
+
+def _stored_as(results: Iterable[Result]) -> dict[str, str]:
+    """By the inputs in whose dtypes alone floats are stored: one of the results that is."""
+    floats = [one for one in results if one.dtype.kind == "float" and not one.dtype.rule and len(one.dtype.of) == 1]
+    return {one.dtype.of[0]: one.output.name for one in floats}
 
 
 def _cast_to(value: Value) -> set[str]:

@@ -154,14 +154,14 @@ class Finder(Factors):
             if known in same:
                 first = same[known]
                 whole = Ref(first, self.sum_axes(values, first), node.dtype)
-                values.append(replace(value, node=self.scaled(whole, outside)))
+                values.append(replace(value, node=self.scaled(whole, outside, node.over)))
                 continue
             name = value.name
             dot = dot_of(node, tuple(inside))
             if outside:
                 name = fresh(f"{value.name}_dot", self.taken)
                 values.append(Value(name, dot, ""))
-                values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside)))
+                values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside, node.over)))
             else:
                 values.append(replace(value, node=dot))
             matrix = self.unconverted(matrices[0]) if matrices else None
@@ -175,10 +175,10 @@ class Finder(Factors):
     def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
         return next(value.node.axes for value in values if value.name == name)
 
-    def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
-        """A sum times the factors that it does not meet, or divided by them."""
+    def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]], over: tuple[str, ...]) -> Node:
+        """A sum over some axes times the factors that it does not meet, or divided by them."""
         for factor, is_divisor in outside:
-            factor = unless_empty(factor, self.streamed) if self.is_summed(factor) else factor
+            factor = unless_empty(factor, *over) if self.is_summed(factor) else factor
             total = applied("div" if is_divisor else "mul", total, factor)
         return total
 

@@ -1,0 +1,273 @@
+"""What a spec computes, in torch: its own text, evaluated by Python's `eval` of tensors that have all axes.
+
+This oracle shares no code with tritongen: a tensor lacks an axis where its length along it is 1, so torch broadcasts
+by place, a matmul is a product and its sum, and gradients are autograd's.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import re
+import tomllib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+LEADING = ("...0", "...1")  # the dimensions of `...`, those on the left of length 1 where an input has fewer
+LOWEST = -1e30  # stands for -inf as the lse of rows without keys
+F = torch.nn.functional
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or a result: its dtype, and its dimensions, each of one axis or of several."""
+
+    name: str
+    dtype: str
+    dims: tuple[tuple[str, ...], ...]
+    default: float | None = None
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Tensor:
+        text, _, default = text.partition(" = ")
+        dtype, _, axes = text.rstrip("] ").partition("[")
+        dims = (dim.strip("() ").split() for dim in axes.split(",") if dim.strip())
+        numbers = {"": None, "true": 1.0, "false": 0.0}
+        number = numbers[default] if default in numbers else float(default)
+        return cls(name, dtype.strip(), tuple(tuple(axis.partition("=")[0] for axis in dim) for dim in dims), number)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(axis for dim in self.dims for axis in (LEADING if dim == ("...",) else dim))
+
+
+class Evaluated:
+    """A spec. The lengths of its axes are given; those of `...` are `...0` and `...1`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tables = tomllib.loads(text)
+        self.inputs = [Tensor.read(*entry) for entry in self.tables["inputs"].items()]
+        self.outputs = [Tensor.read(*entry) for entry in self.tables["outputs"].items()]
+        words = " ".join(self.tables["inputs"].values())
+        self.fixed = {name: int(length) for name, length in re.findall(r"(\w+)=(\d+)", words)}
+        self.lines = {name: _compiled(line) for name, line in self.tables["compute"].items()}
+
+    @cached_property
+    def axes(self) -> list[str]:
+        return [*dict.fromkeys(axis for one in self.inputs for axis in one.axes)]
+
+    @cached_property
+    def by(self) -> list[str]:
+        return list(self.tables.get("grad", {}).get("wrt", []))
+
+    def __call__(
+        self,
+        lengths: Mapping[str, int],
+        given: Sequence[torch.Tensor | None],
+        params: Mapping[str, float],
+        without_lost: bool = False,
+    ) -> tuple[torch.Tensor, ...]:
+        """Its results. `without_lost` has rows without keys take no part in anything, where torch makes them NaN."""
+        sizes = {**lengths, **self.fixed}
+        names = Names(self.axes, sizes, without_lost)
+        names.update({**{n: p for n, p in self.params().items() if p is not None}, **params})
+        for one, tensor in zip(self.inputs, given, strict=True):
+            names[one.name] = self.spread(one, tensor, sizes)
+        for name, line in self.lines.items():
+            names[name] = eval(line, {}, names)
+        return tuple(self.gathered(one, names[one.name], sizes) for one in self.outputs)
+
+    def params(self) -> dict[str, Any]:
+        """With their defaults, None where there is none."""
+        tables = self.tables.get("params", {})
+        return {name: one.get("default") if isinstance(one, dict) else one for name, one in tables.items()}
+
+    def shape(self, one: Tensor, lengths: Mapping[str, int], leading: int = len(LEADING)) -> list[int]:
+        """Of an input with so many of the dimensions of `...`."""
+        sizes, shape = {**lengths, **self.fixed}, list[int]()
+        for dim in one.dims:
+            shape += (
+                [sizes[axis] for axis in LEADING[len(LEADING) - leading :]]
+                if dim == ("...",)
+                else [math.prod(sizes[axis] for axis in dim)]
+            )
+        return shape
+
+    def spread(self, one: Tensor, tensor: torch.Tensor | None, sizes: Mapping[str, int]) -> torch.Tensor:
+        """A tensor with all axes."""
+        if tensor is None:
+            dtype = torch.bool if one.dtype == "bool" else torch.float64
+            return torch.full([1] * len(self.axes), one.default or 0, dtype=dtype)
+        axes = one.axes
+        if ("...",) in one.dims:
+            own = tensor.ndim - len(one.dims) + 1
+            tensor = tensor.reshape([1] * (len(LEADING) - own) + [*tensor.shape])
+            shape = [*tensor.shape[: len(LEADING)], *(sizes[axis] for axis in axes[len(LEADING) :])]
+        else:
+            shape = [sizes[axis] for axis in axes]
+        apart = tensor.reshape(shape)
+        order = sorted(range(len(axes)), key=lambda place: self.axes.index(axes[place]))
+        wide = apart.permute(order)
+        lengths = dict(zip((axes[place] for place in order), wide.shape, strict=True))
+        return wide.reshape([lengths.get(axis, 1) for axis in self.axes])
+
+    def gathered(self, one: Tensor, value: torch.Tensor, sizes: Mapping[str, int]) -> torch.Tensor:
+        """What varies along all axes of a result, with its dimensions."""
+        if not one.dims:
+            like = next(other for other in self.inputs if other.name == one.dtype)
+            one = Tensor(one.name, "", like.dims)
+        whole = value.expand([sizes[axis] if axis in one.axes else 1 for axis in self.axes])
+        order = [axis for axis in self.axes if axis in one.axes]
+        apart = whole.reshape([sizes[axis] for axis in order]).permute([order.index(axis) for axis in one.axes])
+        return apart.reshape(self.shape(one, sizes))
+
+
+class Written(ast.NodeTransformer):
+    """An expression as Python has it of tensors: quotients by name, and conditions joined by `&`."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _call("div", node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        op = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
+        return functools.reduce(lambda a, b: ast.BinOp(a, op, b), node.values)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            is_equal = isinstance(node.ops[0], ast.Eq)
+            return _call("eq", node.left, node.comparators[0]) if is_equal else node
+        sides = [node.left, *node.comparators]
+        pairs = (ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False))
+        return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b), pairs)
+
+
+def _call(name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(name, ast.Load()), [*args], [])
+
+
+def _compiled(line: str) -> types.CodeType:
+    tree = Written().visit(ast.parse(f"({line})", mode="eval"))
+    return compile(ast.fix_missing_locations(tree), "<spec>", "eval")
+
+
+class Names(dict[str, Any]):
+    """What the names of expressions mean. That of an axis is its own name."""
+
+    def __init__(self, axes: Sequence[str], sizes: Mapping[str, int], without_lost: bool) -> None:
+        super().__init__(inf=math.inf, nan=math.nan, pi=math.pi, e=math.e)
+        self.axes, self.sizes, self.without_lost = axes, sizes, without_lost
+        own = [name for name in vars(Names) if name.startswith("of_")]
+        self.update({name.removeprefix("of_"): getattr(self, name) for name in own})
+        self.update(amax=self.of_max, amin=self.of_min)
+        self.update(gelu_tanh=lambda x: F.gelu(x, approximate="tanh"))
+        for name in ("maximum", "minimum", "logaddexp", "logaddexp2", "pow", "floor_divide"):
+            self[name] = _of_numbers(getattr(torch, name), 2)
+        self["div"] = self.quotient
+
+    def __missing__(self, name: str) -> Any:
+        function = getattr(torch, name, None) or getattr(F, name, None)
+        return _of_numbers(function) if name not in self.axes and callable(function) else name
+
+    def dims(self, over: Sequence[Any]) -> list[int]:
+        names = [axis for one in over for axis in (LEADING if one is ... else (one,))]
+        return [self.axes.index(axis) for axis in names] if names else [*range(len(self.axes))]
+
+    def quotient(self, x: Any, other: Any) -> Any:
+        """Of 0 by 0, as for rows without keys, 0 where these are to take no part."""
+        return x / torch.where(other == 0, 1.0, other) if self.without_lost and torch.is_tensor(other) else x / other
+
+    def of_eq(self, x: Any, other: Any) -> Any:
+        """The lse of a row without keys is -inf, whatever stands for it."""
+        is_lost = self.without_lost and other == -math.inf if isinstance(other, float) else False
+        return x <= LOWEST if is_lost else x == other
+
+    def of_index(self, *axes: str) -> torch.Tensor:
+        found = torch.zeros([1] * len(self.axes), dtype=torch.int64)
+        for axis in axes:
+            place = self.axes.index(axis)
+            along = torch.arange(self.sizes[axis]).view([-1 if n == place else 1 for n in range(len(self.axes))])
+            found = found * self.sizes[axis] + along
+        return found
+
+    def of_size(self, *axes: Any) -> int:
+        return math.prod(self.sizes[axis] for one in axes for axis in (LEADING if one is ... else (one,)))
+
+    def of_take(self, x: torch.Tensor, at: torch.Tensor, axis: str) -> torch.Tensor:
+        place = self.axes.index(axis)
+        shape = [max(a, b) if a and b else 0 for a, b in zip(x.shape, at.shape, strict=True)]
+        shape[place] = at.shape[place]
+        rows = x.expand([x.shape[place] if n == place else length for n, length in enumerate(shape)])
+        inside = (at >= 0) & (at < x.shape[place])
+        found = rows.gather(place, at.clamp(0, x.shape[place] - 1).long().expand(shape))
+        return torch.where(inside, found, torch.tensor(math.nan if x.is_floating_point() else 0).to(x.dtype))
+
+    def of_cast(self, x: torch.Tensor, to: Any) -> torch.Tensor:
+        name = to if isinstance(to, str) else str(to.dtype).removeprefix("torch.")
+        return x.double() if "float" in name else x.to(getattr(torch, name))
+
+    def of_where(self, condition: Any, x: Any, other: Any) -> torch.Tensor:
+        x, other = (one if isinstance(one, torch.Tensor) else _number(one) for one in (x, other))
+        return torch.where(torch.as_tensor(condition) != 0, x, other)
+
+    def of_sum(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return x.sum(self.dims(over), keepdim=True)
+
+    def of_mean(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return x.double().mean(self.dims(over), keepdim=True)
+
+    def of_any(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return (x != 0).sum(self.dims(over), keepdim=True) > 0
+
+    def of_all(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return (x == 0).sum(self.dims(over), keepdim=True) == 0
+
+    def of_max(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        lost, x = self.found_lost(x, over)
+        return torch.where(lost, LOWEST, x.amax(self.dims(over), keepdim=True))
+
+    def of_min(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return x.amin(self.dims(over), keepdim=True)
+
+    def of_logsumexp(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        lost, x = self.found_lost(x, over)
+        return torch.where(lost, LOWEST, torch.logsumexp(x, self.dims(over), keepdim=True))
+
+    def of_softmax(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return torch.exp(self.of_log_softmax(x, *over))
+
+    def of_log_softmax(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        """Of equal scores of any size, too: they are compared with the largest first."""
+        lost, x = self.found_lost(x, over)
+        dims = self.dims(over)
+        below = x - x.detach().amax(dims, keepdim=True) if x.numel() else x
+        return torch.where(lost, -math.inf, below - below.exp().sum(dims, keepdim=True).log())
+
+    def found_lost(self, x: torch.Tensor, over: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which rows have no keys, where these are to take no part; and other numbers in their place."""
+        lost = (x == -math.inf).sum(self.dims(over), keepdim=True) == self.of_size(*over)
+        lost = lost & torch.tensor(self.without_lost)
+        return lost, torch.where(lost, 0.0, x)
+
+
+def _number(value: Any) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def _of_numbers(function: Callable[..., torch.Tensor], tensors: int = 1) -> Callable[..., torch.Tensor]:
+    """A function of torch's, which also takes numbers in the place of its first tensors."""
+
+    def call(*args: Any) -> torch.Tensor:
+        first = (one if isinstance(one, torch.Tensor) else _number(float(one)) for one in args[:tensors])
+        return function(*first, *args[tensors:])
+
+    return call
