@@ -11,7 +11,7 @@ from ..emit.host_checks import targets_text
 from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
 from ..lang.names import shown
 from ..lowering.tile import needed
-from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order, untold
+from ..spec.types import BATCH, FLOATS, AxisTerm, Input, plain_shape, told_in_order, untold
 
 
 class Origin(Protocol):
@@ -128,11 +128,14 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
     """The operator, with dtypes of its own inputs where those are surely the same as others of the forward.
 
     Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share. What
-    inputs promote to has the dtype of a result, or of its gradient, if that is what they promote to as well.
+    inputs promote to has the dtype of a result, or of its gradient, if that is what they promote to as well. Inputs of
+    a single dtype need no stand-in.
     """
     names, pairs = {tensor.name for tensor in op.inputs}, stand_ins(origin, op)
     alike = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
     alike |= {name: alike[leaf] for leaf, name in pairs if leaf in alike and alike[leaf] != name}
+    others = [tensor for tensor in origin.forward.inputs if tensor.name not in names | alike.keys()]
+    alike |= {tensor.name: dtype for tensor in others for dtype in FLOATS if tensor.type.dtypes == (dtype,)}
     variables = {tensor.name: tensor.type.variable for tensor in origin.forward.inputs}
 
     def shared(tensor: Input) -> Input:
