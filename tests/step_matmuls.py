@@ -44,6 +44,11 @@ CASES = {
         "h = (x - mean(x, K)) * rsqrt(var(x, K, correction=0) + 1e-5) * g + b\ny = sum(h * w, K)",
         lambda x, g, b, w: F.layer_norm(x, x.shape[1:], g, b) @ w.T,
     ),
+    "scales_of_groups": Case(
+        "x:M, (G J=32); w:N, (G J=32); s:N, G; t:M, G",
+        "y = gelu(0.1 * sum(x * t * w * s, G, J))",
+        lambda x, w, s, t: F.gelu(0.1 * (x * t.repeat_interleave(32, 1)) @ (w * s.repeat_interleave(32, 1)).T),
+    ),
     "gates_in_a_matmul": Case(
         "x:M, K; u:M, K; w:N, K", "y = sum(silu(x) * u * w, K)", lambda x, u, w: (F.silu(x) * u) @ w.T
     ),

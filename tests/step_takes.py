@@ -91,6 +91,15 @@ CASES = {
         "y = sum(where(index(H) >= index(K), take(x, index(H) - index(K), H), 0) * w, K)",
         lambda x, w: torch.stack([(x[:, : n + 1].flip(1) * w[: n + 1]).sum(1) for n in range(4)], 1),
     ),
+    "rows_of_what_reads_neighbours": Case(
+        "x:N; z:N, M; at:int64[E=8]",
+        "h = where(index(N) > 0, take(x, index(N) - 1, N), 0)\ny = take(h * mean(z, M) + max(h, N), at, N)",
+        lambda x, z, at: (
+            F.pad(x[:-1], (1, 0)),
+            (F.pad(x[:-1], (1, 0)) * z.mean(1) + F.pad(x[:-1], (1, 0)).amax())[at],
+        ),
+        "h y",
+    ),
     "convolution_without_padding": Case(
         "x:B, S; w:R=3; z:B, T=17",
         "y = sum(take(x, index(T) + index(R), S) * w, R) * z",

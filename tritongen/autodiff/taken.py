@@ -18,6 +18,7 @@ from ..lang.ir import (
     Op,
     Reduce,
     Ref,
+    ScatterSum,
     Size,
     Take,
     Value,
@@ -106,6 +107,8 @@ class Taken:
             case Ref() if is_reduced(node, axis, self.values):
                 return self.taken_again(node, axis, index)
             case Reduce() if not {*index.axes} <= {axis} or is_product(self.op, node):  # Computed once, and stored.
+                return self.taken_again(node, axis, index)
+            case ScatterSum():
                 return self.taken_again(node, axis, index)
             case Ref(name=name):
                 return self.at(self.values[name].node, axis, index)

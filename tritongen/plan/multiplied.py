@@ -31,8 +31,9 @@ class Multiplied:
         return fresh(name, self.taken)
 
     def inputs_of(self, products: list[Product]) -> list[str]:
-        """The inputs that are multiplied."""
+        """The inputs that are multiplied, and those of scales of groups of terms."""
         sides = [side for product in products for side in product.sides]
+        sides += [product.scale for product in products if product.scale is not None]
         names = [name for side in sides for name in references(side)]
         nodes = [*sides, *(value.node for value in needed(self.op.values, names))]
         return list(dict.fromkeys(n.name for node in nodes for n in walk(node) if isinstance(n, Load)))
