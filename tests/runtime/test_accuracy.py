@@ -34,3 +34,19 @@ def test_accuracy(dtype: torch.dtype, error: float, of_torch: float, passes: boo
     else:
         with pytest.raises(AssertionError, match="of torch's"):
             tests.check_accuracy(got.to(dtype), torchs.to(dtype), want)
+
+
+def test_torch_has_numbers_in_the_dtype_of_matrices() -> None:
+    """A slope in float32 has torch compute all of attention in that, and store nothing rounded between."""
+    narrowed = runtime_module("testing.backward").narrowed
+    half, wide, whole = torch.ones(2, dtype=torch.float16), torch.ones(2), torch.ones(2, dtype=torch.int32)
+    double = wide.double()
+    found = narrowed((half, None, wide, whole, double))
+    assert [one if one is None else one.dtype for one in found] == [
+        torch.float16,
+        None,
+        torch.float16,
+        torch.int32,
+        torch.float64,
+    ]
+    assert [one.dtype for one in narrowed((wide, double))] == [torch.float32, torch.float64]

@@ -24,6 +24,15 @@ def of_lost_rows(found: torch.Tensor, in_torch: torch.Tensor) -> torch.Tensor:
     return lost & ~found.isfinite() & ~lost.all()
 
 
+def narrowed(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors, of which those of float32 are in half precision if others are."""
+    floats = [one for one in tensors if one is not None and one.is_floating_point()]
+    half = next((one.dtype for one in floats if one.itemsize == 2), None)
+    wide = [one is not None and one.dtype == torch.float32 for one in tensors]
+    pairs = zip(tensors, wide, strict=True)
+    return [one.to(half) if half and is_wide else one for one, is_wide in pairs]
+
+
 class BackwardTests(Tiles):
     """Each configuration of the backward, after the forward's own kernels of the same kind."""
 
@@ -134,7 +143,9 @@ class BackwardTests(Tiles):
             if cls.stores_between:
 
                 def in_torch(*tensors: Any) -> tuple[torch.Tensor, ...]:
-                    return tuple(cls.gradients(cls.in_torch, *tensors, **options))
+                    # What is stored between has the dtype of matrices, beside whatever numbers.
+                    given = narrowed(tensors)
+                    return tuple(cls.gradients(cls.in_torch, *given, **options))
 
                 errors = cls.errors_of_torch(in_torch, tensors, tuple(want))
             cls.compare_gradients(got, want, tensors, errors)
