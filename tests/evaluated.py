@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 LEADING = ("...0", "...1")  # the dimensions of `...`, those on the left of length 1 where an input has fewer
 LOWEST = -1e30  # stands for -inf as the lse of rows without keys
@@ -32,6 +33,7 @@ class Tensor:
     dtype: str
     dims: tuple[tuple[str, ...], ...]
     default: float | None = None
+    has_shape: bool = True  # or it has that of the input whose dtype it has
 
     @classmethod
     def read(cls, name: str, text: str) -> Tensor:
@@ -40,7 +42,8 @@ class Tensor:
         dims = (dim.strip("() ").split() for dim in axes.split(",") if dim.strip())
         numbers = {"": None, "true": 1.0, "false": 0.0}
         number = numbers[default] if default in numbers else float(default)
-        return cls(name, dtype.strip(), tuple(tuple(axis.partition("=")[0] for axis in dim) for dim in dims), number)
+        each = tuple(tuple(axis.partition("=")[0] for axis in dim) for dim in dims)
+        return cls(name, dtype.strip(), each, number, "[" in text)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -73,8 +76,11 @@ class Evaluated:
         given: Sequence[torch.Tensor | None],
         params: Mapping[str, float],
         without_lost: bool = False,
+        leading: int = len(LEADING),
     ) -> tuple[torch.Tensor, ...]:
-        """Its results. `without_lost` has rows without keys take no part in anything, where torch makes them NaN."""
+        """Its results, with so many of the dimensions of `...`. `without_lost` has rows without keys take no part in
+        anything, where torch makes them NaN.
+        """
         sizes = {**lengths, **self.fixed}
         names = Names(self.axes, sizes, without_lost)
         names.update({**{n: p for n, p in self.params().items() if p is not None}, **params})
@@ -82,7 +88,7 @@ class Evaluated:
             names[one.name] = self.spread(one, tensor, sizes)
         for name, line in self.lines.items():
             names[name] = eval(line, {}, names)
-        return tuple(self.gathered(one, names[one.name], sizes) for one in self.outputs)
+        return tuple(self.gathered(one, names[one.name], sizes, leading) for one in self.outputs)
 
     def params(self) -> dict[str, Any]:
         """With their defaults, None where there is none."""
@@ -118,15 +124,15 @@ class Evaluated:
         lengths = dict(zip((axes[place] for place in order), wide.shape, strict=True))
         return wide.reshape([lengths.get(axis, 1) for axis in self.axes])
 
-    def gathered(self, one: Tensor, value: torch.Tensor, sizes: Mapping[str, int]) -> torch.Tensor:
+    def gathered(self, one: Tensor, value: torch.Tensor, sizes: Mapping[str, int], leading: int) -> torch.Tensor:
         """What varies along all axes of a result, with its dimensions."""
-        if not one.dims:
+        if not one.has_shape:
             like = next(other for other in self.inputs if other.name == one.dtype)
             one = Tensor(one.name, "", like.dims)
         whole = value.expand([sizes[axis] if axis in one.axes else 1 for axis in self.axes])
         order = [axis for axis in self.axes if axis in one.axes]
         apart = whole.reshape([sizes[axis] for axis in order]).permute([order.index(axis) for axis in one.axes])
-        return apart.reshape(self.shape(one, sizes))
+        return apart.reshape(self.shape(one, sizes, leading))
 
 
 class Written(ast.NodeTransformer):
@@ -140,6 +146,10 @@ class Written(ast.NodeTransformer):
         self.generic_visit(node)
         op = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
         return functools.reduce(lambda a, b: ast.BinOp(a, op, b), node.values)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return ast.UnaryOp(ast.Invert(), node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -233,10 +243,31 @@ class Names(dict[str, Any]):
 
     def of_max(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
         lost, x = self.found_lost(x, over)
-        return torch.where(lost, LOWEST, x.amax(self.dims(over), keepdim=True))
+        return torch.where(lost, LOWEST, _extremum(torch.amax, x, self.dims(over)))
 
     def of_min(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
-        return x.amin(self.dims(over), keepdim=True)
+        return _extremum(torch.amin, x, self.dims(over))
+
+    def of_argmax(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return _position(torch.argmax, x, self.dims(over))
+
+    def of_argmin(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return _position(torch.argmin, x, self.dims(over))
+
+    def of_prod(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return functools.reduce(lambda x, dim: x.prod(dim, keepdim=True), self.dims(over), x)
+
+    def of_count_nonzero(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
+        return (x != 0).sum(self.dims(over), keepdim=True)
+
+    def of_var(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
+        return x.var(self.dims(over), correction=correction, keepdim=True)
+
+    def of_std(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
+        return self.of_var(x, *over, correction=correction).sqrt()
+
+    def of_norm(self, x: torch.Tensor, *over: Any, p: float = 2) -> torch.Tensor:
+        return torch.linalg.vector_norm(x, p, self.dims(over), keepdim=True)
 
     def of_logsumexp(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
         lost, x = self.found_lost(x, over)
@@ -257,6 +288,22 @@ class Names(dict[str, Any]):
         lost = (x == -math.inf).sum(self.dims(over), keepdim=True) == self.of_size(*over)
         lost = lost & torch.tensor(self.without_lost)
         return lost, torch.where(lost, 0.0, x)
+
+
+def _extremum(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """Such that the gradient goes to the same elements where a mode rounds what is compared."""
+    if not x.is_floating_point():
+        return of(x, dims, keepdim=True)
+    with _disable_current_modes():
+        here = x.detach() == of(x.detach(), dims, keepdim=True)
+        count = here.sum(dims, keepdim=True)
+    return torch.where(here, x, 0).sum(dims, keepdim=True) / count
+
+
+def _position(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    kept = [dim for dim in range(x.ndim) if dim not in dims]
+    flat = x.permute([*kept, *dims]).reshape([x.shape[dim] for dim in kept] + [-1])
+    return of(flat, -1).reshape([1 if dim in dims else n for dim, n in enumerate(x.shape)])
 
 
 def _number(value: Any) -> torch.Tensor:

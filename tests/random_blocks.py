@@ -24,7 +24,6 @@ from drawn_blocks import Blocks
 from importing import built
 from oracles import compare
 from random_specs import rounded_off
-from spec_oracle import Oracle
 
 
 def drawn(seed: int) -> Blocks:
@@ -40,7 +39,7 @@ def check(blocks: Blocks, folder: Path) -> None:
     def compared(dtype: torch.dtype, draw: int, out: int = 0, apart: bool = False) -> None:
         torch.set_default_dtype(torch.float64)
         try:
-            formula = Oracle(spec, blocks.lengths, blocks.batch)
+            formula = blocks.formula()
             tensors = blocks.tensors(spec, dtype, draw, apart)
             given = tensors[: len(tensors) - out]
             own = [place for place in by if place < len(given)]

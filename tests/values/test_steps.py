@@ -242,6 +242,18 @@ def test_what_is_taken_from_may_have_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("shape", [(1, 1, 5), (4, 64, 5), (3, 2, 5)])
+def test_blocks_of_columns_may_take_at_one_position(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    """It is a number then, and a mask is a tile, which Triton's interpreter does not combine by itself."""
+    text = '[op]\nname = "steps"\nsummary = "Steps."\n[inputs]\nx = "float32[S, B, E=5]"\nmatch = "int64[S]"\n'
+    text += '[compute]\ny = "mean(take(x, match, E), S, B)"\n[outputs]\ny = "auto[]"\n'
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    x, match = torch.randn(shape), torch.randint(0, 5, shape[:1])
+    want = x.gather(2, match[:, None, None].expand(*shape[:2], 1)).mean()
+    torch.testing.assert_close(operator(x, match), want)
+
+
+@pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_errors_of_steps_name_the_operator(shape: tuple[int, int], tmp_path: Path) -> None:
     """Of an axis that a step reduces: users do not know the steps."""

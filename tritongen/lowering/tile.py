@@ -194,7 +194,7 @@ class Tile:
         tensor = self.op.input(node.name)
         mine = self.tensor(tensor)
         checks: list[str] = []
-        alike: list[str] = []  # of positions that are the same for a whole tile
+        alike: list[str] = []  # of positions that are, or may be, the same for a whole tile
         terms = [mine.pointer]
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
@@ -209,8 +209,10 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             if not self.within(at[moved], moved, lowering.integers):
                 name = ast.unparse(position)
-                varies = any(self.moves(at[moved].axes)) or (not mask and is_reduced(self.op, at[moved]))
-                own = checks if varies else alike
+                parts = parts_of(self.op, at[moved])
+                varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, parts))
+                is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in parts))
+                own = checks if is_tile else alike
                 own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
         if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
             mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
@@ -222,6 +224,10 @@ class Tile:
         text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
         read = parse(text)
         return lowering.optional(tensor, ast.unparse(read), self.default(tensor, node.axes)) if mine.optional else read
+
+    def is_one_for_a_block(self, part: Node) -> bool:
+        """Whether a part of a position is an input of which a block of columns may have one element."""
+        return isinstance(part, Load) and not part.at and self.is_uniform(self.op.input(part.name))
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> str:
         """The mask of what is read at computed positions, but for where those are outside."""
@@ -311,12 +317,12 @@ def meets_tensors(op: Op, name: str) -> bool:
     return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
 
 
-def is_reduced(op: Op, node: Node) -> bool:
-    """Whether a node is made of reductions, which give tiles, even of one number."""
+def parts_of(op: Op, node: Node) -> list[Node]:
+    """What a node is made of, and the values that it refers to."""
     values = {value.name: value.node for value in op.values}
     refs = {name: references(one) for name, one in values.items()}
     nodes = [node, *(values[name] for name in reached(refs, references(node), ()))]
-    return any(isinstance(part, Reduce) for one in nodes for part in walk(one))
+    return [part for one in nodes for part in walk(one)]
 
 
 def indices(op: Op) -> set[str]:

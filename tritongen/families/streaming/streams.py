@@ -34,7 +34,7 @@ from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
-from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, references
+from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
 from .exponents import Exponents
@@ -54,10 +54,13 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
-    scored = {axis for value in op.values if is_product(op, value.node) for axis in value.node.axes}
+    scored = {value.name: {*value.node.axes} for value in op.values if is_product(op, value.node)}
+    refs = {value.name: references(value.node) for value in op.values}
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
-        for streamed in by_likelihood(op, scored.intersection(over)):
+        below = reached(refs, refs[value.name], ()) if scored and over else set()
+        axes = set().union(*(axes for name, axes in scored.items() if name in below))
+        for streamed in by_likelihood(op, axes.intersection(over)):
             merged = merged_axes(op, streamed)
             with suppress(NotStreamed):
                 return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
