@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import BOOL, INT64, Call, Constant, Dtype, Load, Node, Op, Ref, Size, walk
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Size, walk
+from ..passes.factors import unless_empty
 from ..spec.types import FLOAT8S, are_alike
 
 
@@ -120,12 +121,6 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
             return (x, y) == (score, largest)
     return False
-
-
-def unless_empty(factor: Node, *over: str) -> Call:
-    """A factor of the terms of a sum over some axes, and 1 where they are empty: whatever it is, such a sum is 0."""
-    some = Call("ne", (Size(over), Constant(0, INT64)), (), BOOL)
-    return Call("where", (some, factor, Constant(1.0, Dtype("float"))), factor.axes, factor.dtype)
 
 
 def where_not_empty(node: Node) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..lang.ir import Call, Cast, Dtype, Load, Node, Op, Ref, children, walk
+from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children, walk
 from ..spec.grammar import READ_DTYPES
 from ..spec.types import FLOAT8S, FLOATS
 
@@ -37,6 +37,12 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
         return [part]
 
     return flat(node)
+
+
+def unless_empty(factor: Node, *over: str) -> Call:
+    """A factor of the terms of a sum over some axes, and 1 where they are empty: whatever it is, such a sum is 0."""
+    some = Call("ne", (Size(over), Constant(0, INT64)), (), BOOL)
+    return Call("where", (some, factor, Constant(1.0, Dtype("float"))), factor.axes, factor.dtype)
 
 
 def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Node, Node]:

@@ -42,7 +42,7 @@ class BackwardTests(Tiles):
     ctas_per_row: ClassVar[Sequence[int]] = ()
     backward_split_k: ClassVar[Sequence[int]] = ()
     backward_stream_k: ClassVar[Sequence[tuple[int, int]]] = ()
-    # Whether rows without keys, which make torch's gradients NaN, have no part in ours: where scores are not stored.
+    # Whether rows without keys, which make torch's gradients NaN, have no part in ours.
     leaves_rows_out: ClassVar[bool] = False
 
     # Gradients

@@ -74,7 +74,7 @@ class StreamingTests(Products, OperatorTests):
     """Each configuration, and a small one with several tiles and blocks, also split among programs."""
 
     rounds_factors = True
-    leaves_rows_out = True
+    leaves_rows_out: ClassVar[bool] = True
     gluon: ClassVar[Sequence[Shape]] = ()  # of tensors that a Gluon kernel takes
     error_factor = 8  # Scores are summed in another order, and exponentials amplify the difference.
 

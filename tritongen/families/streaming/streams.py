@@ -32,11 +32,12 @@ from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
+from ...passes.factors import unless_empty
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import falls_with
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
 from ...spec.types import BATCH, FLOATS
-from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_empty
+from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
 from .exponents import Exponents
 from .factors import Factors
 from .positions import by_likelihood
