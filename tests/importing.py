@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import itertools
 import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -63,6 +64,13 @@ def written(spec: Spec, folder: Path) -> Path:
     assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
     assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
     return with_runtime(folder / spec.name, texts)
+
+
+def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What pytest says of the tests of operators in a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *options, str(home), *INTERPRETING]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment)
 
 
 def defined_twice(text: str) -> list[str]:

@@ -7,7 +7,6 @@ number has the emitted tests of every so many of them run, too.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ import torch
 from blocks_of_layers import LAYERS, reduced, statistics
 from blocks_of_losses import LOSSES
 from drawn_blocks import Blocks
-from importing import built
+from importing import built, emitted_tests, written
 from oracles import compare
 from random_specs import rounded_off
 
@@ -64,41 +63,12 @@ def check(blocks: Blocks, folder: Path) -> None:
     compared(torch.float64, 2, optional, apart=True)
 
 
-def emitted_tests(blocks: Blocks, folder: Path) -> str:
-    """What the emitted tests of dtypes and gradients say."""
-    home = Path(folder, "project")
-    (home / "specs").mkdir(parents=True)
-    (home / "specs" / "blocks.toml").write_text(blocks.text())
-    root = Path(__file__).parents[1]
-    env = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tritongen", "build", "specs"], cwd=home, capture_output=True, text=True, env=env
-    )
-    if done.returncode:
-        return done.stderr[-1500:]
-    which = "test_dtypes or test_gradients or test_layouts"
-    command = [
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-        "--import-mode=importlib",
-        "-k",
-        which,
-    ]
-    done = subprocess.run(
-        [sys.executable, *command, str(home / "generated" / "blocks")],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        env=env,
-    )
-    if done.returncode == 0:
-        return ""
-    return "\n".join(line for line in done.stdout.splitlines() if line.startswith("E ") or "FAILED" in line)[:1500]
+def told_by_emitted_tests(blocks: Blocks, folder: Path) -> str:
+    """What the emitted tests of dtypes, gradients and layouts say that fail."""
+    written(blocks.spec(), folder / "emitted")
+    done = emitted_tests(folder / "emitted", "-x", "--tb=short", "-k", "test_dtypes or test_gradients or test_layouts")
+    lines = (line for line in done.stdout.splitlines() if line.startswith("E ") or "FAILED" in line)
+    return "\n".join(lines)[:1500] if done.returncode else ""
 
 
 def main(first: int, count: int, tests: int = 0) -> int:
@@ -112,7 +82,7 @@ def main(first: int, count: int, tests: int = 0) -> int:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 check(blocks, Path(folder))
-                if tests and seed % tests == 0 and (told := emitted_tests(drawn(seed), Path(folder))):
+                if tests and seed % tests == 0 and (told := told_by_emitted_tests(drawn(seed), Path(folder))):
                     raise AssertionError(told)
             except (Exception, AssertionError) as error:
                 wrong += 1

@@ -8,16 +8,13 @@ or have few rows past which an axis streams.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from importing import INTERPRETING, written
+from importing import emitted_tests, written
 
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
@@ -43,10 +40,7 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
     for path in SPECS:
         written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     # Configurations are tried on the gallery.
-    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-k", "not configs", str(tmp_path)]
-    command += INTERPRETING
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = emitted_tests(tmp_path, "-k", "not configs")
     assert done.returncode == 0, done.stdout[-5000:]
 
 

@@ -143,7 +143,8 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
         return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
 
     own = with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
-    return _with(own, lambda dtype: _promoted(dtype, promotions(origin, op)))
+    promoted = promotions(origin, op)
+    return _with(own, lambda dtype: _promoted(dtype, promoted))
 
 
 def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:

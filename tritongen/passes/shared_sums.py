@@ -47,14 +47,15 @@ class _Parts:
 
     @classmethod
     def of(cls, op: Op, value: Value, axes: tuple[str, ...]) -> _Parts | None:
-        """None where the sum is not along all of these axes, or where tensor cores may multiply the terms."""
+        """None where the sum is not along all of these axes, or its factors do not vary along all of them."""
         assert isinstance(value.node, Reduce)
         if not set(axes) <= set(value.node.over):
             return None
         factors = factors_of(op, value.node.arg, axes, False)
         inside = [factor for factor in factors if set(axes) & set(factor.axes)]
-        parts = cls(inside, [factor for factor in factors if factor not in inside])
-        return parts if set(axes) <= set(parts.product.axes) else None
+        if not set(axes) <= {axis for factor in inside for axis in factor.axes}:
+            return None
+        return cls(inside, [factor for factor in factors if factor not in inside])
 
 
 def _is_sum(op: Op, value: Value) -> bool:

@@ -43,9 +43,10 @@ def falls_with(op: Op, name: str, node: Node) -> float | None:
 def _moves(op: Op, name: str) -> dict[str, _Move | None]:
     """What each value does as a maximum grows."""
     moves: dict[str, _Move | None] = {}
+    over = _over(op, name)
     for value in op.values:
         own = _Move("adds", 1, frozenset(value.node.axes))
-        moves[value.name] = own if value.name == name else _moved(value.node, moves, _over(op, name))
+        moves[value.name] = own if value.name == name else _moved(value.node, moves, over)
     return moves
 
 

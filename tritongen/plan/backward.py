@@ -40,11 +40,6 @@ class Plan:
     spelled: Mapping[str, str]
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
-    @property
-    def time(self) -> float:
-        """Nanoseconds."""
-        return sum(map(time_of, self.steps))
-
 
 @dataclass(frozen=True, slots=True)
 class Backward:
@@ -63,7 +58,7 @@ class Backward:
     @property
     def time(self) -> float:
         """Nanoseconds of forward and backward."""
-        return time_of(self.forward) + self.plan.time
+        return time_of(self.forward) + sum(map(time_of, self.plan.steps))
 
 
 def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
@@ -76,13 +71,15 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
         rows, gradient = (), _laid_out_as_stored(gradient)
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
-    plan = Plan(*Planner(gradient, rows, families).plan())
+    best = Backward(gradient, forward, Plan(*Planner(gradient, rows, families).plan()))
     shared = replace(gradient, op=shared_sums_first(gradient.op))
-    if shared != gradient:
-        other = Plan(*Planner(shared, rows, families).plan())
-        if other.time < plan.time:
-            gradient, plan = shared, other
-    return Backward(gradient, forward, plan)
+    if shared == gradient:
+        return best
+    try:
+        other = Backward(shared, forward, Plan(*Planner(shared, rows, families).plan()))
+    except Mistakes:
+        return best
+    return other if other.time < best.time else best
 
 
 def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:

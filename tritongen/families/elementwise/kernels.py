@@ -155,8 +155,9 @@ class Callers:
     def moved(self, offsets: Callable[[Tensor], list[str]]) -> list[Line]:
         """The lines that move each pointer to the elements, by what is added to it."""
         lines: list[Line] = []
+        still = without_strides(self.tile.op)
         for tensor in self.tensors:
-            moves = tensor.axes and tensor.name not in without_strides(self.tile.op)
+            moves = tensor.axes and tensor.name not in still
             added = [f"{tensor.pointer} += {offset}" for offset in offsets(tensor)] if moves else []
             if tensor.optional and added:
                 lines += [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {text}") for text in added)]
