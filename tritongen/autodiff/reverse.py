@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..passes.empty_sums import Axes
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
@@ -222,7 +224,29 @@ class Reverse:
     def to(self, arg: Node, node: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that only the node has."""
         over = tuple(axis for axis in node.axes if axis not in arg.axes)
-        self.push(arg, self.algebra.reduce_sum(g, over) if over and self.is_active(arg) else g)
+        if not over or not self.is_active(arg):
+            self.push(arg, g)
+        else:
+            self.push(arg, self.algebra.reduce_sum(g, over, functools.partial(self.is_seen, arg)))
+
+    def is_seen(self, node: Node, summed: Axes, undefined: Axes) -> bool:
+        """Whether the gradient of an input has elements that depend on that of a node where one axis of `summed` and
+        one of `undefined` are empty. What has such an axis has no elements then.
+        """
+        left, seen = [(node, summed, undefined)], set[tuple[Node, Axes, Axes]]()
+        while left:
+            node, summed, undefined = one = left.pop()
+            summed, undefined = summed - {*node.axes}, undefined - {*node.axes}
+            if not summed or not undefined or one in seen or not self.is_active(node):
+                continue
+            seen.add(one)
+            if isinstance(node, Load):
+                own = {*self.op.input(node.name).type.axes}
+                if not summed <= own and not undefined <= own:
+                    return True
+            below = (self.values[node.name].node,) if isinstance(node, Ref) else children(node)
+            left += [(other, summed, undefined) for other in below]
+        return False
 
     def through_call(self, node: Call, g: Node, value: Value | None) -> None:
         row = FUNCTIONS[node.function]

@@ -12,6 +12,7 @@ from functools import reduce
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
 from .contractions import is_product, times
+from .empty_sums import outside
 from .factors import factors_of
 
 
@@ -39,10 +40,10 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         if not inside or not others or (len(inside) > 1) != several:
             continue
         product, summed = reduce(times, inside), {axis for factor in others for axis in factor.axes}
+        so_far = replace(op, values=(*op.values, *sums))
         alone = tuple(axis for axis in over if axis in product.axes and axis not in summed)
         first = Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
         if by_matmul:
-            so_far = replace(op, values=(*op.values, *sums))
             whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
             is_worth_it = is_product(so_far, first) and not is_product(so_far, whole)
         else:  # So that it is not summed for each of the axes that it lacks.
@@ -52,6 +53,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
             sums.append(Value(name, first, ""))
             over = tuple(axis for axis in over if axis not in alone)
             place = factors.index(inside[0])
+            others = [outside(so_far, value.name, other, alone, over) for other in others]
             factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
     if not sums:
         return [value]

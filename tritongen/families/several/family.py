@@ -35,11 +35,6 @@ from .sizes import MatmulStepsSizes
 class StepShapes(Shapes):
     """Shapes of several steps."""
 
-    def empty(self) -> list[tuple[int, ...]]:
-        """None where what is reduced is empty: steps make 0 or NaN of that, or refuse it, where torch does not."""
-        reduced = [shape for axis, shape in self._empty() if axis in self.program.over]
-        return [shape for shape in super().empty() if shape not in reduced]
-
     def is_valueless(self, axis: str) -> bool:
         """Whether what has no value over nothing is reduced over this axis: others are reduced over others."""
         op = self.program.op
