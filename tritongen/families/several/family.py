@@ -136,7 +136,7 @@ class Several(Maps[SeveralProgram]):
         declared["shifts"] = SHIFTS if compares_values(spec) else ""
         if any(step.family.matmuls(step.program) for step in program.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
-        return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
+        return FamilyTests("StepsTests", StepShapes(spec, program), declared)
 
     def benchmark(self, spec: Spec, program: SeveralProgram) -> Sizes:
         steps = program.steps
