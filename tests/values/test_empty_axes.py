@@ -63,6 +63,16 @@ CASES: dict[str, tuple[str, str, str]] = {
         "M, P",
     ),
     "means_of_what_lacks_the_axis": ("x:M, N; b:M; w:N", "h = x * w + b\ny = mean(h, M, N)", ""),
+    "mean_of_two_matmuls": (
+        "x:M, K; w:N, K; c:P, N",
+        "h = sum(x * w, K)\no = sum(h * c, N)\ny = mean(o, M, P)",
+        "",
+    ),
+    "sum_of_a_matmul_of_normed_rows": (
+        "x:M, K; w:N, K; u:N",
+        "r = rsqrt(mean(x * x, K) + 1e-5)\nh = sum(x * w, K) * r\ny = sum(h * u, N)",
+        "M",
+    ),
     "softmax_of_all": ("x:M, N", "y = softmax(x, M, N)", "M, N"),
 }
 

@@ -234,7 +234,9 @@ class Algebra:
             if set(factor.axes) & set(over):
                 inside *= term
             elif is_seen and is_seen(summed, undefined_over(self.op, factor, power < 0)):
-                undefined *= term
+                alone = isinstance(factor, Size) and not lacking
+                undefined *= Term(1.0) if alone else term
+                outside *= Term(1.0, {self.plain("clamp_min", factor, ONE): power}) if alone else Term(1.0)
             else:
                 outside *= term
         if undefined.factors:

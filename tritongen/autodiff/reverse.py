@@ -32,7 +32,7 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
-from ..passes.empty_sums import Axes
+from ..passes.empty_sums import Axes, possibly_empty
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
@@ -258,6 +258,8 @@ class Reverse:
         if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
             derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
         names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
+        if node.function == "div" and self.is_mean(*node.args):  # Of nothing, there is no gradient.
+            names["other"] = self.algebra.plain("clamp_min", node.args[1], Constant(1, Dtype("int")))
         for arg, given in zip(row.args, node.args, strict=True):
             text = derivative.get(arg.name, "")
             if text == "0.0" or not self.is_active(given):
@@ -266,6 +268,26 @@ class Reverse:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
             self.to(given, node, self.algebra.parsed(text, names))
+
+    def is_mean(self, total: Node, size: Node) -> bool:
+        """Whether a quotient is a mean, of a sum that others come before, which gradients of inputs without all of its
+        axes depend on.
+        """
+        if not isinstance(size, Size):
+            return False
+        over = possibly_empty(self.op, size.over)
+        return all(self.is_summed(total, axis) for axis in over) and self.is_seen(total, over, over)
+
+    def is_summed(self, node: Node, axis: str) -> bool:
+        """Whether a node has a sum along an axis as a factor."""
+        match node:
+            case Ref(name=name):
+                return self.is_summed(self.values[name].node, axis)
+            case Reduce(kind="sum", arg=arg, over=over):
+                return axis in over or self.is_summed(arg, axis)
+            case Call(function="mul", args=args):
+                return any(self.is_summed(arg, axis) for arg in args)
+        return False
 
     def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
         while isinstance(node, Ref):

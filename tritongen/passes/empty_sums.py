@@ -49,6 +49,8 @@ def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
                 below = []
             case Size(over=over) if divides:
                 found.update(over)
+            case Call(function="clamp_min", args=(Size(), _)):
+                below = []
             case Load(name=name) if name in rows:
                 found.update({*op.axes} - {*node.axes})
             case Ref(name=name):
