@@ -408,16 +408,19 @@ class Harness:
     def errors_of_torch(
         cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
     ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes."""
+        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
         try:
             own = results(function(*tensors))
         except RuntimeError:
             return [0.0 for _ in results(want)]
+        pairs = zip(own, results(want), strict=True)
         differences = [
             (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
-            for one, other in zip(own, results(want), strict=True)
+            if other.is_floating_point() and other.numel()
+            else torch.zeros(1)
+            for one, other in pairs
         ]
-        return [float(one.abs().max()) if one.numel() else 0.0 for one in differences]
+        return [float(one.abs().max()) for one in differences]
 
     @classmethod
     def check_accuracy(
