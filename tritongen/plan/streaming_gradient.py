@@ -401,5 +401,5 @@ def _plain(op: Op) -> Op:
             return plain(node.args[0])
         return rebuild(node, tuple(map(plain, children(node))))
 
-    values = (replace(value, node=plain(value.node)) for value in op.values)
-    return replace(op, values=tuple(replace(v, source=v.source and spelled(v.node)) for v in values))
+    values = (replace(v, source=v.source and spelled(v.node)) for v in op.with_nodes(plain).values)
+    return replace(op, values=tuple(values))

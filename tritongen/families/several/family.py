@@ -103,7 +103,7 @@ def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
 class Several(Maps[SeveralProgram]):
     """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
 
-    take_alone: Callable[[Op], Step]
+    take_alone: Callable[[Op], Step | None]
 
     title = "a plan of several steps"
     autocast = "float32"
