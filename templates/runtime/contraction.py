@@ -122,6 +122,7 @@ def run(
             n_batch,
             is_readable,
             described[2] is not None,
+            narrowest(left, right, n_rows, n_cols, is_readable),
         )
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
@@ -317,6 +318,16 @@ def _by_pointers(
         launch.Stage(kernel, (tiles, n_parts), args, options),
         _reduce(reduction, reduced, split, config),
     ]
+
+
+def narrowest(
+    left: Matrices, right: Matrices, n_rows: int, n_cols: int, is_readable: bool
+) -> int:
+    """The rows or columns, whichever are fewer, from which on TMA is used: half as many as are in its narrowest tile, if
+    the matrix with these is all that has to be copied, and as many as in others.
+    """
+    wide = left if n_rows >= n_cols else right
+    return 33 if not is_readable and all_readable(_given(wide)) else 129
 
 
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
