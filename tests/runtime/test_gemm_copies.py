@@ -49,6 +49,26 @@ def test_copies_are_moved_by_the_widest_integers(
     assert all(each.itemsize <= moved.itemsize for each in launched)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1), (70, 31), (3, 50, 49), (5, 1, 4099), (1, 130, 17)], ids=str)
+def test_contiguous_copies_are_read_in_vectors(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of an odd number of elements, in blocks that end within them; what lies apart is left to torch."""
+    copies = GEMM.contraction.copies
+    launched = []
+    launch = copies._launch_contiguous
+    monkeypatch.setattr(copies, "_launch_contiguous", lambda *args: launched.append(args) or launch(*args))
+    tensor = torch.randint(-100, 100, shape, device=DEVICE).to(dtype)
+    copy = copies.with_cols_last(tensor)
+    assert torch.equal(copy, tensor)
+    assert copy.stride(-2) * copy.itemsize % 128 == 0
+    assert len(launched) == 1
+    wide = torch.cat((tensor, tensor), -1)[..., : shape[-1]]
+    assert torch.equal(copies.with_cols_last(wide), tensor)
+    assert len(launched) == 1
+
+
 @pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
 def test_tiles_of_copies_are_as_wide_as_rows(
     width: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
