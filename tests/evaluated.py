@@ -212,8 +212,9 @@ class Names(dict[str, Any]):
     def of_size(self, *axes: Any) -> int:
         return math.prod(self.sizes[axis] for one in axes for axis in (LEADING if one is ... else (one,)))
 
-    def of_take(self, x: torch.Tensor, at: torch.Tensor, axis: str) -> torch.Tensor:
+    def of_take(self, x: torch.Tensor, at: torch.Tensor | int, axis: str) -> torch.Tensor:
         place = self.axes.index(axis)
+        at = at if isinstance(at, torch.Tensor) else torch.full([1] * x.ndim, at)
         shape = [max(a, b) if a and b else 0 for a, b in zip(x.shape, at.shape, strict=True)]
         shape[place] = at.shape[place]
         rows = x.expand([x.shape[place] if n == place else length for n, length in enumerate(shape)])

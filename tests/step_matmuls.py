@@ -150,6 +150,30 @@ CASES = {
     "sum_of_both_sides_alone": Case("x:M, K; w:K, N", "y = sum(x * w)", lambda x, w: (x @ w).sum()),
     "sum_of_one_side_without_a_matmul": Case("x:M, K; w:K, N", "y = sum(x * w, M)", lambda x, w: x.sum(0)[:, None] * w),
     "mean_of_both_sides": Case("x:M, K; w:K, N", "y = 2 * mean(x * w, M, N)", lambda x, w: 2 * x.mean(0) * w.mean(1)),
+    "sum_of_a_matmul": Case(
+        "x:M, K; w:N, K", "h = sum(x * w, K)\ny = sum(h, M, N)", lambda x, w: (x.sum(0) * w.sum(0)).sum()
+    ),
+    "weighted_mean_of_a_matmul": Case(
+        "x:M, K; w:N, K; u:N", "h = sum(x * w, K) * 0.5\ny = mean(h * u, N)", lambda x, w, u: (x @ w.T * u / 2).mean(1)
+    ),
+    "mean_of_two_matmuls": Case(
+        "x:M, K; w:N, K; v:P, N",
+        "h = sum(x * w, K)\no = sum(h * v, N)\ny = mean(o, M, P)",
+        lambda x, w, v: (x @ w.T @ v.T).mean(),
+    ),
+    "sum_of_a_matmul_times_what_has_its_axis": Case(
+        "x:M, K; w:N, K; z:K",
+        "h = sum(x * w, K)\ny = sum(h * z, N)",
+        lambda x, w, z: (x @ w.T).sum(1, keepdim=True) * z,
+    ),
+    "sum_of_a_matmul_that_is_read_elsewhere": Case(
+        "x:M, K; w:N, K", "h = sum(x * w, K)\ny = sum(h, M) + gelu(h)", lambda x, w: (x @ w.T).sum(0) + F.gelu(x @ w.T)
+    ),
+    "sum_of_a_matmul_of_normed_rows": Case(
+        "x:M, K; w:N, K; u:N",
+        "r = rsqrt(mean(x * x, K) + 1e-6)\nh = sum(x * w, K) * r\ny = sum(h * u, N)",
+        lambda x, w, u: rms(x) @ w.T @ u,
+    ),
     "bilinear_form_of_rows": Case(
         "x:B, M; w:M, N; z:B, N", "y = sum(x * w * z, M, N)", lambda x, w, z: ((x @ w) * z).sum(1)
     ),

@@ -134,6 +134,9 @@ class Operator:
 def _eager(operator):
     forward, setup_context = operator.forward, operator.setup_context
     n_results, constant = operator.n_results, operator.constant
+    # Where only one result has a gradient, torch need not fill zeros for the others.
+    only = next(n for n in range(n_results) if n not in constant)
+    alone = bool(constant) and len(constant) == n_results - 1
 
     @torch.autograd.function.once_differentiable
     def once_differentiable(ctx, *grads):
@@ -146,12 +149,16 @@ def _eager(operator):
             setup_context(ctx, args, results)
             if constant:
                 ctx.mark_non_differentiable(*(results[n] for n in constant))
+            if alone and not torch.compiler.is_compiling():
+                ctx.set_materialize_grads(False)
             if not isinstance(results, tuple):
                 return results
             return results[0] if n_results == 1 else results[:n_results]
 
         @staticmethod
         def backward(ctx, *grads):
+            if grads[only] is None:  # What uses the result is constant.
+                return (None,) * len(ctx.needs_input_grad)
             # No graph of the gradient is wanted, and the check that refuses one takes microseconds.
             if not torch.is_grad_enabled():
                 return operator.backward(ctx, directly, *grads)

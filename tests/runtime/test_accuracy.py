@@ -50,3 +50,10 @@ def test_torch_has_numbers_in_the_dtype_of_matrices() -> None:
         torch.float64,
     ]
     assert [one.dtype for one in narrowed((wide, double))] == [torch.float32, torch.float64]
+
+
+def test_torch_has_errors_of_floats_alone() -> None:
+    tests = runtime_module("testing.harness").Harness
+    want = torch.tensor([1.0, 0.0]), torch.tensor([True, False]), torch.tensor([3, 4])
+    found = tests.errors_of_torch(lambda x: (x + 0.5, x > 0, x.long()), [torch.tensor([1.0, 0.0])], want)
+    assert found == [0.5, 0.0, 0.0]

@@ -155,6 +155,8 @@ def test_products_are_matmuls_however_they_are_written(name: str) -> None:
         "sum_of_one_side_without_a_matmul",
         "mean_of_both_sides",
         "sum_of_three_matrices",
+        "mean_of_two_matmuls",
+        "weighted_mean_of_a_matmul",
         "mlp_along_another_axis",
         "matmul_of_a_line_and_its_neighbour",
     ],
@@ -285,6 +287,17 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert all(len(one.op.inputs) == 1 for one in sums)
     reduced = {axis for value in last.op.values if isinstance(value.node, Reduce) for axis in value.node.over}
     assert reduced == {"K"}
+
+
+@pytest.mark.parametrize("name", ["sum_of_a_matmul", "weighted_mean_of_a_matmul", "mean_of_two_matmuls"])
+def test_matmul_that_is_only_summed_is_none(name: str) -> None:
+    """Its factors are summed first, though two lines say it, and the gradient follows."""
+    case = CASES[name]
+    forward = forward_of(case.spec())
+    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
+    assert all(step.family.matmuls(step.program) is None for step in steps)
+    whole = forward_of(replace(case, outputs="y h").spec())
+    assert any(step.family.matmuls(step.program) for step in whole.family.steps(whole.program))
 
 
 def test_probabilities_that_are_a_result_are_read() -> None:

@@ -66,7 +66,7 @@ def test_what_has_no_value_over_one_axis_may_be_empty_along_others() -> None:
     assert "valueless = ((3, 5, 0),)" in generate(spec)["test_best.py"]
 
 
-def test_leading_axes_that_steps_reduce_are_not_empty() -> None:
+def test_axes_that_steps_reduce_are_empty_too() -> None:
     spec = read_spec(
         "batch_norm.toml",
         """
@@ -79,8 +79,9 @@ def test_leading_axes_that_steps_reduce_are_not_empty() -> None:
     program = forward_of(spec).program
     assert isinstance(program, SeveralProgram)
     empty = StepShapes(spec, program).empty()
-    assert [shape for shape in empty if 0 in shape[: len(shape) - 2]] == []
-    assert empty
+    assert {tuple(length == 0 for length in shape[-3:]) for shape in empty} >= {
+        (True, False, False), (False, True, False), (False, False, True)
+    }  # fmt: skip
 
 
 def test_there_are_values_below_the_length_of_an_axis() -> None:

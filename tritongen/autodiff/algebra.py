@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.functions import FUNCTIONS, OPERATORS
 from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
 from ..lang.promotion import as_float, constant, fold_numbers, promote
 from ..lang.syntax import SYMBOLS
+from ..passes.empty_sums import Axes, possibly_empty, undefined_over
+from ..passes.factors import unless_empty
 from .terms import (
     ZERO,
     Term,
@@ -32,6 +34,7 @@ from .terms import (
 
 _COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 ONE = constant(1)
+IsSeen = Callable[[Axes, Axes], bool]
 _LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
 
 
@@ -215,24 +218,38 @@ class Algebra:
         assert isinstance(whole, Call | Choose)
         return (whole.args[1], whole.args[2]) if isinstance(whole, Call) else (whole.then, whole.other)
 
-    def reduce_sum(self, node: Node, over: tuple[str, ...]) -> Node:
-        """The sum of a node over axes, of which it may lack some; what is constant along them comes before."""
+    def reduce_sum(self, node: Node, over: tuple[str, ...], is_seen: IsSeen | None = None) -> Node:
+        """The sum of a node over axes, of which it may lack some; what is constant along them comes before.
+
+        Such constants are left out where the sum is empty, if they are undefined there and `is_seen` tells that
+        gradients have elements there that depend on it.
+        """
         lacking = tuple(axis for axis in over if axis not in node.axes)
-        over = tuple(axis for axis in over if axis in node.axes)
-        outside = Term(1.0, {Size(lacking): 1} if lacking else {})
-        if not over:
-            return self.product(outside * factors(node))
-        inside = Term(1.0)
+        summed, over = possibly_empty(self.op, over), tuple(axis for axis in over if axis in node.axes)
         whole = factors(node)
+        inside, outside, undefined = Term(1.0), Term(whole.coefficient), Term(1.0)
+        times = Term(1.0, {Size(lacking): 1} if lacking else {})
         for factor, power in whole.factors.items():
+            term = Term(1.0, {factor: power})
             if set(factor.axes) & set(over):
-                inside *= Term(1.0, {factor: power})
+                inside *= term
+            elif is_seen and is_seen(summed, undefined_over(self.op, factor, power < 0)):
+                alone = isinstance(factor, Size) and not lacking
+                undefined *= Term(1.0) if alone else term
+                outside *= Term(1.0, {self.plain("clamp_min", factor, ONE): power}) if alone else Term(1.0)
             else:
-                outside *= Term(1.0, {factor: power})
+                outside *= term
+        if undefined.factors:
+            found = unless_empty(self.product(times * undefined), *self.order(tuple(summed)))
+            condition, factor, _ = found.args
+            times = Term(1.0, {self.plain("where", condition, factor, ZERO) if lacking else found: 1})
+        outside *= times
+        if not over:
+            return self.product(outside)
         arg = self.product(inside)
         axes = tuple(axis for axis in arg.axes if axis not in over)
         reduced = Reduce("sum", arg, self.order(over), axes, arg.dtype)
-        return self.product(outside * Term(whole.coefficient, {reduced: 1}))
+        return self.product(outside * Term(1.0, {reduced: 1}))
 
     # Products
 

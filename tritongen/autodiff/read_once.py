@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
 from ..passes.contractions import sides_of
+from ..passes.empty_sums import unless_empty_of
+from ..passes.factors import unless_empty
 from ..passes.structure import reached, references
 from .algebra import Algebra
 from .sharing import in_order
@@ -39,7 +41,12 @@ def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
 
 def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
     """A sum, times what all that is summed shares, with a factor in place of those that it is the product of."""
-    outside = factors(node)
+    outside, undefined = factors(node), dict[Node, tuple[str, ...]]()
+    for part in list(outside.factors):
+        if (guarded := unless_empty_of(part)) is not None:  # Among terms it needs no such care.
+            one = factors(guarded[0])
+            outside *= one * Term(1.0, {part: -1})
+            undefined |= dict.fromkeys(one.factors, guarded[1])
     sums = [part for part, power in outside.factors.items() if isinstance(part, Reduce) and power == 1]
     if len(sums) != 1 or sums[0].kind != "sum":
         return node
@@ -53,4 +60,8 @@ def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
         return node
     arg = algebra.product(Term(1.0, {factor: 1}) * inside * Term(1.0, taken) ** -1)
     reduced = replace(sums[0], arg=arg)
-    return algebra.product(rest * Term(1.0, others) ** -1 * Term(1.0, {reduced: 1}))
+    left = rest * Term(1.0, others) ** -1
+    for part in [part for part in left.factors if part in undefined]:
+        one = Term(1.0, {part: left.factors[part]})
+        left *= Term(1.0, {unless_empty(algebra.product(one), *undefined[part]): 1}) * one**-1
+    return algebra.product(left * Term(1.0, {reduced: 1}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from ..lang.ir import (
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..passes.empty_sums import Axes, possibly_empty
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
@@ -222,7 +224,29 @@ class Reverse:
     def to(self, arg: Node, node: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that only the node has."""
         over = tuple(axis for axis in node.axes if axis not in arg.axes)
-        self.push(arg, self.algebra.reduce_sum(g, over) if over and self.is_active(arg) else g)
+        if not over or not self.is_active(arg):
+            self.push(arg, g)
+        else:
+            self.push(arg, self.algebra.reduce_sum(g, over, functools.partial(self.is_seen, arg)))
+
+    def is_seen(self, node: Node, summed: Axes, undefined: Axes) -> bool:
+        """Whether the gradient of an input has elements that depend on that of a node where one axis of `summed` and
+        one of `undefined` are empty. What has such an axis has no elements then.
+        """
+        left, seen = [(node, summed, undefined)], set[tuple[Node, Axes, Axes]]()
+        while left:
+            node, summed, undefined = one = left.pop()
+            summed, undefined = summed - {*node.axes}, undefined - {*node.axes}
+            if not summed or not undefined or one in seen or not self.is_active(node):
+                continue
+            seen.add(one)
+            if isinstance(node, Load):
+                own = {*self.op.input(node.name).type.axes}
+                if not summed <= own and not undefined <= own:
+                    return True
+            below = (self.values[node.name].node,) if isinstance(node, Ref) else children(node)
+            left += [(other, summed, undefined) for other in below]
+        return False
 
     def through_call(self, node: Call, g: Node, value: Value | None) -> None:
         row = FUNCTIONS[node.function]
@@ -234,6 +258,8 @@ class Reverse:
         if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
             derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
         names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
+        if node.function == "div" and self.is_mean(*node.args):  # Of nothing, there is no gradient.
+            names["other"] = self.algebra.plain("clamp_min", node.args[1], Constant(1, Dtype("int")))
         for arg, given in zip(row.args, node.args, strict=True):
             text = derivative.get(arg.name, "")
             if text == "0.0" or not self.is_active(given):
@@ -242,6 +268,26 @@ class Reverse:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
             self.to(given, node, self.algebra.parsed(text, names))
+
+    def is_mean(self, total: Node, size: Node) -> bool:
+        """Whether a quotient is a mean, of a sum that others come before, which gradients of inputs without all of its
+        axes depend on.
+        """
+        if not isinstance(size, Size):
+            return False
+        over = possibly_empty(self.op, size.over)
+        return all(self.is_summed(total, axis) for axis in over) and self.is_seen(total, over, over)
+
+    def is_summed(self, node: Node, axis: str) -> bool:
+        """Whether a node has a sum along an axis as a factor."""
+        match node:
+            case Ref(name=name):
+                return self.is_summed(self.values[name].node, axis)
+            case Reduce(kind="sum", arg=arg, over=over):
+                return axis in over or self.is_summed(arg, axis)
+            case Call(function="mul", args=args):
+                return any(self.is_summed(arg, axis) for arg in args)
+        return False
 
     def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
         while isinstance(node, Ref):

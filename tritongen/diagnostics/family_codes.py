@@ -113,4 +113,15 @@ FAMILIES = (
             write = "in_place"             # x is [N, V], the loss [N]
         """,
     ),
+    row(
+        "TG609",
+        "an option that changes nothing",
+        """
+        precision says how matmuls multiply float32, and deterministic = false permits atomics where a gradient of take
+        adds up elements. Where no step does that, forward or backward, the option is a mistake.
+
+            [op]
+            precision = "bf16x3"           # wrong for y = "gelu(x)", right for y = "sum(x * w, K)"
+        """,
+    ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Size, walk
-from ..passes.factors import unless_empty
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, walk
+from ..passes.empty_sums import unless_empty_of
 from ..spec.types import FLOAT8S, are_alike
 
 
@@ -124,11 +124,9 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
 
 
 def where_not_empty(node: Node) -> Node:
-    """What `unless_empty` was given; another node as it is."""
-    match node:
-        case Call(function="where", args=(Call(function="ne", args=(Size(over=over), _)), factor, _)):
-            return factor if node == unless_empty(factor, *over) else node
-    return node
+    """The factor that `unless_empty` was given; another node as it is."""
+    found = unless_empty_of(node)
+    return found[0] if found else node
 
 
 def unless_zero(divisor: Node) -> Call:

@@ -38,6 +38,7 @@ from ..testing.benchmarks import bench_view
 from ..testing.tests import GradientTests, sibling_imports, tests_view
 from .autograd import BACKWARD, autograd_module
 from .gradient_tests import gradient_tests
+from .unused import unused_options
 
 if TYPE_CHECKING:
     import jinja2
@@ -51,8 +52,15 @@ def check(spec: Spec) -> None:
 
 
 def backward_of(spec: Spec, forward: Step) -> Backward | None:
-    if not spec.grad:
-        return None
+    """The plan of the gradient, if there is one. Raises `Mistakes` for that, and for options that no step uses."""
+    backward = _planned(spec, forward) if spec.grad else None
+    if mistakes := unused_options(spec, (forward, *(backward.plan.steps if backward else ()))):
+        raise Mistakes(*mistakes)
+    return backward
+
+
+def _planned(spec: Spec, forward: Step) -> Backward:
+    assert spec.grad is not None
     op, families = forward.op, _families(spec)
     is_ahead = spec.grad.write != "backward"
     # Refuses, for contractions too, what has no gradient at all.

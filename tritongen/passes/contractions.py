@@ -8,6 +8,7 @@ from functools import reduce
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, fresh, numbered, walk
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
+from .empty_sums import outside
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
@@ -136,9 +137,10 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     products = []
     for name, sides in zip(names, found.values(), strict=True):
         one, other = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
-        scale = product_of(sides.scales) if sides.scales else None
+        within = tuple(axis for axis in sides.over if axis not in groups)
+        scales = tuple(outside(op, name, scale, within, groups) for scale in sides.scales)
         pair = (other, one) if turned else (one, other)
-        products.append(Product(name, *pair, name, scale))
+        products.append(Product(name, *pair, name, product_of(scales) if scales else None))
     order.sort(key=lambda axis: axis not in groups)
     batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
     roles = (batch, rows - batch, cols - batch, set(first.over), set(groups), set(col_groups))
@@ -334,7 +336,8 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
         names.append(name)
         if sides.outside:
             values.append(Value(name, dot, ""))
-            values.append(replace(value, node=product_of((Ref(name, dot.axes, dot.dtype), *sides.outside))))
+            factors = (outside(op, value.name, factor, value.node.over) for factor in sides.outside)
+            values.append(replace(value, node=product_of((Ref(name, dot.axes, dot.dtype), *factors))))
         else:
             values.append(replace(value, node=dot))
     return replace(op, values=tuple(values)), tuple(names)

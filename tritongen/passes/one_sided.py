@@ -1,7 +1,8 @@
 """Sums of products, whose factors are summed first where that makes fewer terms.
 
 `sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, `sum(x * w * u, K, N)`, where u has no K, is
-`sum(sum(x * w, K) * u, N)`, and `sum(x * w, K)`, where w has no K and an axis that x lacks, is `sum(x, K) * w`.
+`sum(sum(x * w, K) * u, N)`, and `sum(x * w, K)`, where w has no K and an axis that x lacks, is `sum(x, K) * w`. Where
+the result of a matmul is only summed again, `sum(sum(x * w, K), N)`, both are one such sum, if that needs no matmul.
 """
 
 from __future__ import annotations
@@ -9,22 +10,66 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import reduce
+from typing import TypeGuard
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
+from ..lang.unparse import spelled
 from .contractions import is_product, times
+from .empty_sums import outside, undefined_over
 from .factors import factors_of
+from .structure import name_reductions, read_lines
 
 
 def one_sided_sums_first(op: Op) -> Op:
     """The operator, whose reductions have names, with such factors summed by values of their own."""
+    while op.fuse and (fewer := next(filter(None, (_without_matmul(op, value) for value in op.values)), None)):
+        op = fewer
     values: list[Value] = []
     taken = op.names
     for value in op.values:
-        if isinstance(value.node, Reduce) and value.node.kind in ("sum", "mean") and value.node.dtype.kind == "float":
-            values += _sums_first(op, value, value.node, taken)
-        else:
-            values.append(value)
+        values += _sums_first(op, value, value.node, taken) if _is_float_sum(value.node) else [value]
     return replace(op, values=tuple(values))
+
+
+def _is_float_sum(node: Node) -> TypeGuard[Reduce]:
+    return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.dtype.kind == "float"
+
+
+def _without_matmul(op: Op, value: Value) -> Op | None:
+    """The operator with a sum or mean of what a matmul gives as one sum over the axes of both, without the matmul.
+
+    None if something else reads what that gives, or if the sum takes a matmul all the same.
+    """
+    node = value.node
+    factors = factors_of(op, node.arg, node.over, False) if _is_float_sum(node) else []
+    for place, factor in enumerate(factors):
+        line = op.value(factor.name) if isinstance(factor, Ref) else None
+        if line is None or not isinstance(line.node, Reduce) or not is_product(op, line.node):
+            continue
+        assert isinstance(node, Reduce)
+        others = [*factors[:place], *factors[place + 1 :]]
+        if line.node.dtype.kind != "float" or set(line.node.over) & set(node.arg.axes):
+            continue
+        if any(undefined_over(op, other) for other in others):  # Where a matmul is over nothing, they multiply 0.
+            continue
+        arg = reduce(times, [*factors[:place], line.node.arg, *factors[place + 1 :]])
+        over = tuple(axis for axis in op.axes if axis in (*node.over, *line.node.over))
+        total = replace(node, kind="sum", arg=arg, over=over)
+        joint = Call("div", (total, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else total
+        own = replace(value, node=joint, source=spelled(joint) if value.source or line.source else "")
+        whole = replace(op, values=tuple(own if one == value else one for one in op.values))
+        found = _with_sums_first(name_reductions(read_lines(whole, ())), total)
+        if found is not None and not any(one.node == line.node for one in found.values):
+            return found
+    return None
+
+
+def _with_sums_first(op: Op, total: Reduce) -> Op | None:
+    """The operator with the factors of a sum summed first; None if that takes a matmul."""
+    place, value = next((place, one) for place, one in enumerate(op.values) if one.node == total)
+    sums = _sums_first(op, value, total, op.names)
+    found = replace(op, values=(*op.values[:place], *sums, *op.values[place + 1 :]))
+    return None if any(is_product(found, one.node) for one in sums) else found
 
 
 def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
@@ -39,10 +84,10 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         if not inside or not others or (len(inside) > 1) != several:
             continue
         product, summed = reduce(times, inside), {axis for factor in others for axis in factor.axes}
+        so_far = replace(op, values=(*op.values, *sums))
         alone = tuple(axis for axis in over if axis in product.axes and axis not in summed)
         first = Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
         if by_matmul:
-            so_far = replace(op, values=(*op.values, *sums))
             whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
             is_worth_it = is_product(so_far, first) and not is_product(so_far, whole)
         else:  # So that it is not summed for each of the axes that it lacks.
@@ -52,6 +97,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
             sums.append(Value(name, first, ""))
             over = tuple(axis for axis in over if axis not in alone)
             place = factors.index(inside[0])
+            others = [outside(so_far, value.name, other, alone, over) for other in others]
             factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
     if not sums:
         return [value]

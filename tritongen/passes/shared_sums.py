@@ -15,8 +15,9 @@ from functools import reduce
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
 from .contractions import is_product, times
-from .factors import factors_of, unless_empty
-from .structure import name_reductions, reached, references
+from .empty_sums import outside
+from .factors import factors_of
+from .structure import name_reductions
 
 MOST = 2  # names that the name of a sum is made of
 _Terms = frozenset[tuple[Node, int]]  # factors that vary along the shared axes, each with how often it is there
@@ -80,7 +81,7 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Parts]) -> O
     """The operator, with the sums along some axes that these sums are made of."""
     values: list[Value] = []
     first: dict[_Terms, Ref] = {}
-    taken, seen = op.names, _without(op, axes)
+    taken = op.names
     for value in op.values:
         parts = parted.get(value.name)
         if parts is None:
@@ -92,16 +93,10 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Parts]) -> O
             name = fresh(_called(product, value.name), taken)
             values.append(Value(name, Reduce("sum", product, axes, left, product.dtype), ""))
             first[parts.terms] = Ref(name, left, product.dtype)
-        others = [unless_empty(one, *axes) for one in parts.others] if value.name in seen else parts.others
+        left = tuple(axis for axis in _over(value) if axis not in axes)
+        others = [outside(op, value.name, one, axes, left) for one in parts.others]
         values.append(replace(value, node=_rest(value, axes, [*others, first[parts.terms]])))
     return replace(op, values=tuple(values))
-
-
-def _without(op: Op, axes: tuple[str, ...]) -> set[str]:
-    """The values that results are made of that have elements even where some of the axes have no length."""
-    refs = {value.name: references(value.node) for value in op.values}
-    roots = [result.output.name for result in op.results if set(axes).isdisjoint(result.axes)]
-    return reached(refs, roots, ())
 
 
 def _rest(value: Value, axes: tuple[str, ...], factors: list[Node]) -> Node:

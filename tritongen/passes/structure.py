@@ -8,7 +8,23 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, rebuild, walk
+from ..lang.ir import (
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Scan,
+    ScatterSum,
+    Take,
+    Value,
+    children,
+    fresh,
+    rebuild,
+    replaced,
+    walk,
+)
 from ..lang.names import shown
 from ..lang.unparse import spelled
 
@@ -136,8 +152,19 @@ def read_lines(op: Op, kept: Container[str]) -> Op:
     mentioned = re.compile(rf"\b({'|'.join(map(shown, unread))})\b")
     values = [value for value in op.values if value.name in read]
     if unread:
-        values = [replace(v, source=spelled(v.node)) if mentioned.search(v.source) else v for v in values]
+        mention = {value.name for value in values if mentioned.search(shown(value.source))}
+        values = [replace(v, source=_written_out(op, v.node)) if v.name in mention else v for v in values]
     return replace(op, values=tuple(values))
+
+
+def _written_out(op: Op, node: Node) -> str:
+    """A node by the lines that it is made of, as readers see it."""
+
+    def of_lines(part: Node) -> Node:
+        is_named = isinstance(part, Ref) and not op.value(part.name).source
+        return replaced(op.value(part.name).node, of_lines) if is_named and isinstance(part, Ref) else part
+
+    return spelled(replaced(node, of_lines))
 
 
 def _unsupported(op: Op, value: Value) -> Mistake | None:

@@ -12,7 +12,7 @@ from .inputs import Input
 from .matmul import MatmulTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseTests
-from .steps import MatmulStepsTests, StreamStepsTests
+from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
 from .streaming import StreamingTests
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "MatmulTests",
     "RegisteredTests",
     "RowwiseTests",
+    "StepsTests",
     "StreamStepsTests",
     "StreamingTests",
 ]

@@ -408,13 +408,15 @@ class Harness:
     def errors_of_torch(
         cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
     ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes."""
+        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
         try:
             own = results(function(*tensors))
         except RuntimeError:
             return [0.0 for _ in results(want)]
         differences = [
             (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
+            if other.is_floating_point()
+            else other.new_zeros(())
             for one, other in zip(own, results(want), strict=True)
         ]
         return [float(one.abs().max()) if one.numel() else 0.0 for one in differences]

@@ -1,4 +1,7 @@
-"""Tests of operators of several steps, with matmuls among them."""
+"""Tests of operators of several steps."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +13,15 @@ from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
 from .rowwise import RowwiseTests
 from .streaming import StreamingTests
+
+
+class StepsTests(RowwiseTests):
+    """Row-wise steps, which compute in the widest dtype of what they read, and store in that dtype for other steps."""
+
+    @classmethod
+    def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:
+        dtypes = [dtype, *(one.dtype for one in tensors if one is not None)]
+        return max(cls.tolerances.get(one, 0.0) for one in dtypes)
 
 
 class MatmulStepsTests(Products, RowwiseTests):

@@ -35,11 +35,6 @@ from .sizes import MatmulStepsSizes
 class StepShapes(Shapes):
     """Shapes of several steps."""
 
-    def empty(self) -> list[tuple[int, ...]]:
-        """None where what is reduced is empty: steps make 0 or NaN of that, or refuse it, where torch does not."""
-        reduced = [shape for axis, shape in self._empty() if axis in self.program.over]
-        return [shape for shape in super().empty() if shape not in reduced]
-
     def is_valueless(self, axis: str) -> bool:
         """Whether what has no value over nothing is reduced over this axis: others are reduced over others."""
         op = self.program.op
@@ -141,7 +136,7 @@ class Several(Maps[SeveralProgram]):
         declared["shifts"] = SHIFTS if compares_values(spec) else ""
         if any(step.family.matmuls(step.program) for step in program.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
-        return FamilyTests("RowwiseTests", StepShapes(spec, program), declared)
+        return FamilyTests("StepsTests", StepShapes(spec, program), declared)
 
     def benchmark(self, spec: Spec, program: SeveralProgram) -> Sizes:
         steps = program.steps

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, fresh, rebuild, walk
 from ...passes.contractions import dot_of, is_product, product_of, sides_of
+from ...passes.empty_sums import outside
 from ...spec.types import plain_shape
 
 
@@ -68,11 +69,12 @@ def factors_named(op: Op) -> Op:
         if isinstance(node, Reduce) and sides is not None:
             factors = (*sides[:2], *sides[2])
             found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
-            dot, outside = dot_of(node, (found[0], found[1])), found[2:]
-            if {axis for one in outside for axis in one.axes} <= {*dot.axes}:
+            dot, others = dot_of(node, (found[0], found[1])), found[2:]
+            if {axis for one in others for axis in one.axes} <= {*dot.axes}:
                 node = replace(node, arg=product_of(tuple(found))) if found != [*factors] else node
             else:
-                node = product_of((_as_value(dot, f"{value.name}_dot", taken, values), *outside))
+                there = (outside(op, value.name, one, node.over) for one in others)
+                node = product_of((_as_value(dot, f"{value.name}_dot", taken, values), *there))
             value = replace(value, node=node)
         values.append(value)
     return replace(op, values=tuple(values))

@@ -1,0 +1,76 @@
+"""Operators under autograd: those of which one result alone has a gradient make no zeros for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from importing import runtime_module
+
+
+def _squared() -> tuple[Any, list[tuple[Any, ...]]]:
+    """An operator with a result, a constant one and one that is saved, and the gradients that it is passed."""
+    autograd = runtime_module("autograd")
+    passed: list[tuple[Any, ...]] = []
+
+    class Squared(autograd.Operator):  # type: ignore[misc, name-defined]
+        n_results = 2
+        constant = (1,)
+
+        @staticmethod
+        def forward(x: torch.Tensor, factor: float) -> tuple[torch.Tensor, ...]:
+            return factor * x * x, x.sum(), 2 * factor * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(output[2])
+
+        @staticmethod
+        def backward(ctx: Any, call: Any, dy: Any, dtotal: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                passed.append((dy, dtotal))
+            (slope,) = ctx.saved_tensors
+            return slope * dy, None
+
+    return (lambda x, factor=3.0: autograd.call(Squared, x, factor)), passed
+
+
+def test_no_zeros_are_made_for_results_without_gradients() -> None:
+    squared, passed = _squared()
+    x = torch.randn(5, requires_grad=True)
+    y, total = squared(x)
+    assert not total.requires_grad
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(dx, 6 * x)
+    assert [one[1] for one in passed] == [None]
+
+
+def test_result_whose_use_has_no_gradient() -> None:
+    """What comes later may pass on None, and so does the operator."""
+
+    class Stops(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> None:
+            return None
+
+    squared, passed = _squared()
+    x = torch.randn(5, requires_grad=True)
+    stopped = Stops.apply(squared(x)[0])
+    (dx,) = torch.autograd.grad(stopped.sum(), x, allow_unused=True)  # type: ignore[no-untyped-call]
+    assert dx is None
+    assert passed == []
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile_traces_it(backend: str) -> None:
+    squared, _ = _squared()
+    x = torch.randn(5, requires_grad=True)
+    y, total = torch.compile(squared, fullgraph=True, backend=backend)(x)
+    assert not total.requires_grad
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(dx, 6 * x)
