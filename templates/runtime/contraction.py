@@ -323,8 +323,8 @@ def _by_pointers(
 def narrowest(
     left: Matrices, right: Matrices, n_rows: int, n_cols: int, is_readable: bool
 ) -> int:
-    """The rows or columns, whichever are fewer, from which on TMA is used: half as many as are in its narrowest tile, if
-    the matrix with these is all that has to be copied, and as many as in others.
+    """From how many rows or columns on, whichever are fewer, TMA is used: half of its narrowest tile if only the matrix
+    with the fewer has to be copied.
     """
     wide = left if n_rows >= n_cols else right
     return 33 if not is_readable and all_readable(_given(wide)) else 129
