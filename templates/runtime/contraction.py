@@ -353,8 +353,9 @@ def _arranged(
     if is_traced:
         copy = lies.contiguous()
         return copy.mT if axis == "rows" else copy
-    again = copies.with_rows_last if axis == "rows" else copies.with_cols_last
-    return copies.marked(again(matrix), matrix, again)
+    if axis == "rows":
+        return copies.with_rows_last(matrix)
+    return copies.with_cols_last(matrix)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

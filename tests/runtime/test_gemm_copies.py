@@ -6,7 +6,21 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gemm_cases import BATCHES, DEVICE, GEMM, LAYOUTS, RAGGED, SMALL, Layout, check, make, transposed
+from gemm_cases import (
+    BATCHES,
+    DEVICE,
+    GEMM,
+    LAYOUTS,
+    RAGGED,
+    SMALL,
+    Layout,
+    check,
+    make,
+    needs_tma,
+    sliced,
+    transposed,
+)
+from replaying import replay_interpreted
 
 
 def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +81,24 @@ def test_contiguous_copies_are_read_in_vectors(
     wide = torch.cat((tensor, tensor), -1)[..., : shape[-1]]
     assert torch.equal(copies.with_cols_last(wide), tensor)
     assert len(launched) == 1
+
+
+@needs_tma
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+@pytest.mark.parametrize("inner", [45, 46, 44], ids="moved by {} elements".format)
+@pytest.mark.parametrize("layout", [lambda one: one, transposed, sliced], ids=["contiguous", "transposed", "sliced"])
+def test_copies_are_made_again(
+    layout: Layout, inner: int, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By calls alike, of other values in other memory, through the launches of the first."""
+    choose(SMALL, use_tma=True, choose_stream_k=(0, 0, 0, 0))
+    replay_interpreted(GEMM.launch, monkeypatch)
+    kept = []
+    for _ in range(2):
+        left, right = make((2,), (24, 70, inner))
+        kept += [left, right]
+        check(layout(left), layout(right))
+        check(left, layout(right))
 
 
 @pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
