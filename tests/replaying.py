@@ -16,19 +16,35 @@ INTERPRET: Any = InterpretedFunction.__getitem__
 
 
 class Rerun:
-    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew."""
+    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew, and reads memory in
+    the dtypes that it was compiled for.
+    """
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, args: tuple[Any, ...]) -> None:
         self.kernel = kernel
+        self.dtypes = [getattr(arg, "dtype", None) for arg in args]
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *args: INTERPRET(self.kernel, grid)(*args)
+        def launch(*args: Any) -> None:
+            dtypes = (*self.dtypes, *[None] * (len(args) - len(self.dtypes)))
+            INTERPRET(self.kernel, grid)(*map(read_as, args, dtypes))
+
+        return launch
+
+
+def read_as(arg: Any, dtype: torch.dtype | None) -> Any:
+    """A tensor's memory in some dtype; any other argument as it is."""
+    if not isinstance(arg, torch.Tensor) or arg.dtype == dtype:
+        return arg
+    assert dtype is not None
+    start = arg.storage_offset() * arg.itemsize // dtype.itemsize
+    return torch.empty(0, dtype=dtype).set_(arg.untyped_storage(), start, (1,))  # type: ignore[call-overload]
 
 
 def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
     def launch(*args: Any, **options: Any) -> Rerun:
         INTERPRET(kernel, grid)(*args, **options)
-        return Rerun(kernel)
+        return Rerun(kernel, args)
 
     return launch
 

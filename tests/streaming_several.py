@@ -138,6 +138,17 @@ CASES = {
         steps=4,
         passes=4,
     ),
+    "chain_with_a_layer_norm": Case(  # What is stored has the dtype of what else is.
+        CHAIN,
+        "a = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\n"
+        "n = (a - mean(a, D)) * rsqrt(var(a, D, correction=0) + 1e-5)\n"
+        "o = sum(softmax(sum(n * j, D) * 0.25, L) * w, L)",
+        lambda q, k, v, j, w: full(torch.nn.functional.layer_norm(full(q, k, v), v.shape[-1:]), j, w),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]",
+        steps=5,
+        passes=4,
+    ),
     "chain_whose_links_are_results": Case(
         CHAIN.replace("E]", "D]"),
         "z = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\no = sum(softmax(sum(z * j, D) * 0.25, L) * w, L) + z",

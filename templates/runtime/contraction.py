@@ -122,6 +122,7 @@ def run(
             n_batch,
             is_readable,
             described[2] is not None,
+            narrowest(left, right, n_rows, n_cols, is_readable),
         )
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
@@ -319,6 +320,16 @@ def _by_pointers(
     ]
 
 
+def narrowest(
+    left: Matrices, right: Matrices, n_rows: int, n_cols: int, is_readable: bool
+) -> int:
+    """From how many rows or columns on, whichever are fewer, TMA is used: half of its narrowest tile if only the matrix
+    with the fewer has to be copied.
+    """
+    wide = left if n_rows >= n_cols else right
+    return 33 if not is_readable and all_readable(_given(wide)) else 129
+
+
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
     """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
     return launch.is_traced() or all(
@@ -342,8 +353,9 @@ def _arranged(
     if is_traced:
         copy = lies.contiguous()
         return copy.mT if axis == "rows" else copy
-    again = copies.with_rows_last if axis == "rows" else copies.with_cols_last
-    return copies.marked(again(matrix), matrix, again)
+    if axis == "rows":
+        return copies.with_rows_last(matrix)
+    return copies.with_cols_last(matrix)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

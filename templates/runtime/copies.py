@@ -8,10 +8,11 @@ import torch
 import triton
 
 from . import launch, tensors
-from .copy_kernels import copy_kernel, split_kernel
+from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
 from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies, a cache line
+Replay = Callable[[tuple[torch.Tensor, ...]], None]
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
@@ -23,21 +24,36 @@ def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of [rows, cols] or [batch, rows, cols] whose columns are contiguous, and whose rows are aligned."""
+    """A copy of [rows, cols] or [batch, rows, cols] whose columns are contiguous, and whose rows are aligned, with a
+    record for repeated calls of how to copy theirs.
+    """
     copy = aligned_empty(tensor, *tensor.shape)
-    if tensor.numel() > 0:
-        same = _widest(tensor)
-        if same.itemsize <= 2 and tensor.stride(-1) == 1:
-            # Rows whose elements are moved one by one, for which torch takes 48 us, and the kernel 55.
-            copy.view(same).copy_(tensor.view(same))
-        else:
-            _launch("copy", copy_kernel, tensor.view(same), copy.view(same))
+    if tensor.numel() == 0:
+        return marked(copy, tensor, with_cols_last)
+    same = _widest(tensor)
+    moved = tensor.view(same), copy.view(same)
+    if same.itemsize > 2 or tensor.stride(-1) != 1:
+        replay = _launch("copy", copy_kernel, *moved)
+    elif tensor.is_contiguous():  # 4095 x 4093: 32 us, and 55 by the kernel above.
+        replay = _launch_contiguous(*moved)
+    else:  # 48 us.
+        moved[1].copy_(moved[0])
+        replay = None
+    if replay is None:
+        return marked(copy, tensor, with_cols_last)
+    whole = (*copy.shape[:-1], copy.stride(-2))
+    room = functools.partial(torch.empty, whole, dtype=copy.dtype, device=copy.device)
+    again = functools.partial(_relaunch, replay, room)
+    vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), again)
     return copy
 
 
 def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
     """The same with contiguous rows."""
-    return with_cols_last(tensor.mT).mT
+    copy = with_cols_last(tensor.mT)
+    turned = copy.mT
+    vars(turned).update(vars(copy))
+    return turned
 
 
 def padded_to(matrices: Sequence[torch.Tensor]) -> int:
@@ -90,6 +106,15 @@ def _again(
     return again(torch.as_strided(tensor, size, stride))
 
 
+def _relaunch(
+    replay: Replay, room: Callable[[], torch.Tensor], tensor: torch.Tensor
+) -> torch.Tensor:
+    """The memory of a copy of a tensor, by the launch that made one of another that lies as it does."""
+    copy = room()
+    replay((tensor, copy))
+    return copy
+
+
 def _widest(tensor: torch.Tensor) -> torch.dtype:
     """The widest integer dtype of which rows of the tensor are a whole number."""
     *outer, last = tensor.stride()
@@ -102,14 +127,37 @@ def _widest(tensor: torch.Tensor) -> torch.dtype:
     raise TypeError(f"{tensor.dtype} has more bytes than are copied at once")
 
 
+def _launch_contiguous(tensor: torch.Tensor, copy: torch.Tensor) -> Replay | None:
+    """Launch the kernel that copies a contiguous tensor, [rows, cols] or [batch, rows, cols], block by block, and return
+    what repeats that, if it can be.
+    """
+    key, replay = launch.lookup("contiguous_copy", (tensor,))
+    if replay is not None:
+        replay((tensor, copy))
+        return replay
+    config = triton.Config({"BLOCK": 2048}, num_warps=8)
+    launch.run(
+        key,
+        contiguous_copy_kernel,
+        (tensors.cdiv(tensor.numel(), 2048),),
+        config,
+        (tensor, copy),
+        (tensor.numel(), tensor.shape[-1], copy.stride(-2)),
+        INDEX=tensors.index_dtype(tensor, copy),
+    )
+    return launch.Launches.of(key)
+
+
 def _launch(
     name: str, kernel: Any, tensor: torch.Tensor, copy: torch.Tensor, **constants: int
-) -> None:
-    """Launch a kernel on the tiles of a tensor [rows, cols] or [batch, rows, cols]."""
+) -> Replay | None:
+    """Launch a kernel on the tiles of a tensor [rows, cols] or [batch, rows, cols], and return what repeats that, if it
+    can be.
+    """
     key, replay = launch.lookup(name, (tensor,), *constants.values())
     if replay is not None:
         replay((tensor, copy))
-        return
+        return replay
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
     if tensor.stride(-1) == 1:  # As long rows as there are.
@@ -129,3 +177,4 @@ def _launch(
         INDEX=tensors.index_dtype(tensor, copy),
         **constants,
     )
+    return launch.Launches.of(key)

@@ -58,6 +58,25 @@ def copy_kernel(
 
 
 @triton.jit
+def contiguous_copy_kernel(
+    tensor_ptr,
+    copy_ptr,
+    n_elements,
+    n_cols,
+    n_apart,
+    BLOCK: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The same of a contiguous matrix, some elements of which are read in vectors, wherever its rows end."""
+    places = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n_elements
+    elements = tl.load(tensor_ptr + places, mask=mask)
+    rows = places // n_cols
+    cols = places - rows * n_cols
+    tl.store(copy_ptr + rows * n_apart + cols, elements, mask=mask)
+
+
+@triton.jit
 def split_kernel(
     tensor_ptr,
     parts_ptr,

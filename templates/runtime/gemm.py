@@ -22,6 +22,7 @@ TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
     tile(128, 128, 64, num_warps=8, num_stages=4),
     tile(64, 128, 64, num_warps=4, num_stages=4),
+    tile(128, 64, 128, num_warps=4, num_stages=4),
 )
 STRIDED = matmul_heuristics.Strided(
     half=(

@@ -63,6 +63,11 @@ class Launches:
             cls.known.clear()
         cls.known[key] = launch
 
+    @classmethod
+    def of(cls, key: Key | None) -> Callable[..., None] | None:
+        """The cached launch of a key."""
+        return None if key is None else cls.known.get(key)
+
 
 def lookup(
     function: str, tensors: tuple[Any, ...], *others: object

@@ -27,21 +27,24 @@ def use_tma(
     n_batch: int = 1,
     is_readable: bool = True,
     splits_tiles: bool = False,
+    narrowest: int = 129,
 ) -> bool:
     """Whether tiles are copied by TMA: for half precision or bytes, on NVIDIA's Hopper and later, if there are so many
     terms in all sums, counting a result as 128, that the host time of descriptors does not show. Fewer suffice if there
-    is a tile for each SM; still fewer if TMA needs copies of the matrices, since pointers read such matrices one
-    element at a time, or if stream-K splits large tiles that occupy less than an eighth of the SMs, since pointers
-    read small tiles there.
+    is a tile for each SM; still fewer if stream-K splits large tiles that occupy less than an eighth of the SMs, since
+    pointers read small tiles there; fewest if TMA needs copies of the matrices, since pointers read such matrices one
+    element at a time. The `narrowest` result has so many rows, or columns.
     """
     n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
     n_sms = heuristics.sm_count(device)
     least = 3 * 2**31 if n_tiles >= n_sms else 2**34
-    if not is_readable or (splits_tiles and 8 * n_tiles <= n_sms):
+    if splits_tiles and 8 * n_tiles <= n_sms:
         least = 2**32
+    if not is_readable:
+        least = 3 * 2**30
     return (
         n_batch * n_rows * n_cols * (n_inner + 128) >= least
-        and min(n_rows, n_cols) > 128
+        and min(n_rows, n_cols) >= narrowest
         and n_inner > 0
         and dtype.itemsize <= 2
         and capability(device) >= (9, 0)

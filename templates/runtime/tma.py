@@ -67,10 +67,7 @@ def describe(
     tensor: torch.Tensor, blocks: list[int], apart: int = 16
 ) -> TensorDescriptor:
     """A descriptor of a tensor, or of a copy, with a record of how repeated calls copy theirs."""
-    base = aligned(tensor, apart)
-    if base is not tensor:
-        copies.marked(base, tensor, functools.partial(aligned, apart=apart))
-    return TensorDescriptor.from_tensor(base, blocks)
+    return TensorDescriptor.from_tensor(aligned(tensor, apart), blocks)
 
 
 def descriptors(

@@ -6,7 +6,21 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gemm_cases import BATCHES, DEVICE, GEMM, LAYOUTS, RAGGED, SMALL, Layout, check, make, transposed
+from gemm_cases import (
+    BATCHES,
+    DEVICE,
+    GEMM,
+    LAYOUTS,
+    RAGGED,
+    SMALL,
+    Layout,
+    check,
+    make,
+    needs_tma,
+    sliced,
+    transposed,
+)
+from replaying import replay_interpreted
 
 
 def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +61,44 @@ def test_copies_are_moved_by_the_widest_integers(
         assert copy.stride(-2) * copy.itemsize % 128 == 0
     assert launched[0] == moved
     assert all(each.itemsize <= moved.itemsize for each in launched)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1), (70, 31), (3, 50, 49), (5, 1, 4099), (1, 130, 17)], ids=str)
+def test_contiguous_copies_are_read_in_vectors(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of an odd number of elements, in blocks that end within them; what lies apart is left to torch."""
+    copies = GEMM.contraction.copies
+    launched = []
+    launch = copies._launch_contiguous
+    monkeypatch.setattr(copies, "_launch_contiguous", lambda *args: launched.append(args) or launch(*args))
+    tensor = torch.randint(-100, 100, shape, device=DEVICE).to(dtype)
+    copy = copies.with_cols_last(tensor)
+    assert torch.equal(copy, tensor)
+    assert copy.stride(-2) * copy.itemsize % 128 == 0
+    assert len(launched) == 1
+    wide = torch.cat((tensor, tensor), -1)[..., : shape[-1]]
+    assert torch.equal(copies.with_cols_last(wide), tensor)
+    assert len(launched) == 1
+
+
+@needs_tma
+@pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
+@pytest.mark.parametrize("inner", [45, 46, 44], ids="moved by {} elements".format)
+@pytest.mark.parametrize("layout", [lambda one: one, transposed, sliced], ids=["contiguous", "transposed", "sliced"])
+def test_copies_are_made_again(
+    layout: Layout, inner: int, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By calls alike, of other values in other memory, through the launches of the first."""
+    choose(SMALL, use_tma=True, choose_stream_k=(0, 0, 0, 0))
+    replay_interpreted(GEMM.launch, monkeypatch)
+    kept = []
+    for _ in range(2):
+        left, right = make((2,), (24, 70, inner))
+        kept += [left, right]
+        check(layout(left), layout(right))
+        check(left, layout(right))
 
 
 @pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -272,3 +273,53 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
     # Half of the inner axis at once, and twice the stages, where its columns are what is contiguous.
     assert tile(16, 4096, torch.bfloat16, True, "MNK") == (16, 64, 128)
     assert tile(16, 4096, torch.bfloat16, False, "MNK") == (32, 32, 256)
+
+
+def images(side: int, count: int = 4) -> torch.Tensor:
+    """Images of 8 channels, as matrices [pixels, channels]: with an odd number of pixels, TMA does not read them."""
+    return torch.empty(count, 8, side * side, dtype=torch.bfloat16).mT
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "found"),
+    [
+        (torch.empty(512, 8, dtype=torch.bfloat16), images(7), 33),  # Only the images are copied.
+        (torch.empty(512, 9, dtype=torch.bfloat16)[:, :8], images(7), 129),  # The weights too, for so few columns.
+        (torch.empty(512, 8, dtype=torch.bfloat16), images(8), 129),  # None is, and pointers read vectors.
+    ],
+)
+def test_narrow_results_are_read_by_tma_if_little_is_copied(left: Any, right: Any, found: int) -> None:
+    contraction = runtime_module("contraction")
+    n_rows, n_cols = left.shape[-2], right.shape[-2]
+    is_readable = contraction.all_readable((left, right))
+    assert contraction.narrowest((left,), (right,), n_rows, n_cols, is_readable) == found
+    assert contraction.narrowest((right,), (left,), n_cols, n_rows, is_readable) == found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_readable", "narrowest", "found"),
+    [
+        ((1535, 1537, 1533), False, 129, True),
+        ((1535, 1537, 1533), True, 129, False),  # Pointers read vectors.
+        ((1023, 1025, 1021), False, 129, False),  # The host would take longer than the GPU.
+        ((512, 49, 2048, 64), False, 33, True),  # 64 images.
+        ((512, 49, 2048, 64), False, 129, False),
+        ((512, 49, 2048, 32), False, 33, False),
+        ((512, 25, 2048, 256), False, 33, False),
+        ((4096, 4096, 4096), True, 129, True),
+    ],
+)
+def test_matmuls_are_read_by_tma_where_that_pays(
+    sizes: tuple[int, ...], is_readable: bool, narrowest: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heuristics = runtime_module("matmul_heuristics")
+    monkeypatch.setattr(heuristics, "capability", lambda _: (9, 0))
+    n_rows, n_cols, n_inner, n_batch = (*sizes, 1)[:4]
+    shape = (n_rows, n_cols, n_inner, n_batch)
+    assert heuristics.use_tma(torch.device("cpu"), torch.bfloat16, *shape, is_readable, True, narrowest) == found
+
+
+def test_images_of_few_pixels_have_narrow_tiles() -> None:
+    table = runtime_module("gemm").TMA
+    (narrow, wide) = (table.choose(64 * 512, n_cols, 2048, torch.device("cpu")).kwargs for n_cols in (49, 100))
+    assert (narrow["BLOCK_M"], narrow["BLOCK_N"], wide["BLOCK_N"]) == (128, 64, 128)

@@ -29,7 +29,7 @@ class Kept:
         return {value.name: value for value in self.op.values}
 
     @functools.cached_property
-    def refs(self) -> dict[str, set[str]]:
+    def refs(self) -> dict[str, frozenset[str]]:
         return {value.name: references(value.node) for value in self.op.values}
 
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:

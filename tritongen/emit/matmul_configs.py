@@ -24,6 +24,7 @@ DESCRIPTORS = (
     Tiles(8, 128, 256, 64, 3),
     Tiles(8, 128, 128, 64, 4),
     Tiles(4, 64, 128, 64, 4),
+    Tiles(4, 128, 64, 128, 4),
 )
 # The same by pointers, of few rows above all.
 POINTERS = (
@@ -151,6 +152,8 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
     if summing.strips:
         keeps_bytes = memory.described and not any(lists)
         table = tuple(_widened(tiles, summing.strips, keeps_bytes) for tiles in table)
+    if (summing.width or summing.strips) and not any(lists):  # 128 numbers of a thread leave room for the rest.
+        table = tuple(one for one in table if one.block_m * one.block_n <= 128 * 32 * one.warps) or table
     if not any(lists):
         table = tuple(_within(memory, tiles, summing) for tiles in table)
     return tuple(dict.fromkeys(table))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
 from ..diagnostics.report import Mistakes
@@ -25,6 +26,8 @@ from .several.family import Several
 from .several.stored import always_stored
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
+
+ALIKE = 2**13  # parts of operators whose steps are kept
 
 # The first family that takes an operator computes it.
 _FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
@@ -50,12 +53,28 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     Raises `Mistakes` for math that no single family takes.
     """
     op = means_as_sums(name_reductions(op))
+    step = _taken(op, tuple(candidates or _FAMILIES))
+    if step is None:
+        raise Mistakes(*refusals(op))
+    return step
+
+
+def _taken(op: Op, candidates: Families) -> Step | None:
+    """The step of the first family that takes an operator; None where none does. Raises `Mistakes`."""
     takes_steps = always_stored(op) or (not op.fuse and len(op.lines) > 1)
-    for family in () if takes_steps else candidates or _FAMILIES:
-        program = family.take(op)
-        if program is not None:
-            return Step(family, program)
-    raise Mistakes(*refusals(op))
+    programs = ((family, family.take(op)) for family in (() if takes_steps else candidates))
+    return next((Step(family, program) for family, program in programs if program is not None), None)
+
+
+@lru_cache(maxsize=ALIKE)
+def _part_taken(op: Op, candidates: Families) -> Step | None:
+    """The step that computes a part of an operator; None where no single family takes it.
+
+    Plans of a gradient, of which each saves something else, have most parts in common.
+    """
+    with suppress(Mistakes):
+        return _taken(means_as_sums(name_reductions(op)), candidates)
+    return None
 
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
@@ -78,6 +97,6 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
 
 
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:
-    family = Several(partial(single_step_of, candidates=of_steps or tuple(candidates)))
+    family = Several(partial(_part_taken, candidates=of_steps or tuple(candidates) or tuple(_FAMILIES)))
     program = family.take(op)
     return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -145,8 +146,7 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
         return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
 
     own = with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
-    promoted = promotions(origin, op)
-    return _with(own, lambda dtype: _promoted(dtype, promoted))
+    return _with_promoted(own, promotions(origin, op))
 
 
 def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
@@ -169,27 +169,50 @@ def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
 
 def with_casts(op: Op, alike: Mapping[str, str]) -> Op:
     """The operator, whose values are cast to the dtypes of some inputs instead of others that are alike."""
-    nodes = (_typed(value.node, lambda dtype: _own(dtype, alike), Cast) for value in op.values)
-    return replace(op, values=tuple(replace(value, node=node) for value, node in zip(op.values, nodes, strict=True)))
+    return op.with_nodes(lambda node: cast_as(node, alike))
 
 
 def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
     """The operator, whose dtypes are those of some inputs instead of others that are alike."""
-    return _with(op, lambda dtype: _own(dtype, alike))
+    typed = op.with_nodes(lambda node: typed_as(node, alike))
+    return replace(typed, results=tuple(result_as(result, alike) for result in op.results))
 
 
-def _with(op: Op, other: Callable[[Dtype], Dtype]) -> Op:
-    """The operator with other dtypes."""
-    values = tuple(replace(value, node=_typed(value.node, other)) for value in op.values)
-    results = tuple(replace(r, node=_typed(r.node, other), dtype=other(r.dtype)) for r in op.results)
-    return replace(op, values=values, results=results)
+def cast_as(node: Node, alike: Mapping[str, str]) -> Node:
+    """The node, with casts to the dtypes of some inputs instead of others that are alike."""
+    return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike), Cast)
 
 
-def _typed(node: Node, other: Callable[[Dtype], Dtype], kind: type = object) -> Node:
-    """The node, of which those of a kind have other dtypes."""
-    found = rebuild(node, tuple(_typed(child, other, kind) for child in children(node)))
+def typed_as(node: Node, alike: Mapping[str, str]) -> Node:
+    """The node, with dtypes of some inputs instead of others that are alike."""
+    return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike))
+
+
+def result_as(result: Result, alike: Mapping[str, str]) -> Result:
+    """The result, with dtypes of some inputs instead of others that are alike."""
+    return replace(result, node=typed_as(result.node, alike), dtype=_own(result.dtype, alike))
+
+
+def _typed(node: Node, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype], kind: type = object) -> Node:
+    """The node, of which those of a kind have other dtypes where some leaves are among what these are made of."""
+    if leaves.isdisjoint(node.leaves):
+        return node
+    found = rebuild(node, tuple(_typed(child, leaves, other, kind) for child in children(node)))
     dtype = other(node.dtype) if isinstance(node, kind) else node.dtype
     return found if dtype is node.dtype else replace(found, dtype=dtype)
+
+
+def _with_promoted(op: Op, known: Mapping[str, frozenset[str]]) -> Op:
+    """The operator, with what has the dtype to which others promote in place of these."""
+    leaves = {*known}.union(*known.values())
+    if not leaves:
+        return op
+
+    def typed(node: Node) -> Node:
+        return _typed(node, leaves, lambda dtype: _promoted(dtype, known))
+
+    results = (replace(one, node=typed(one.node), dtype=_promoted(one.dtype, known)) for one in op.results)
+    return replace(op.with_nodes(typed), results=tuple(results))
 
 
 def _promoted(dtype: Dtype, known: Mapping[str, frozenset[str]]) -> Dtype:

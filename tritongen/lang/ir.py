@@ -6,11 +6,12 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from operator import is_
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..spec.types import AxisTerm, Input, Output, Param, plain_shape
 
@@ -41,8 +42,37 @@ BOOL = Dtype("bool", ("bool",))
 INT64 = Dtype("int", ("int64",))
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Tree:
+    """A node with all below it, of which planning asks the same again and again; references are not followed."""
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The node and all below it, arguments first."""
+        return (*(node for part in children(self) for node in part.nodes), cast("Node", self))
+
+    @cached_property
+    def kinds(self) -> frozenset[type]:
+        """The classes of the node and of all below it."""
+        return frozenset(map(type, self.nodes))
+
+    @cached_property
+    def references(self) -> frozenset[str]:
+        """The lines that are read."""
+        return frozenset(node.name for node in self.nodes if isinstance(node, Ref))
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The inputs that are read."""
+        return frozenset(node.name for node in self.nodes if isinstance(node, Load))
+
+    @cached_property
+    def leaves(self) -> frozenset[str]:
+        """The inputs and dtypes to whose promotions something is computed."""
+        return frozenset(leaf for node in self.nodes for leaf in node.dtype.of)
+
+
+@dataclass(frozen=True)
+class Constant(Tree):
     """A number of the spec, a word to compare a param with, or None for an argument left out."""
 
     value: float | int | bool | str | None
@@ -50,8 +80,8 @@ class Constant:
     axes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+@dataclass(frozen=True)
+class Scalar(Tree):
     """A param."""
 
     name: str
@@ -59,8 +89,8 @@ class Scalar:
     axes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+@dataclass(frozen=True)
+class Load(Tree):
     """An element of an input. `at` replaces the position along an axis by a computed one (`take`)."""
 
     name: str
@@ -69,8 +99,8 @@ class Load:
     at: tuple[tuple[str, Node], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+@dataclass(frozen=True)
+class Ref(Tree):
     """An earlier line of `[compute]`."""
 
     name: str
@@ -78,8 +108,8 @@ class Ref:
     dtype: Dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+@dataclass(frozen=True)
+class Take(Tree):
     """An element of an earlier line that has a reduction behind it, which a step before has to store.
 
     `at` is as in `Load`, which steps read it by.
@@ -91,8 +121,8 @@ class Take:
     dtype: Dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+@dataclass(frozen=True)
+class Call(Tree):
     """A row of the function table, applied.
 
     Where it is `rounded`, no compiler may fuse a product of it with what is added: it is the same number in any kernel.
@@ -105,15 +135,15 @@ class Call:
     rounded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+@dataclass(frozen=True)
+class Cast(Tree):
     arg: Node
     dtype: Dtype
     axes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choose:
+@dataclass(frozen=True)
+class Choose(Tree):
     """`a if param else b`: decided when the kernel is compiled."""
 
     condition: Node
@@ -123,8 +153,8 @@ class Choose:
     dtype: Dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+@dataclass(frozen=True)
+class Index(Tree):
     """The position along an axis."""
 
     axis: str
@@ -132,8 +162,8 @@ class Index:
     dtype: Dtype = INT64
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+@dataclass(frozen=True)
+class Size(Tree):
     """The product of the lengths of some axes."""
 
     over: tuple[str, ...]
@@ -141,8 +171,8 @@ class Size:
     dtype: Dtype = Dtype("int")
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+@dataclass(frozen=True)
+class Reduce(Tree):
     """A primitive reduction: sum, prod, max, min, argmax, argmin, any, all, mean or var.
 
     `correction` is var's alone: the sum of squares is divided by the length less it. Along the axis `strips`, each of
@@ -159,8 +189,8 @@ class Reduce:
     strips: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterSum:
+@dataclass(frozen=True)
+class ScatterSum(Tree):
     """The transpose of `take`: along `into`, each element is the sum of the argument over the positions `at` it.
 
     `at` are positions in the elements along `into`, counted in the order of those; what is outside of them adds to
@@ -188,8 +218,8 @@ class ScatterSum:
         return tuple(axis for axis in self.at.axes if axis not in self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+@dataclass(frozen=True)
+class Scan(Tree):
     kind: str
     arg: Node
     over: str
@@ -212,6 +242,10 @@ class Value:
     name: str
     node: Node
     source: str
+
+    def of(self, node: Node) -> Value:
+        """The line of another node."""
+        return self if node is self.node else replace(self, node=node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +313,10 @@ class Op:
     def input(self, name: str) -> Input:
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
+    def with_nodes(self, other: Callable[[Node], Node]) -> Op:
+        """The operator, whose values are made of other nodes in place of theirs."""
+        return replace(self, values=tuple(value.of(other(value.node)) for value in self.values))
+
     def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
         """The dimensions of a result, as it spells them or as an input of the same axes has them."""
         same = (tensor.type.shape for tensor in self.inputs if tensor.type.axes == result.axes)
@@ -314,7 +352,7 @@ def fresh(name: str, taken: set[str]) -> str:
     return name
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: Tree) -> tuple[Node, ...]:
     parts = _CHILDREN.get(type(node))
     return parts(node) if parts else ()
 
@@ -373,12 +411,6 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
     return Load(name, node.axes, dtype, at)
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: Node) -> tuple[Node, ...]:
     """The node and all below it, arguments first; references are not followed."""
-    found: list[Node] = []
-    left = [node]
-    while left:
-        one = left.pop()
-        found.append(one)
-        left += children(one)
-    return reversed(found)
+    return node.nodes

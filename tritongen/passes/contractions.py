@@ -231,7 +231,7 @@ def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
             dot = dot_of(node, sides[:2])
             values.append(Value(fresh(f"{value.name}_dot", taken), dot, ""))
             node = product_of((Ref(values[-1].name, dot.axes, dot.dtype), *sides[2]))
-        values.append(replace(value, node=node))
+        values.append(value.of(node))
     return replace(op, values=tuple(values))
 
 
@@ -283,6 +283,8 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     if not isinstance(node, Reduce) or node.kind != "sum":
         return None
     factors = factors_of(op, node.arg, node.over, by_group)
+    if len(factors) < 2:
+        return None
     outside = tuple(factor for factor in factors if not set(factor.axes) & set(node.over))
     inside = sorted((factor for factor in factors if factor not in outside), key=lambda factor: -len(factor.axes))
     left: tuple[Node, ...] = tuple(inside[:1])

@@ -28,9 +28,8 @@ class MergedAxes:
         sizes = dict(op.sizes)
         fixed = ((name, axes) for name, axes in self.every if {*axes} <= sizes.keys())
         return replace(
-            op,
+            op.with_nodes(lambda node: _along(node, self.joined_axes)),
             inputs=tuple(map(self.joined_input, op.inputs)),
-            values=tuple(replace(value, node=_along(value.node, self.joined_axes)) for value in op.values),
             results=tuple(map(self.joined_result, op.results)),
             axes=(*op.axes, *(name for name, _ in self.every)),
             sizes=(*op.sizes, *((name, math.prod(sizes[axis] for axis in axes)) for name, axes in fixed)),
@@ -44,7 +43,7 @@ class MergedAxes:
         """A joined operator, whose values may be others by now, along the axes of the operator that it was made of."""
         if not self.every:
             return op
-        return replace(before, values=tuple(replace(value, node=self.parted_node(value.node)) for value in op.values))
+        return replace(before, values=op.with_nodes(self.parted_node).values)
 
     def parted_node(self, node: Node) -> Node:
         return _along(node, self.parted_axes)

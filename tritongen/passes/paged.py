@@ -46,13 +46,11 @@ class Pages:
 
     def joined(self, op: Op) -> Op:
         """The operator along the one axis, with inputs as if they had a row for each position."""
-        values = tuple(replace(value, node=self.join(op, value.node)) for value in op.values)
-        return replace(op, values=values, axes=(*op.axes, self.axis))
+        return replace(op.with_nodes(lambda node: self.join(op, node)), axes=(*op.axes, self.axis))
 
     def parted(self, op: Op) -> Op:
         """The operator along both axes again."""
-        values = tuple(replace(value, node=self.part(value.node)) for value in op.values)
-        return replace(op, values=values, axes=tuple(axis for axis in op.axes if axis != self.axis))
+        return replace(op.with_nodes(self.part), axes=tuple(axis for axis in op.axes if axis != self.axis))
 
     # From both axes to one
 

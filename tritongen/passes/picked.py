@@ -81,4 +81,4 @@ def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op
 
 def _changed(op: Op, other: Callable[[Node], Node]) -> Op:
     """The operator with other nodes in place of some that have no parts to be changed."""
-    return replace(op, values=tuple(replace(value, node=replaced(value.node, other)) for value in op.values))
+    return op.with_nodes(lambda node: replaced(node, other))

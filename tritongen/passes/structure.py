@@ -68,8 +68,9 @@ def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
     """Whether there is nothing else in an operator: no scan, nothing scattered, nor reduced `by_strips` but where such
     is asked for.
     """
-    nodes = [node for value in op.values for node in walk(value.node)]
-    return not any(isinstance(node, Scan | ScatterSum) or (is_by_strips(node) and not by_strips) for node in nodes)
+    kinds = frozenset[type]().union(*(value.node.kinds for value in op.values))
+    reductions = [node for value in op.values if Reduce in value.node.kinds for node in walk(value.node)]
+    return kinds.isdisjoint((Scan, ScatterSum)) and (by_strips or not any(map(is_by_strips, reductions)))
 
 
 def is_extremum(node: Node) -> TypeGuard[Reduce]:
@@ -120,6 +121,8 @@ def name_reductions(op: Op) -> Op:
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
+        if node.kinds.isdisjoint((Reduce, ScatterSum)):
+            return node
         node = rebuild(node, tuple(hoist(child, value, False) for child in children(node)))
         if not isinstance(node, Reduce | ScatterSum):
             return node
@@ -134,7 +137,7 @@ def name_reductions(op: Op) -> Op:
         return known[node]
 
     for value in op.values:
-        values.append(replace(value, node=hoist(value.node, value, True)))
+        values.append(value.of(hoist(value.node, value, True)))
     return replace(op, values=tuple(values))
 
 
@@ -228,8 +231,8 @@ def line_of(op: Op, value: Value) -> str:
     return next((v.name for v in after if v.source), value.name)
 
 
-def references(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Ref)}
+def references(node: Node) -> frozenset[str]:
+    return node.references
 
 
 def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Container[str]) -> set[str]:
@@ -247,5 +250,5 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
     return found
 
 
-def reads(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Load)}
+def reads(node: Node) -> frozenset[str]:
+    return node.reads

@@ -110,8 +110,7 @@ class OperandGradients:
             names = [name for load in tensors_of(op, node) for name in readers.get(load, ())]
             return chosen(node, choices.of(*names)) if names else node
 
-        values = tuple(replace(value, node=where_needed(value.node)) for value in op.values)
-        return replace(op, params=self.op.params, values=values)
+        return replace(op.with_nodes(where_needed), params=self.op.params)
 
     def has_twin(self, name: str, node: Ref, results: dict[str, Result]) -> bool:
         """Whether a gradient is that by another input of the same dtype."""

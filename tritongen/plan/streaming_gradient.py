@@ -374,7 +374,7 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
     """The gradient by some names alone."""
     pairs = [(name, r) for name, r in zip(gradient.wrt, gradient.op.results, strict=True) if name in names]
     results = tuple(result for _, result in pairs)
-    op = restricted(gradient.op, results, "".join(f"_{result.output.name}" for result in results))
+    op = restricted(gradient.op, results, f"_{results[0].output.name}")
     return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
 
 
@@ -401,5 +401,5 @@ def _plain(op: Op) -> Op:
             return plain(node.args[0])
         return rebuild(node, tuple(map(plain, children(node))))
 
-    values = (replace(value, node=plain(value.node)) for value in op.values)
-    return replace(op, values=tuple(replace(v, source=v.source and spelled(v.node)) for v in values))
+    values = (replace(v, source=v.source and spelled(v.node)) for v in op.with_nodes(plain).values)
+    return replace(op, values=tuple(values))

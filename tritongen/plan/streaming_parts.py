@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..families.family import Step
-from ..families.several.naming import factors_named
+from ..families.several.naming import factors_named, rows_named
 from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
-from ..lang.ir import Dtype, Load, Node, Op, Ref, Take, Value, as_loads, fresh, replaced
+from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value, as_loads, fresh, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
 from ..spec.types import Input
@@ -28,12 +28,15 @@ def steps_of(forward: Step) -> tuple[Step, ...]:
 
 
 def with_names(forward: Step) -> Step:
-    """A forward of several steps, whose operator has names for the factors of sums that steps store."""
+    """A forward of several steps, whose operator has names for the parts of lines that steps store."""
     stored = {one.output.name for step in steps_of(forward) for one in step.op.results}
-    named = factors_named(forward.op)
-    if stored <= forward.op.names or not stored <= named.names:
+    if stored <= forward.op.names:
         return forward
-    return replace(forward, program=replace(forward.program, op=named))
+    for name in (factors_named, rows_named, lambda op: factors_named(rows_named(op))):
+        named = name(forward.op)
+        if stored <= named.names:
+            return replace(forward, program=replace(forward.program, op=named))
+    return forward
 
 
 def streams_for(op: Op, streams: Streams) -> Streams:
@@ -62,7 +65,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     *others, (step, stream) = streams
     if step.op is op:
         return Streamed(op, stream)
-    stored = {one.output.name: (as_input(op, one), one.dtype) for other in steps for one in other.op.results}
+    stored = {one.output.name: (as_input(op, one), one.dtype) for one in _stored_by(steps)}
     read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
     given = {one.output.name for other, _ in others for one in other.op.results}
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
@@ -88,6 +91,16 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     alone.sort(key=lambda value: value.name not in first)
     count = sum(value.name in first for value in alone)
     return Streamed(replace(op, values=(*alone[:count], *inside.values(), *alone[count:])), stream, before)
+
+
+def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:
+    """What steps store: in the dtype of an input, where one has that of what another has stored."""
+    same: dict[str, tuple[str, ...]] = {}
+    for result in (result for step in steps for result in step.op.results):
+        of = tuple(leaf for name in result.dtype.of for leaf in same.get(name, (name,)))
+        if not result.dtype.rule:
+            same[result.output.name] = of
+        yield replace(result, dtype=replace(result.dtype, of=of))
 
 
 def _reading(op: Op, before: Mapping[str, Input]) -> Op:

@@ -205,9 +205,9 @@ def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
             return Ref(delta.name, node.axes, node.dtype)
         return node
 
-    values = tuple(replace(value, node=replaced(value.node, told)) for value in op.values)
     own = {tensor.name for tensor in inputs}
     others = (tensor for tensor in op.inputs if tensor.name not in {*own, delta.name})
+    values = op.with_nodes(lambda node: replaced(node, told)).values
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))
 
 

@@ -20,6 +20,7 @@ from ..lang.promotion import is_float8
 from ..passes.structure import Program
 from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
+from .masked import masks_by_number, without_masked_rows
 from .oracle import own_lines, signature, torch_lines
 from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
 
@@ -44,6 +45,7 @@ class FamilyTests:
     base: str
     shapes: Shapes
     declared: Mapping[str, str] = field(default_factory=dict)
+    streams: bool = False  # an axis, over which a softmax may be of nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def tests_view(
     """What is emitted of an operator's tests. Of `declared` and `shapes`, the names are those of the harness."""
     op, shapes = program.op, family.shapes
     registered = spec.register != "none"
+    oracles = other_oracles(spec, op, family)
     bases = [family.base, *gradient.bases, *(["RegisteredTests"] if registered else [])]
     declared = {
         "searched": "kernels" if searches else "",
@@ -85,6 +88,7 @@ def tests_view(
         "own_range": "True" if in_own_dtype(spec) else "",
         "rounds_between": "True" if rounds_between(op) else "",
         **declared_together(family.declared, gradient.declared),
+        **{name: f"staticmethod({name})" for name in oracles},
         **(registered_view(spec, op, autocast) if registered else {}),
     }
     return {
@@ -93,7 +97,7 @@ def tests_view(
         "bases": [f"testing.{name}" for name in bases],
         "axes": shapes.axes,
         "declared": {name: text for name, text in declared.items() if text},
-        "own_lines": own_lines(spec, op) if family.declared.get("own_math") else (),
+        "other_oracles": oracles,
         "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
         "result_dtypes": tuple_text([result_dtype(op, result) for result in op.results]),
@@ -225,6 +229,17 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "star_params": ", **PARAMS" if required else "",
         "several_results": len(op.results) > 1,
     }
+
+
+def other_oracles(spec: Spec, op: Op, family: FamilyTests) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """What says which rows have no keys, and what these are, beside the reference: what each is, and its lines."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    if spec.reference and (family.streams or "scaled_dot_product_attention" in code_of(spec.reference)):
+        found["own_math"] = "The spec's own math in torch.", own_lines(spec, op)
+    if family.streams and masks_by_number(op):
+        about = "The spec's own math in torch, NaN in rows whose scores are all masked."
+        found["masked_math"] = about, own_lines(without_masked_rows(spec), op)
+    return found
 
 
 def in_own_dtype(spec: Spec) -> bool:

@@ -95,7 +95,10 @@ class Harness:
 
     op: Callable[..., Any]
     reference: Callable[..., Any]  # what the kernels must compute, in torch
-    own_math: Callable[..., Any]  # that by the spec's math, unless the reference is it
+    # The spec's math, where the reference may have other rows without keys; and that with
+    # NaN in rows that finite numbers mask.
+    own_math: Callable[..., Any] | None = None
+    masked_math: Callable[..., Any] | None = None
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
     searched: ModuleType | None = None  # kernels.py, if @triton.autotune
@@ -131,6 +134,7 @@ class Harness:
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
+    stores_scores: ClassVar[bool] = False  # among these, if there are any
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp overflows
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
     rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
@@ -334,29 +338,42 @@ class Harness:
 
     @classmethod
     def in_torch(cls, *tensors: Any, **params: Any) -> Any:
-        """The reference, in the dtypes of the inputs."""
-        return cls.reference(*tensors, **{**cls.params, **params})
+        """The reference, in the dtypes of the inputs; or the spec's own math, if scores are stored as in that."""
+        own = cls.own_math if cls.stores_scores else None
+        return (own or cls.reference)(*tensors, **{**cls.params, **params})
 
     @classmethod
     def oracle(cls, *tensors: Any, **params: Any) -> Any:
         """The reference in float64 on the CPU, since some of torch's GPU kernels use float32 constants.
 
         Attention is computed as two matmuls and a softmax: torch's CPU kernel divides by the number of heads, which
-        may be 0.
+        may be 0. Where rows have no keys, of which torch's attention makes 0, the oracle is the spec's own math.
         """
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # Torch's dtype for integers.
+        given = [one.cpu() for one in wide(tensors)]
         try:
             with sdpa_kernel(SDPBackend.MATH):
-                return cls.in_torch(*(one.cpu() for one in wide(tensors)), **params)
+                found = cls.reference(*given, **{**cls.params, **params})
+            if cls.own_math is None:
+                return found
+            pairs = zip(results(found), cls.lost(*given, **params), strict=True)
+            is_other = any(bool((other & ~one.isnan()).any()) for one, other in pairs)
+            return cls.own_math(*given, **{**cls.params, **params}) if is_other else found
         finally:
             torch.set_default_dtype(default)
 
     @classmethod
-    def use_own_math(cls, patch: pytest.MonkeyPatch) -> None:
-        """Have the spec's math for an oracle: of a softmax over nothing, torch's attention makes 0."""
-        own = getattr(cls, "own_math", cls.reference)
-        patch.setattr(cls, "reference", staticmethod(own))
+    def lost(cls, *tensors: Any, **params: Any) -> list[torch.Tensor]:
+        """Which results are of rows without keys, or of rows that a finite number masks."""
+        math = cls.masked_math or cls.own_math or cls.reference
+        given = [
+            torch.full((1,) * len(own.axes), own.default or 0) if one is None else one.cpu()
+            for own, one in zip(cls.inputs, wide(tensors), strict=True)
+        ]
+        with torch.no_grad():
+            found = results(math(*given, **{**cls.params, **params}))
+        return [one.isnan() for one in found]
 
     @classmethod
     def expected(

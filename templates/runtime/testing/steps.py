@@ -29,6 +29,7 @@ class MatmulStepsTests(Products, RowwiseTests):
 
     rounds_factors = True
     stores_between = True
+    stores_scores = True
 
     @classmethod
     def layouts(cls) -> list[Layout]:

@@ -12,7 +12,7 @@ scores there are is.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
@@ -145,15 +145,28 @@ class _Search(Parts):
         return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
 
     def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
-        """The first of the cheapest choices, among which is another cut."""
-        best: Cut | None = None
-        for chosen in choices:
-            stores, time, _ = best.cost if best else other.cost if other else (False, math.inf, 0)
+        """The first of the cheapest choices, among which is another cut. Those come first that may be the cheapest."""
+        best: tuple[tuple[bool, float, int], int, Cut] | None = None
+        bounds = [(self.bound(chosen), place, chosen) for place, chosen in enumerate(choices)]
+        for bound, place, chosen in sorted(bounds):
+            stores, time, _ = best[0] if best else other.cost if other else (False, math.inf, 0)
             time += time / 2**40  # of equal times, the sums of which are not
-            found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
-            if found is not None and (best is None or found.cost < best.cost):
-                best = found
-        return best
+            limit = math.inf if stores and not self.stores_scores(chosen) else time
+            found = self.steps(chosen, limit) if bound <= limit else None
+            if found is not None and (best is None or (found.cost, place) < best[:2]):
+                best = found.cost, place, found
+        return best[2] if best else None
+
+    def bound(self, chosen: Sequence[str]) -> float:
+        """A lower bound of the time of steps if some values are stored."""
+        stored = {name: self.stored(name) for name in chosen}
+        levels = self.levels(self.targets(stored), stored)
+        return math.inf if levels is None else sum(least for _, least in levels)
+
+    def targets(self, stored: Mapping[str, Result]) -> list[Result]:
+        """What steps give: the values that are stored, and the results."""
+        made = {result.output.name for result in stored.values()}
+        return [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
 
     def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
         """The steps if some values are stored; None if no family takes one of them, or they certainly exceed a limit
@@ -174,9 +187,7 @@ class _Search(Parts):
 
     def groups(self, stored: dict[str, Result], limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
-        made = {result.output.name for result in stored.values()}
-        targets = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
-        levels = self.levels(targets, stored)
+        levels = self.levels(self.targets(stored), stored)
         if levels is None:
             return None
         groups: list[_Group] = []

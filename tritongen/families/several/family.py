@@ -98,7 +98,7 @@ def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
 class Several(Maps[SeveralProgram]):
     """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
 
-    take_alone: Callable[[Op], Step]
+    take_alone: Callable[[Op], Step | None]
 
     title = "a plan of several steps"
     autocast = "float32"
@@ -132,7 +132,7 @@ class Several(Maps[SeveralProgram]):
             shapes = StreamStepShapes(spec, program)
             if module.gluon_kernels:
                 declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
-            return FamilyTests("StreamStepsTests", shapes, declared)
+            return FamilyTests("StreamStepsTests", shapes, declared, streams=True)
         declared["shifts"] = SHIFTS if compares_values(spec) else ""
         if any(step.family.matmuls(step.program) for step in program.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)

@@ -29,7 +29,7 @@ def takes_resolved(op: Op) -> Op:
             node = replace(node, arg=other)
         return node
 
-    return replace(op, values=tuple(replace(value, node=resolved(value.node)) for value in op.values))
+    return op.with_nodes(resolved)
 
 
 def rows_named(op: Op) -> Op:
@@ -46,7 +46,7 @@ def rows_named(op: Op) -> Op:
 
     for value in op.values:
         node = value.node if isinstance(value.node, Reduce) else named(value.node, value)
-        values.append(replace(value, node=node))
+        values.append(value.of(node))
     return replace(op, values=tuple(values))
 
 
@@ -96,7 +96,7 @@ def scattered_named(op: Op) -> Op:
             node = replace(
                 node, arg=named(node.arg, f"{value.name}_terms"), at=named(node.at, f"{value.name}_positions")
             )
-        values.append(replace(value, node=node))
+        values.append(value.of(node))
     return replace(op, values=tuple(values))
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...diagnostics.report import Mistakes
 from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value, as_loads, walk
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
@@ -14,12 +13,13 @@ from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import COMPUTED, FLOATS, Input
 from ..family import Step
-from ..steps import restricted, with_casts, with_dtypes
+from ..steps import cast_as, restricted, result_as, typed_as
 from .cost import time_of
 from .stored import always_stored, as_input, stored_result
 from .strips import made_for, reduced_by_strips, spreads
 
-TakeAlone = Callable[[Op], Step]  # raises `Mistakes` for math that it does not take
+_Pairs = frozenset[tuple[str, str]]
+TakeAlone = Callable[[Op], Step | None]  # None for math that no family takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Parts:
         self.casts = {value.name: leaves for value in op.values if (leaves := _cast_to(value))}
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
+        self.own: dict[tuple[int, _Pairs, _Pairs], tuple[Value, Value]] = {}  # by the ids of values
         self.reached: dict[tuple[str, ...], set[str]] = {}
         self.found: dict[tuple[tuple[str, ...], frozenset[str]], set[str]] = {}
         self.parts: dict[tuple[tuple[int, ...], tuple[str, ...]], Part] = {}  # by the ids of results
@@ -188,7 +189,17 @@ class Parts:
         others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
         alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
         told = {leaf: name for leaf, name in stored.items() if leaf not in names}
-        return with_casts(with_dtypes(part, alike), told)
+        values = tuple(self.typed(value, alike, told) for value in part.values)
+        return replace(part, values=values, results=tuple(result_as(result, alike) for result in part.results))
+
+    def typed(self, value: Value, alike: Mapping[str, str], told: Mapping[str, str]) -> Value:
+        """The value, with dtypes of inputs that are alike, and cast to those that are told."""
+        leaves = value.node.leaves
+        pairs = frozenset((leaf, alike[leaf]) for leaf in leaves & alike.keys())
+        key = id(value), pairs, frozenset((leaf, told[leaf]) for leaf in leaves & told.keys())
+        if key not in self.own:
+            self.own[key] = value, value.of(cast_as(typed_as(value.node, alike), told))
+        return self.own[key][1]
 
     def casts_to_others(self, op: Op) -> bool:
         """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
@@ -202,10 +213,7 @@ class Parts:
             return None
         if len(op.results) == 1:
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
-        try:
-            return self.take(op)
-        except Mistakes:
-            return None
+        return self.take(op)
 
 
 def _stored_as(results: Iterable[Result]) -> dict[str, str]:

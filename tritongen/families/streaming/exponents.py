@@ -27,6 +27,8 @@ class Exponents:
         values: list[Value] = []
 
         def below(node: Node) -> Node:
+            if Call not in node.kinds:
+                return node
             node = rebuild(node, tuple(map(below, children(node))))
             match node:
                 case Call(function="exp", args=(argument,)):
@@ -48,7 +50,7 @@ class Exponents:
             return node
 
         for value in self.op.values:
-            values.append(replace(value, node=below(value.node)))
+            values.append(value.of(below(value.node)))
         return self.score_named(replace(self.op, values=tuple(values))), self.largest
 
     def less_at_once(self, difference: Node) -> Node:

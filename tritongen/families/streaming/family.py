@@ -74,12 +74,11 @@ class Streaming(Maps[StreamingProgram]):
             **allowed_errors(program.op),
             "few_keys": text_of(shapes.few_keys()),
             "hiding": text_of(tuple(shapes.hiding())),
-            "own_math": "staticmethod(own_math)" if spec.reference else "",
             "stores_between": "True" if sums_all_scores(spec, program.parted_stream) else "",
         }
         if module.gluon is not None:
             declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
-        return FamilyTests("StreamingTests", shapes, declared)
+        return FamilyTests("StreamingTests", shapes, declared, streams=True)
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program, spec)

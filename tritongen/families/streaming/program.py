@@ -50,5 +50,4 @@ class StreamingProgram(Program):
     @property
     def not_empty(self) -> StreamingProgram:
         """The same of at least one position that streams, which splits and Gluon kernels have."""
-        values = (replace(value, node=replaced(value.node, where_not_empty)) for value in self.op.values)
-        return replace(self, op=replace(self.op, values=tuple(values)))
+        return replace(self, op=self.op.with_nodes(lambda node: replaced(node, where_not_empty)))

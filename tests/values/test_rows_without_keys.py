@@ -1,0 +1,83 @@
+"""Two attentions, of which only the second has rows without keys, with a norm or a matmul between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from evaluated import Evaluated
+from importing import built
+from oracles import differentiated
+
+from tritongen.spec.read import read_spec
+
+SPEC = """[op]
+name = "attend"
+[types]
+T = "float"
+[inputs]
+q = "T[B, M, D]"
+k = "T[B, N, D]"
+v = "T[B, N, E]"
+j = "T[B, L, {head}]"
+w = "T[B, L, E]"
+weight = "T[E, F]"
+document = "int32[M]"
+other = "int32[L]"
+[compute]
+a = "sum(softmax(sum(q * k, D) * 0.3, N) * v, N)"
+projected = "sum(a * weight, E)"
+r = "{between}"
+t = "where({mask}, sum(r * j, {head}) * 0.3, -inf)"
+b = "sum(softmax(t, L) * w, L)"
+o = "{result}"
+[outputs]
+o = "q[B, M, E]"
+projected = "q[B, M, F]"
+[grad]
+wrt = ["q", "k", "v", "j", "w", "weight"]
+"""
+RMS = "a * rsqrt(mean(a * a, E) + 1e-5)"
+LAYER = "(a - mean(a, E)) * rsqrt(var(a, E, correction=0) + 1e-5)"
+CAUSAL = "(index(L) - size(L) <= index(M) - size(M)) & (document == document) & (other == other)"
+DOCUMENTS = "document == other"
+
+
+@pytest.mark.parametrize(
+    ("between", "mask", "result"),
+    [
+        (RMS, CAUSAL, "b"),
+        (LAYER, DOCUMENTS, "b"),
+        (RMS, DOCUMENTS, "a + where(logsumexp(t, L) == -inf, 0.0, b)"),
+        ("projected * rsqrt(mean(a * a, E) + 1e-5)", CAUSAL, "a + b"),
+    ],
+)
+def test_only_the_second_has_rows_without_keys(
+    between: str, mask: str, result: str, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    head = "F" if "projected" in between else "E"
+    text = SPEC.format(between=between, mask=mask, result=result, head=head)
+    evaluated = Evaluated(text)
+    lengths = {"B": 2, "M": 33, "N": 20, "L": 19, "D": 8, "E": 16, "F": 16, "...0": 1, "...1": 1}
+    random = torch.Generator().manual_seed(0)
+    *floats, documents, others = evaluated.inputs
+    tensors = [torch.randn(evaluated.shape(one, lengths), generator=random, dtype=torch.float64) for one in floats]
+    tensors.append(torch.randint(0, 5, evaluated.shape(documents, lengths), generator=random, dtype=torch.int32))
+    tensors.append(torch.randint(0, 3, evaluated.shape(others, lengths), generator=random, dtype=torch.int32))
+    by = range(len(floats))
+
+    def formula(without_lost: bool, *own: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return evaluated(lengths, own, {}, without_lost)
+
+    operator = built(read_spec("attend.toml", text), tmp_path)
+    small(operator)
+    found = differentiated(operator.attend, tensors, by, torch.float64)
+    in_torch = differentiated(partial(formula, False), tensors, by, torch.float64)
+    alone = differentiated(partial(formula, True), tensors, by, torch.float64)
+    assert in_torch[0].isnan().any() or "-inf, 0.0" in result
+    number = len(evaluated.outputs)
+    wanted = [*in_torch[:number], *alone[number:]]
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
