@@ -73,6 +73,12 @@ CASES: dict[str, tuple[str, str, str]] = {
         "r = rsqrt(mean(x * x, K) + 1e-5)\nh = sum(x * w, K) * r\ny = sum(h * u, N)",
         "M",
     ),
+    "divergence_of_rows": (
+        "p:M, N; q:M, N",
+        "lp = log_softmax(p, N)\nlq = log_softmax(q, N)\nm = logaddexp(lp, lq)\n"
+        "loss = sum(exp(lp) * (lp - m), N)\ny = mean(loss, M)",
+        "",
+    ),
     "softmax_of_all": ("x:M, N", "y = softmax(x, M, N)", "M, N"),
 }
 

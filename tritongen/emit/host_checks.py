@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Op, Reduce, walk
+from ..lang.ir import Op, Reduce, Value, walk
 from ..lang.literals import literal, message, word
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -284,13 +284,17 @@ class Checks:
         found: dict[str, str] = {}
         for value in self.op.values:
             for node in walk(value.node) if choices.paths[value.name] else ():
-                if isinstance(node, Reduce) and node.kind in VALUELESS and not is_hidden(self.op, value):
+                if isinstance(node, Reduce) and node.kind in VALUELESS and self.is_seen_over_nothing(value):
                     path = choices.of(value.name)
                     condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
                     error = f'raise ValueError("{self.operator}: {node.kind} has no value over an empty axis")'
                     found.setdefault(condition, error)
         always = "n_cols == 0"
         return [(always, found[always])] if always in found else list(found.items())
+
+    def is_seen_over_nothing(self, value: Value) -> bool:
+        """Whether results have elements that are made of a reduction over no elements."""
+        return not is_hidden(self.op, value)
 
 
 def kind_check(op: Op, param: Param) -> list[str]:

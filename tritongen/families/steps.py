@@ -9,10 +9,11 @@ from typing import Protocol
 
 from ..emit.host import Host
 from ..emit.host_checks import targets_text
-from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
+from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, Value, children, rebuild, walk
 from ..lang.names import shown
 from ..lowering.tile import needed
 from ..passes.empty_sums import is_seen
+from ..passes.exponentials import is_hidden
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, plain_shape, told_in_order, untold
 
 
@@ -262,18 +263,18 @@ class StepHost(Host):
         return []
 
     def empty_errors(self) -> list[tuple[str, str]]:
-        """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it. None
-        either where all results of the whole are as empty as what this step reduces.
-        """
+        """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
         assert self.origin is not None
-        return [] if self.origin.is_gradient or not self.is_seen_over_nothing() else super().empty_errors()
+        return [] if self.origin.is_gradient else super().empty_errors()
 
-    def is_seen_over_nothing(self) -> bool:
-        """Whether results of the whole have elements that depend on a reduction of this step over no elements."""
+    def is_seen_over_nothing(self, value: Value) -> bool:
+        """Of the whole, whose results may be empty where those of this step are not, and hide what this step stores."""
         whole = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
-        over = {v.name: frozenset(v.node.over) for v in self.op.values if isinstance(v.node, Reduce)}
-        known = {value.name for value in whole.values} & over.keys()
-        return known != over.keys() or any(is_seen(whole, name, over[name], over[name]) for name in known)
+        own = next((one for one in whole.values if one.name == value.name), None)
+        if own is None or not isinstance(own.node, Reduce):
+            return super().is_seen_over_nothing(value)
+        over = frozenset(own.node.over)
+        return not is_hidden(whole, own) and is_seen(whole, own.name, over, over)
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""

@@ -430,13 +430,14 @@ class Harness:
             own = results(function(*tensors))
         except RuntimeError:
             return [0.0 for _ in results(want)]
+        pairs = zip(own, results(want), strict=True)
         differences = [
             (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
-            if other.is_floating_point()
-            else other.new_zeros(())
-            for one, other in zip(own, results(want), strict=True)
+            if other.is_floating_point() and other.numel()
+            else torch.zeros(1)
+            for one, other in pairs
         ]
-        return [float(one.abs().max()) if one.numel() else 0.0 for one in differences]
+        return [float(one.abs().max()) for one in differences]
 
     @classmethod
     def check_accuracy(
