@@ -9,9 +9,9 @@ from ..spec.types import BATCH
 
 
 def batch_shape(op: Op) -> str:
-    """The lengths of the leading axes."""
+    """The lengths of the leading axes. (torch has no types for its `broadcast_shapes`.)"""
     shapes = [f"{name}.shape{f'[:-{named}]' if named else ''}" for name, named in _batched(op)]
-    return shapes[0] if len(shapes) == 1 else f"torch.broadcast_shapes({', '.join(shapes)})"
+    return shapes[0] if len(shapes) == 1 else f"({' + '.join(f'torch.ones({shape})' for shape in shapes)}).shape"
 
 
 def at_full_length(op: Op) -> Iterator[str]:
