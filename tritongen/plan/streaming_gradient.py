@@ -39,7 +39,6 @@ from ..lang.ir import (
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
-from ..passes.exponentials import resolve
 from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
@@ -345,6 +344,11 @@ class _Planner(MeansOfRows):
                 return seed
         return None
 
+    def is_smooth(self, result: Result) -> bool:
+        """Whether a result has gradients, as one of detached maxima has none."""
+        alone = replace(self.op, results=(result,))
+        return any(changes_smoothly(alone, name) for name in self.grad.wrt)
+
     def after(self, means: tuple[Mean, ...]) -> Op:
         """The operator that goes on from means and lse."""
         tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
@@ -356,18 +360,12 @@ class _Planner(MeansOfRows):
                 values.append(Value(value.name, node, value.source and spelled(node)))
             elif tensors[value.name] != value.name:
                 values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
-        smooth = (result for result in self.op.results if not _is_detached(self.op, result))
+        smooth = (result for result in self.op.results if self.is_smooth(result))
         results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in smooth)
         values = needed(tuple(values), [result.output.name for result in results])
         lse = (self.of_rows(self.saved),) if self.lse else ()
         inputs = by_name(*self.seeds.values(), *self.op.inputs, *(mean.tensor for mean in means), *lse, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
-
-
-def _is_detached(op: Op, result: Result) -> bool:
-    """Whether a result has no gradient, as it says."""
-    node = resolve(op, result.node)
-    return isinstance(node, Call) and node.function == "detach"
 
 
 def _by(gradient: Gradient, names: Container[str]) -> Gradient:
