@@ -90,6 +90,13 @@ def test_lse_of_rows_without_keys_beside_a_quotient(tmp_path: Path, small: Calla
     check(QUOTIENT, tmp_path, small, stores=True)
 
 
+@pytest.mark.parametrize("result", ["sum(p / sum(p, N) * v, N)", "sum(p * v, N) / sum(p, N)"])
+def test_quotients_of_rows_without_keys(result: str, tmp_path: Path, small: Callable[..., None]) -> None:
+    """By sums of exponentials that are not below the largest: 0 / 0, which has no part in gradients."""
+    text = "\n".join(line for line in QUOTIENT.splitlines() if not line.startswith("z = "))
+    check(text.replace("sum(p / sum(p, N) * v, N)", result), tmp_path, small)
+
+
 def check(text: str, folder: Path, small: Callable[..., None], stores: bool = False) -> None:
     evaluated = Evaluated(text)
     lengths = {"B": 2, "M": 33, "N": 20, "L": 19, "D": 8, "E": 16, "F": 16, "...0": 1, "...1": 1}

@@ -39,6 +39,7 @@ from ..lang.ir import (
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
+from ..passes.exponentials import resolve
 from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
@@ -311,19 +312,31 @@ class _Planner(MeansOfRows):
         """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
         are made of these means: they are NaN there.
         """
-        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not mean.is_sum)}
+        lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
+        if lost is None:
+            return behind
+        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not (self.lse and mean.is_sum))}
         made = {self.saved, *(mean.tensor.name for mean in means)}
-        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        number, zero = Constant(lost[1], FLOAT), Constant(0.0, FLOAT)
         op = behind.op
         for name, result in zip(behind.wrt, op.results, strict=True):
             value = op.value(result.output.name)
-            if not (self.lse and name in streamed and {*self.rows} <= {*value.node.axes}):
+            if name not in streamed or not {*self.rows} <= {*value.node.axes}:
                 continue
             if any(made & reads(one.node) for one in needed(op.values, [value.name])):
-                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                node = where_equal(lost[0], number, zero, value.node)
                 values = (replace(one, node=node, source="") if one is value else one for one in op.values)
                 op = replace(op, values=tuple(values))
         return replace(behind, op=op)
+
+    def empty_sum(self, means: Sequence[Mean]) -> tuple[Load, float] | None:
+        """The sum of exponentials that are not below the largest, which is 0 for rows without keys."""
+        factors = {one.name: resolve(self.op, one.factor) for one in self.stream.sums if one.matrix is None}
+        for mean in means:
+            factor = factors.get(mean.name)
+            if isinstance(factor, Call) and factor.function == "exp":
+                return mean.load, 0.0
+        return None
 
     def is_told(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
