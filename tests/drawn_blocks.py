@@ -38,6 +38,7 @@ class Blocks:
         self.inputs: dict[str, tuple[str, str]] = {}  # name to its dtype and the rest of its type
         self.optional: dict[str, tuple[str, str]] = {}
         self.ranges: dict[str, str] = {}
+        self.params: dict[str, str] = {}
         self.lines: dict[str, str] = {}
         self.values: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
@@ -117,6 +118,12 @@ class Blocks:
         told = [f"{axis}={self.fixed[axis]}" if axis in self.fixed and equals else axis for axis in dim]
         return told[0] if len(told) == 1 else f"({' '.join(told)})"
 
+    def param(self, name: str, default: str) -> str:
+        while name in self.params:
+            name += "_"
+        self.params[name] = default
+        return name
+
     def positions(self, name: str, axes: tuple[str, ...], of: str) -> Value:
         while name in self.inputs:
             name += "_"
@@ -180,7 +187,9 @@ class Blocks:
             if self.float != "T":
                 head = head.replace('[types]\nT = "float"\n', "")
             tests = "\n".join(f"{name} = {{ {bounds} }}" for name, bounds in self.ranges.items())
-            self.told = f"{head}[inputs]\n{inputs}\n[compute]\n{lines}\n[outputs]\n{outputs}\n[test]\n{tests}\n"
+            params = "[params]\n" + "\n".join(f"{name} = {default}" for name, default in self.params.items()) + "\n"
+            head += f"[inputs]\n{inputs}\n{params if self.params else ''}"
+            self.told = f"{head}[compute]\n{lines}\n[outputs]\n{outputs}\n[test]\n{tests}\n"
             by = self.smooth()
             if by:
                 self.told += "[grad]\nwrt = [" + ", ".join(f'"{one}"' for one in by) + "]\n"
