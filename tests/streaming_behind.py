@@ -52,6 +52,27 @@ CASES = {
         by="q k v sink",
         steps=4,
     ),
+    "loss_of_lse": Case(
+        QKV,
+        f"{ATTENDED}\no = a\nz = mean(square(logsumexp(s, N)), H, M)",
+        lambda q, k, v: (full(q, k, v), torch.logsumexp(q @ k.mT * 0.25, -1).square().mean((1, 2))),
+        outputs="o:q; z:auto[B]",
+        steps=3,
+    ),
+    "largest_score_of_each_head": Case(
+        QKV,
+        f"{ATTENDED}\no = a\ntop = detach(max(s, B, M, N))",
+        lambda q, k, v: (full(q, k, v), (q @ k.mT * 0.25).amax((0, 2, 3)).detach()),
+        outputs="o:q; top:auto[H]",
+        steps=3,
+    ),
+    "largest_score_of_lines": Case(
+        QKV,
+        f"{ATTENDED}\no = a\nt = detach(max(s, N))\ntop = max(t, B, M)",
+        lambda q, k, v: (full(q, k, v), (q @ k.mT * 0.25).amax((0, 2, 3)).detach()),
+        outputs="o:q; top:auto[H]",
+        steps=3,
+    ),
     "mean_and_norm": Case(
         QKV,
         f"{ATTENDED}\nlse = logsumexp(s, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",

@@ -522,6 +522,15 @@ CASES = {
         passes=3,
         tiles="dtable_terms",
     ),
+    "relative_positions_and_a_bias_of_the_same_gradient": Case(
+        f"{QKV}; table:T[P]; bias:T[M, N]",
+        f"s = sum(q * k, D) * 0.25 + bias + take(table, index(M) - index(N) + size(N) - 1, P){MEAN}",
+        relative,
+        by="q k v table bias",
+        steps=4,
+        passes=3,
+        tiles="dbias",
+    ),
     "relative_factors_of_a_group": Case(
         f"{GROUPED}; table:T[G, R, P]; scale:T[G, R]",
         "at = index(M) - index(N) + size(N) - 1\n"

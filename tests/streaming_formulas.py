@@ -103,9 +103,11 @@ def of_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.
     return F.scaled_dot_product_attention(q, repeated(k), repeated(v), attn_mask=mask, scale=0.25)
 
 
-def relative(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    bias = table[:, torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
-    return torch.softmax(scores(q, k) + bias, -1) @ v
+def relative(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, bias: torch.Tensor | float = 0.0
+) -> torch.Tensor:
+    taken = table[..., torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])[None, :] + SIZES["N"] - 1]
+    return torch.softmax(scores(q, k) + taken + bias, -1) @ v
 
 
 def relative_factors(

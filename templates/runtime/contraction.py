@@ -140,10 +140,13 @@ def run(
         )
 
     def stages(config: triton.Config | None) -> list[launch.Stage]:
-        constants = {"ACC": accumulator, "INDEX": index}
-        return [
-            one._replace(options=constants | one.options) for one in way(config=config)
-        ]
+        found = []
+        for one in way(config=config):
+            # Stream-K only stores partial sums, and has no offsets of matrices.
+            own = {"INDEX": index} if "INDEX" in one.kernel.arg_names else {}
+            options = {"ACC": accumulator, **own, **one.options}
+            found.append(one._replace(options=options))
+        return found
 
     config = None
     if search:

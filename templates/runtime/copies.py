@@ -128,8 +128,8 @@ def _widest(tensor: torch.Tensor) -> torch.dtype:
 
 
 def _launch_contiguous(tensor: torch.Tensor, copy: torch.Tensor) -> Replay | None:
-    """Launch the kernel that copies a contiguous tensor, [rows, cols] or [batch, rows, cols], block by block, and return
-    what repeats that, if it can be.
+    """Launch the kernel that copies a contiguous tensor [rows, cols] or [batch, rows, cols], and return what repeats
+    that, if it can be.
     """
     key, replay = launch.lookup("contiguous_copy", (tensor,))
     if replay is not None:

@@ -277,7 +277,6 @@ def gemm_stream_k_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
-    INDEX: tl.constexpr,
 ):
     """Partial sums of the tail wave, the tiles from `first_tile` on, whose inner axis several programs divide up."""
     part = tl.program_id(0)

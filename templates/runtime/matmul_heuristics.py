@@ -41,7 +41,7 @@ def use_tma(
     if splits_tiles and 8 * n_tiles <= n_sms:
         least = 2**32
     if not is_readable:
-        least = 3 * 2**30
+        least = 3 * 2**29
     return (
         n_batch * n_rows * n_cols * (n_inner + 128) >= least
         and min(n_rows, n_cols) >= narrowest

@@ -44,3 +44,16 @@ def test_assignments(case: str) -> None:
 def test_other_functions_have_names_of_their_own() -> None:
     text = function("n = 1\nreturn n") + function("n = 1\nreturn x")
     assert without_dead_code(text) == function("n = 1\nreturn n") + function("return x")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(x, INDEX: tl.constexpr):\n    return x\n", "def f(x):\n    return x\n"),
+        ("def f(x, INDEX: tl.constexpr):\n    y = x.to(INDEX)\n    return x\n", "def f(x):\n    return x\n"),
+        ("def f(x, INDEX: tl.constexpr):\n    return x.to(INDEX)\n", None),
+        ("def f(x, LAST: tl.constexpr):\n    return x\n", None),
+    ],
+)
+def test_the_dtype_of_offsets_goes_where_there_are_none(before: str, after: str | None) -> None:
+    assert without_dead_code(before) == (before if after is None else after)

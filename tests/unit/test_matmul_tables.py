@@ -302,9 +302,9 @@ def test_narrow_results_are_read_by_tma_if_little_is_copied(left: Any, right: An
         ((1535, 1537, 1533), False, 129, True),
         ((1535, 1537, 1533), True, 129, False),  # Pointers read vectors.
         ((1023, 1025, 1021), False, 129, False),  # The host would take longer than the GPU.
-        ((512, 49, 2048, 64), False, 33, True),  # 64 images.
-        ((512, 49, 2048, 64), False, 129, False),
-        ((512, 49, 2048, 32), False, 33, False),
+        ((512, 49, 2048, 32), False, 33, True),  # 32 images.
+        ((512, 49, 2048, 32), False, 129, False),
+        ((512, 49, 2048, 16), False, 33, False),
         ((512, 25, 2048, 256), False, 33, False),
         ((4096, 4096, 4096), True, 129, True),
     ],

@@ -1,4 +1,4 @@
-"""Removes assignments that are never read from the functions of a module."""
+"""Removes assignments, and dtypes of offsets, that are never read from the functions of a module."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
+INDEX = ", INDEX: tl.constexpr"
+
 
 def without_dead_code(text: str) -> str:
     """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
 
     What is computed by a call stays, since it may refuse its arguments, but for positions of a program. Every statement
-    stands on lines of its own.
+    stands on lines of its own, as does the signature of a function. Of arguments, INDEX goes where nothing reads it.
     """
     lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
     edits = [edit for function in _functions(ast.parse(text)) for edit in _edits(function)]
@@ -21,7 +23,12 @@ def without_dead_code(text: str) -> str:
             lines[node.lineno - 1] = line[: node.col_offset] + b"_" + line[node.col_offset :]
         else:
             del lines[node.lineno - 1 : node.end_lineno]
-    return b"\n".join(lines).decode()
+    text = b"\n".join(lines).decode()
+    for function in _functions(ast.parse(text)):
+        if not _reads(function)["INDEX"]:
+            head = text.split("\n", function.lineno)[function.lineno - 1]
+            text = text.replace(head, head.replace(INDEX, ""))
+    return text
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:

@@ -79,7 +79,7 @@ def _planned(spec: Spec, forward: Step) -> Backward:
         return plan_streams_backward(forward, streams, spec.grad, families)
     except NotStreamed as refused:
         why = str(refused)
-    backward, (_, stream) = plan_whole(op, spec.grad, forward, families), streams[0]
+    backward, (_, stream) = plan_whole(forward.program.written, spec.grad, forward, families), streams[0]
     axes = (stream.rows, stream.streamed)
     gradients = [result.output.name for result in backward.gradient.op.results]
     is_stored = stores((backward.forward, *backward.plan.steps), axes, gradients)

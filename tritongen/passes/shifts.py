@@ -26,12 +26,15 @@ _STILL = _Move("adds", 0)
 
 
 def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
-    """Whether some results stay the same when a maximum is another number, as in x - (log(sum(exp(x - m))) + m)."""
+    """Whether some results stay the same when a maximum is another number, as in x - (log(sum(exp(x - m))) + m).
+
+    Results that are inputs as they come are no values.
+    """
     node = op.value(name).node
     if not is_extremum(node):
         return False
     moves = _moves(op, name)
-    return all((move := moves[result]) is not None and move.times == 0 for result in results)
+    return all((move := moves.get(result, _STILL)) is not None and move.times == 0 for result in results)
 
 
 def falls_with(op: Op, name: str, node: Node) -> float | None:

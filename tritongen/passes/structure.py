@@ -42,6 +42,11 @@ class Program:
     over: tuple[str, ...]
 
     @property
+    def written(self) -> Op:
+        """The operator as it was when a family took it. Kernels may have its math in other terms."""
+        return self.op
+
+    @property
     def reductions(self) -> tuple[Value, ...]:
         return tuple(value for value in self.op.values if isinstance(value.node, Reduce))
 

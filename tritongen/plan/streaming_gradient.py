@@ -312,19 +312,31 @@ class _Planner(MeansOfRows):
         """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
         are made of these means: they are NaN there.
         """
-        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not mean.is_sum)}
+        lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
+        if lost is None:
+            return behind
+        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not (self.lse and mean.is_sum))}
         made = {self.saved, *(mean.tensor.name for mean in means)}
-        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        number, zero = Constant(lost[1], FLOAT), Constant(0.0, FLOAT)
         op = behind.op
         for name, result in zip(behind.wrt, op.results, strict=True):
             value = op.value(result.output.name)
-            if not (self.lse and name in streamed and {*self.rows} <= {*value.node.axes}):
+            if name not in streamed or not {*self.rows} <= {*value.node.axes}:
                 continue
             if any(made & reads(one.node) for one in needed(op.values, [value.name])):
-                node = where_equal(load(self.shift, self.rows), inf, zero, value.node)
+                node = where_equal(lost[0], number, zero, value.node)
                 values = (replace(one, node=node, source="") if one is value else one for one in op.values)
                 op = replace(op, values=tuple(values))
         return replace(behind, op=op)
+
+    def empty_sum(self, means: Sequence[Mean]) -> tuple[Load, float] | None:
+        """The sum of exponentials that are not below the largest, which is 0 for rows without keys."""
+        factors = {one.name: resolve(self.op, one.factor) for one in self.stream.sums if one.matrix is None}
+        for mean in means:
+            factor = factors.get(mean.name)
+            if isinstance(factor, Call) and factor.function == "exp":
+                return mean.load, 0.0
+        return None
 
     def is_told(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
@@ -345,6 +357,11 @@ class _Planner(MeansOfRows):
                 return seed
         return None
 
+    def is_smooth(self, result: Result) -> bool:
+        """Whether a result has gradients, as one of detached maxima has none."""
+        alone = replace(self.op, results=(result,))
+        return any(changes_smoothly(alone, name) for name in self.grad.wrt)
+
     def after(self, means: tuple[Mean, ...]) -> Op:
         """The operator that goes on from means and lse."""
         tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
@@ -356,18 +373,12 @@ class _Planner(MeansOfRows):
                 values.append(Value(value.name, node, value.source and spelled(node)))
             elif tensors[value.name] != value.name:
                 values.append(replace(value, node=Load(tensors[value.name], node.axes, node.dtype)))
-        smooth = (result for result in self.op.results if not _is_detached(self.op, result))
+        smooth = (result for result in self.op.results if self.is_smooth(result))
         results = tuple(replace(result, node=as_loads(result.node, tensors)) for result in smooth)
         values = needed(tuple(values), [result.output.name for result in results])
         lse = (self.of_rows(self.saved),) if self.lse else ()
         inputs = by_name(*self.seeds.values(), *self.op.inputs, *(mean.tensor for mean in means), *lse, *self.known)
         return replace(self.op, inputs=inputs, values=tuple(values), results=results)
-
-
-def _is_detached(op: Op, result: Result) -> bool:
-    """Whether a result has no gradient, as it says."""
-    node = resolve(op, result.node)
-    return isinstance(node, Call) and node.function == "detach"
 
 
 def _by(gradient: Gradient, names: Container[str]) -> Gradient:

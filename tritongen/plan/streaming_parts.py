@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..families.family import Step
-from ..families.several.naming import factors_named, rows_named
+from ..families.several.naming import factors_named, rows_named, sums_parted
 from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value, as_loads, fresh, replaced
@@ -32,8 +32,9 @@ def with_names(forward: Step) -> Step:
     stored = {one.output.name for step in steps_of(forward) for one in step.op.results}
     if stored <= forward.op.names:
         return forward
-    for name in (factors_named, rows_named, lambda op: factors_named(rows_named(op))):
-        named = name(forward.op)
+    by_factors, by_rows = factors_named(forward.op), rows_named(forward.op)
+    by_both = factors_named(by_rows)
+    for named in (by_factors, by_rows, by_both, rows_named(sums_parted(by_both))):
         if stored <= named.names:
             return replace(forward, program=replace(forward.program, op=named))
     return forward

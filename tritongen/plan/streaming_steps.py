@@ -79,9 +79,11 @@ class StreamPlanner(Planner):
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
         scattered = {own: _scattered(op, own, self.stream) for own in _names(results)}
-        tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
-        tiles += map(told_result, dict.fromkeys(value for values in scattered.values() for value in values))
-        found = [self.found(tile_step_of, restricted(op, (r,), f"_{r.output.name}")) for r in tiles]
+        terms = (told_result(value) for values in scattered.values() for value in values)
+        tiles: dict[str, Result] = {}
+        for one in (*(r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]), *terms):
+            tiles.setdefault(one.output.name, one)  # A bias and what is taken from a table may have the same gradient.
+        found = [self.found(tile_step_of, restricted(op, (r,), f"_{name}")) for name, r in tiles.items()]
         steps += [step for step in found if step is not None]
         taken |= {name for step in steps for name in _names(step.op.results)}
         behind = {own: [*values, *scattered[own]] for own, values in behind.items()}

@@ -52,7 +52,8 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
         return _lines_apart(plain, take)
     named = factors_named(plain)
     own = {value.name for value in op.values}
-    tried = [_least(one, own, take) for one in dict.fromkeys((named, sums_parted(named), *by_strips(named), plain))]
+    ways = dict.fromkeys((named, rows_named(sums_parted(named)), *by_strips(named), plain))
+    tried = [_least(one, own, take) for one in ways]
     return min(filter(None, tried), key=lambda one: one.cost, default=None)
 
 

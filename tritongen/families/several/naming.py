@@ -7,6 +7,8 @@ from dataclasses import replace
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, fresh, rebuild, walk
 from ...passes.contractions import dot_of, is_product, product_of, sides_of
 from ...passes.empty_sums import outside
+from ...passes.exponentials import resolve
+from ...passes.structure import is_extremum
 from ...spec.types import plain_shape
 
 
@@ -33,8 +35,10 @@ def takes_resolved(op: Op) -> Op:
 
 
 def rows_named(op: Op) -> Op:
-    """The operator with a name for what reductions are made into before it meets values with more axes."""
-    reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
+    """The operator with a name for what reductions are made into before it meets values with more axes; and for what
+    the largest, or a sum of exponentials, is made into before that is reduced along other axes, as lse is to a loss.
+    """
+    reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
     taken = op.names
     values: list[Value] = []
 
@@ -44,10 +48,23 @@ def rows_named(op: Op) -> Op:
             return _as_value(node, f"{line.name}_{node.function}", taken, values)
         return rebuild(node, tuple(named(part, line) for part in children(node)))
 
+    def rows(node: Reduce, line: Value) -> Reduce:
+        names = {part.name for part in walk(node.arg) if isinstance(part, Ref)}
+        made_of = [one for name, one in reductions.items() if name in names and _is_of_softmax(op, one)]
+        if not made_of or not {*node.arg.axes} <= {axis for one in made_of for axis in one.axes}:
+            return node
+        values.append(Value(fresh(f"{line.name}_rows", taken), node.arg, ""))
+        return replace(node, arg=Ref(values[-1].name, node.arg.axes, node.arg.dtype))
+
     for value in op.values:
-        node = value.node if isinstance(value.node, Reduce) else named(value.node, value)
-        values.append(value.of(node))
+        node = value.node
+        values.append(value.of(rows(node, value) if isinstance(node, Reduce) else named(node, value)))
     return replace(op, values=tuple(values))
+
+
+def _is_of_softmax(op: Op, node: Reduce) -> bool:
+    power = resolve(op, node.arg)
+    return is_extremum(node) or (node.kind == "sum" and isinstance(power, Call) and power.function == "exp")
 
 
 def factors_named(op: Op) -> Op:
@@ -101,7 +118,7 @@ def scattered_named(op: Op) -> Op:
 
 
 def sums_parted(op: Op) -> Op:
-    """The operator whose sums and means over rows and elements are such over rows of those over elements.
+    """The operator whose sums and the like over rows and elements are such over rows of those over elements.
 
     Of a gradient of a temperature, say: what else reads the elements of a row may add them up on the way.
     """
@@ -111,7 +128,8 @@ def sums_parted(op: Op) -> Op:
     for value in op.values:
         node = value.node
         inner = next((over for over in sorted(rows) if isinstance(node, Reduce) and set(over) < set(node.over)), None)
-        if inner and isinstance(node, Reduce) and node.kind in ("sum", "mean") and not is_product(op, node):
+        is_parted = isinstance(node, Reduce) and node.kind in ("sum", "mean", "max", "min")
+        if inner and isinstance(node, Reduce) and is_parted and not is_product(op, node):
             axes = tuple(axis for axis in node.arg.axes if axis not in inner)
             inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_rows", taken, values)
             others = tuple(axis for axis in node.over if axis not in inner)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
 from ...lang.promotion import kind_of
+from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
-from ...passes.structure import SAVES, reached, reads, references
+from ...passes.structure import SAVES, is_extremum, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_perhaps_absent, is_whole
 
@@ -25,18 +26,25 @@ def always_stored(op: Op) -> list[str]:
 
 
 def may_be_stored(op: Op, value: Value) -> bool:
-    """Whether storing a value makes sense: others use it, it is no copy of another, and its dtype is known."""
+    """Whether storing a value makes sense: others use it, its dtype is known, and it is no copy of another, unless of a
+    maximum, which is then no input of those that exponentials are below it in.
+    """
     node = value.node
-    is_copy = isinstance(node, Ref) or (is_whole(node) and not is_perhaps_absent(op, node))
+    is_copy = is_whole(node) and not is_perhaps_absent(op, node)
+    is_copy |= isinstance(node, Ref) and not is_extremum(op.value(node.name).node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
     return used and not is_copy and bool(stored_dtype(op, value))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
-    """The dtype in which a value is stored: that of the computation for row statistics, torch's for others."""
+    """The dtype in which a value is stored: that of the computation for row statistics, torch's for others.
+
+    A step that reads no tensors, but numbers or positions, does not know that of the computation.
+    """
     dtype = value.node.dtype
     if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
-        return Dtype("float", (), "compute")
+        reads_any = any(reads(one.node) for one in needed(op.values, [value.name]))
+        return Dtype("float", (), "compute") if reads_any else None
     if dtype.kind == "float":
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)

@@ -36,7 +36,7 @@ class Streaming(Maps[StreamingProgram]):
     is_narrow = False  # whether heads are known to be as narrow as tiles, whatever the math
 
     def take(self, op: Op) -> StreamingProgram | None:
-        pages = pages_of(op)
+        given, pages = op, pages_of(op)
         op = op if pages is None else pages.joined(with_picks_inside(op))
         found = stream_of(op, self.is_narrow)
         if found is None and (apart := sums_by_maximum(op)) != op:
@@ -48,12 +48,13 @@ class Streaming(Maps[StreamingProgram]):
         stream = grouped(stream, blocks)
         over = (*stream.turns, stream.streamed)
         if pages is None:
-            return StreamingProgram(merged.parted(seen, op), merged.parted_axes(over), stream, blocks, merged=merged)
+            parted = merged.parted(seen, op)
+            return StreamingProgram(parted, merged.parted_axes(over), stream, blocks, merged=merged, given=given)
         if not are_matrices(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
         parted = pages.parted(merged.parted(seen, op))
-        return StreamingProgram(parted, pages.parted_axes(over), *paged, pages, merged)
+        return StreamingProgram(parted, pages.parted_axes(over), *paged, pages, merged, given)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")

@@ -23,6 +23,11 @@ class StreamingProgram(Program):
     blocks: Blocks
     pages: Pages | None = None
     merged: MergedAxes = field(default_factory=MergedAxes)
+    given: Op | None = None
+
+    @property
+    def written(self) -> Op:
+        return self.given or self.op
 
     @property
     def in_kernels(self) -> Op:
