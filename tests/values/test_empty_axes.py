@@ -62,6 +62,16 @@ CASES: dict[str, tuple[str, str, str]] = {
         "s = sum(q * k, D)\nu = v * rsqrt(mean(v * v, N) + 1e-5)\ny = sum(sigmoid(s) * u, N)",
         "M, P",
     ),
+    "attention_to_values_normed_along_keys": (
+        "q:M, D; k:N, D; v:N, P",
+        "s = sum(q * k, D)\nu = v * rsqrt(mean(v * v, N) + 1e-5)\ny = sum(softmax(s, N) * u, N)",
+        "M, P",
+    ),
+    "attention_of_normed_queries": (
+        "q:M, D; k:N, D; v:N, P",
+        "r = rsqrt(mean(q * q, D) + 1e-5)\ns = sum(q * r * k, D)\ny = sum(softmax(s, N) * v, N)",
+        "M, P",
+    ),
     "means_of_what_lacks_the_axis": ("x:M, N; b:M; w:N", "h = x * w + b\ny = mean(h, M, N)", ""),
     "mean_of_two_matmuls": (
         "x:M, K; w:N, K; c:P, N",

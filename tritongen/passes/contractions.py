@@ -230,7 +230,8 @@ def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
         if isinstance(node, Reduce) and sides is not None and sides[2] and axis in node.axes:
             dot = dot_of(node, sides[:2])
             values.append(Value(fresh(f"{value.name}_dot", taken), dot, ""))
-            node = product_of((Ref(values[-1].name, dot.axes, dot.dtype), *sides[2]))
+            others = (outside(op, value.name, factor, node.over) for factor in sides[2])
+            node = product_of((Ref(values[-1].name, dot.axes, dot.dtype), *others))
         values.append(value.of(node))
     return replace(op, values=tuple(values))
 

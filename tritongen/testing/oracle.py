@@ -23,7 +23,6 @@ from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
 from ..spec.types import BATCH, BOOLS, FLOAT8S, FLOATS, INTS, Input, Spec, told_in_order
 from .integer_bounds import integer_bounds
-from .leading import at_full_length, batch_shape
 from .torch_calls import (
     ANY_DIMS,
     NUMBERS,
@@ -91,7 +90,6 @@ class _Printer:
     op: Op
     terms: dict[str, Term] = field(default_factory=dict)
     sized: set[str] = field(default_factory=set)
-    reduces_batch: bool = False  # of several inputs
 
     def __post_init__(self) -> None:
         self.parsed_lines = {one.name: Text(one.expression).parse() for one in self.spec.compute}
@@ -118,8 +116,7 @@ class _Printer:
         last = math[-1].partition(" = ")
         if results == last[0]:
             math, results = math[:-1], last[2]
-        expanded = at_full_length(self.op) if self.reduces_batch else ()
-        return (*before, *self.lengths(), *expanded, *math, f"return {results}")
+        return (*before, *self.lengths(), *math, f"return {results}")
 
     def ungrouped(self, tensor: Input) -> str:
         """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
@@ -145,8 +142,12 @@ class _Printer:
         for axis in sorted(self.sized, key=shown):
             tensor = next(t for t in self.op.inputs if axis in t.type.axes)
             axes = self.terms[tensor.name].axes
-            own = f"{tensor.name}.shape[{axes.index(axis) - len(axes)}]"
-            yield f"batch = {batch_shape(self.op)}" if axis == BATCH else f"{axis} = {own}"
+            position = axes.index(axis) - len(axes)
+            if axis == BATCH:
+                named = f"[:{position + 1}]" if len(axes) > 1 else ""
+                yield f"batch = {tensor.name}.shape{named}"
+            else:
+                yield f"{axis} = {tensor.name}.shape[{position}]"
 
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
@@ -370,9 +371,6 @@ class _Printer:
         term = self.visit(tree.args[0])
         over = self.ordered(axis_of(axis) for axis in tree.args[1:]) or term.axes
         rest = tuple(axis for axis in term.axes if axis not in over)
-        if BATCH in over and [*at_full_length(self.op)]:
-            self.reduces_batch = True
-            self.sized.add(BATCH)
         name = {"max": "amax", "min": "amin"}.get(name, name)
         options = {str(keyword.arg): self.visit(keyword.value).tree for keyword in tree.keywords}
         x, dims = self.reduced_dims(name, term, over)

@@ -30,6 +30,7 @@ from ...lang.ir import (
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
+from ...passes.empty_sums import undefined_over
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.factors import unless_empty
@@ -182,7 +183,8 @@ class Finder(Factors):
     def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]], over: tuple[str, ...]) -> Node:
         """A sum over some axes times the factors that it does not meet, or divided by them."""
         for factor, is_divisor in outside:
-            factor = unless_empty(factor, *over) if self.is_summed(factor) else factor
+            may_be_undefined = self.is_summed(factor) or undefined_over(self.op, factor)
+            factor = unless_empty(factor, *over) if may_be_undefined else factor
             total = applied("div" if is_divisor else "mul", total, factor)
         return total
 
