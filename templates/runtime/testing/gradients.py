@@ -50,7 +50,11 @@ class GradientTests(BackwardTests, VmapTests):
         self.check_gradients(*self.make(shape))
 
     @each("shape", lambda cls: cls.empty)
-    def test_gradients_of_empty(self, shape: Shape) -> None:
+    def test_gradients_of_empty(
+        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where torch has NaN of 0 times a mean of nothing, a gradient may be 0."""
+        monkeypatch.setattr(type(self), "leaves_rows_out", True)
         self.check_gradients(*self.make(shape))
 
     @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
