@@ -242,7 +242,11 @@ class DrawnAttention:
             + ("by_max", "by_sum", "by_lse", "by_line", "by_log", "sink", "sink", "sink_by_max", "sink_of_1", "none")
             + ("none",)
         )
-        v = f"({self.values} * {self.scale_of('v')})" if self.cached else self.values
+        if self.cached and self.paged:
+            kind = "softmax"  # Quotients of such sums are no stream yet.
+        # Values in pages have no math of their own.
+        v = f"({self.values} * {self.scale_of('v')})" if self.cached and not self.paged else self.values
+        s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else they might overflow.
         if kind == "none":
             return self.unnormalised(s, v)
         mask = self.mask()
