@@ -37,6 +37,9 @@ MASKS = {
     "~mask": 2,
     "mask & (index(N) <= index(M))": 1,
     "index(N) <= limit": 1,
+    "(first <= index(N)) & (index(N) < last)": 1,
+    "index(N) // 8 % 2 == 0": 1,
+    "take(chosen, index(N) // 16, L)": 1,
     "(k_of >= 0) & (k_of <= q_of)": 1,
 }
 PARAMS = {"window": "window = 9", "causal": "causal = true", "scale": 'scale = { type = "float" }', "cap": "cap = 5.0"}
@@ -71,14 +74,26 @@ class DrawnAttention:
         # Keys have an axis N, or two, as those of an image, or lie in pages.
         self.image = self.chance(0.06)
         self.paged = not self.image and self.of_keys[:1] == "B" and self.head == "D" and self.chance(0.15)
+        # A cache of fewer bytes has scales. Values may be the keys, as in latent attention.
+        self.cached = (
+            self.random.choice(("float8_e4m3fn", "float8_e5m2", "int8"))
+            if self.head == "D" and self.chance(0.08)
+            else ""
+        )
+        self.values = "k" if self.head == self.wide == "D" and self.chance(0.5) else "v"
         self.given("q", self.lead, "M", self.head)
-        self.given("k", self.of_keys, "N", self.head)
-        self.given("v", self.of_values, "N", self.wide)
+        self.given("k", self.of_keys, "N", self.head, dtype=self.cached)
+        if self.values == "v":
+            self.given("v", self.of_values, "N", self.wide, dtype=self.cached)
+        if self.cached == "int8":
+            self.high |= {"k": 5, "v": 5}
         mean = self.mean(self.scores("q", "k"))
-        if self.chance(0.06):
+        if self.chance(0.1) and not self.cached:
             mean = self.second(mean)
         self.follow(mean)
         self.by = [name for name in self.smooth if self.chance(0.75)] or self.smooth[:1]
+        if self.paged and self.chance(0.7):
+            self.by = []
         if self.image:
             self.rename_keys("X, Y")
         if self.paged:
@@ -117,8 +132,12 @@ class DrawnAttention:
         if self.head == "(P=2 D)" and self.chance(0.5):
             q, k = (self.turned(one, axis) for one, axis in ((q, "M"), (k, "N")))
         if self.chance(0.15):
-            q = self.line(f"{q}n", f"cast({q} * rsqrt(mean({q} * {q}, {self.over}) + 1e-6), {q[0]})")
+            q = self.normed(q)
+            if self.chance(0.3) and not self.cached and not self.paged:
+                k = self.normed(k)
         s = f"sum({q} * {k}, {self.over})"
+        if self.cached:
+            s = f"({s} * {self.scale_of('k')})"
         if self.chance(0.12):
             self.given("q2", self.lead, "M", "K")
             self.given("k2", self.random.choice((self.of_keys, "B" if "B" in self.of_keys else self.of_keys)), "N", "K")
@@ -126,11 +145,26 @@ class DrawnAttention:
         s = self.random.choice((s, f"{s} * 0.25", f"{s} * scale", f"{s} / 4", f"{s} * size(D) ** -0.5"))
         for of, change in (
             (0.1, self.scaled), (0.15, lambda s: f"cap * tanh(({s}) / cap)"), (0.2, self.biased), (0.12, self.sloped),
-            (0.12, self.tabled), (0.12, self.keyed),
+            (0.12, self.tabled), (0.12, self.keyed), (0.06, self.decayed), (0.06, lambda s: f"clamp({s}, -cap, cap)"),
         ):  # fmt: skip
             if self.chance(of):
                 s = change(s)
         return s
+
+    def normed(self, name: str) -> str:
+        over = self.over
+        norm = self.random.choice(
+            (
+                f"{name} * rsqrt(mean({name} * {name}, {over}) + 1e-6)",
+                f"{name} / sqrt(sum({name} * {name}, {over}) + 1e-6)",
+                f"({name} - mean({name}, {over})) * rsqrt(var({name}, {over}, correction=0) + 1e-3)",
+            )
+        )
+        return self.line(f"{name}n", f"cast({norm}, {name[0]})")
+
+    def scale_of(self, name: str) -> str:
+        axes = self.random.choice((("",), ("B" if "B" in self.of_keys else "",), ("", "N")))
+        return self.given(f"{name}_scale", *axes, dtype="float32")
 
     def turned(self, name: str, axis: str) -> str:
         """By a rotary position embedding."""
@@ -154,7 +188,16 @@ class DrawnAttention:
         distance = self.random.choice(("(index(M) - index(N))", "abs(index(M) - index(N))"))
         return f"{s} - {slope} * {distance}"
 
+    def decayed(self, s: str) -> str:
+        """By how much is forgotten between two positions."""
+        return f"{s} + {self.given('of_rows', self.own, 'M')} - {self.given('of_keys', self.own, 'N')}"
+
     def tabled(self, s: str) -> str:
+        if self.chance(0.3):
+            self.given("bucket", self.some_heads(), "M", "N", dtype=self.random.choice(("int32", "int64")))
+            self.high["bucket"] = 17
+            table = self.given("table", *self.random.choice(((self.own, "V=17"), ("V=17", self.own))))
+            return f"{s} + take({table}, bucket, V)"
         table = self.given("table", self.own, "W" if self.chance(0.5) else "V=17")
         if "W" in self.inputs[table]:
             return f"{s} + take({table}, index(M) - index(N) + size(N) - 1, W)"
@@ -183,50 +226,58 @@ class DrawnAttention:
         if "prefix" in found:
             self.given("prefix", "B" if "B" in self.lead else "", dtype="int32")
             self.high["prefix"] = "N"
-        if "limit" in found:
-            self.given(
-                "limit",
-                self.some_heads(),
-                "M" if self.chance(0.6) else "",
-                dtype=self.random.choice(("int32", "int64")),
-            )
-            self.high["limit"] = "N"
+        rows = "M" if self.chance(0.6) else ""
+        for name in ("limit", "first", "last"):
+            if re.search(rf"\b{name}\b", found):
+                self.given(name, self.some_heads(), rows, dtype=self.random.choice(("int32", "int64")))
+                self.high[name] = 5 if name == "first" else "N"
+        if "chosen" in found:
+            self.given("chosen", self.some_heads(), "M", "L", dtype="bool")
         return found
 
     def mean(self, s: str) -> str:
         """What is summed along the keys."""
         kind = self.random.choice(
-            ("softmax",) * 8 + ("by_max", "by_lse", "by_log", "sink", "sink", "sink_by_max", "none", "none")
+            ("softmax",) * 8
+            + ("by_max", "by_sum", "by_lse", "by_line", "by_log", "sink", "sink", "sink_by_max", "sink_of_1", "none")
+            + ("none",)
         )
+        if self.cached and self.paged:
+            kind = "softmax"  # Quotients of such sums are no stream yet.
+        # Values in pages have no math of their own.
+        v = f"({self.values} * {self.scale_of('v')})" if self.cached and not self.paged else self.values
+        s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else they might overflow.
         if kind == "none":
-            return self.unnormalised(s)
+            return self.unnormalised(s, v)
         mask = self.mask()
-        low = self.random.choice(("-inf",) * 6 + ("-1e9", "-3e38") * (kind != "by_lse"))
+        low = self.random.choice(("-inf",) * 6 + ("-1e9", "-3e38") * (kind not in ("by_lse", "by_line", "by_sum")))
         self.line("s", f"where({mask}, {s}, {low})" if mask else s)
         if self.chance(0.2):
             self.line("z", "logsumexp(s, N)")
             self.outputs["z"] = "auto"
-        if kind in ("sink", "sink_by_max"):
-            sink = self.given("sink", self.own)
-            if kind == "sink":
+        if "sink" in kind:
+            sink = "0.0" if kind == "sink_of_1" else self.given("sink", self.own)
+            if kind != "sink_by_max":
                 self.line("total", f"logaddexp(logsumexp(s, N), {sink})")
-                return "sum(exp(s - total) * v, N)"
+                return f"sum(exp(s - total) * {v}, N)"
             self.line("m", f"maximum(max(s, N), {sink})")
             self.line("p", "exp(s - m)")
-            return f"sum(p * v, N) / (sum(p, N) + exp({sink} - m))"
-        if kind == "by_max":
-            self.line("p", "exp(s - max(s, N))")
-            return "sum(p * v, N) / sum(p, N)"
-        p = {"by_lse": "exp(s - logsumexp(s, N))", "by_log": "exp(log_softmax(s, N))"}.get(kind, "softmax(s, N)")
-        values = "v"
+            return f"sum(p * {v}, N) / (sum(p, N) + exp({sink} - m))"
+        if kind in ("by_max", "by_sum"):
+            self.line("p", "exp(s - max(s, N))" if kind == "by_max" else "exp(s)")
+            return self.random.choice((f"sum(p * {v}, N) / sum(p, N)", f"sum(p / sum(p, N) * {v}, N)"))
+        if kind == "by_line":
+            self.line("lse", "logsumexp(s, N)")
+        ways = {"by_lse": "exp(s - logsumexp(s, N))", "by_line": "exp(s - lse)", "by_log": "exp(log_softmax(s, N))"}
+        p = ways.get(kind, "softmax(s, N)")
         if self.chance(0.1):
             self.given("keep", self.some_heads(), "M", "N", dtype="bool")
             p = f"where(keep, {p} / 0.9, 0.0)"
         if self.chance(0.08):
-            values = f"(v * {self.given('weight', self.own, 'N')})"
-        return f"sum({p} * {values}, N)"
+            v = f"({v} * {self.given('weight', self.own, 'N')})"
+        return f"sum({p} * {v}, N)"
 
-    def unnormalised(self, s: str) -> str:
+    def unnormalised(self, s: str, v: str) -> str:
         """Weights without a softmax: whatever the lengths of heads are, they use positions."""
         mask = self.mask({text: weight for text, weight in MASKS.items() if "index" in text})
         if self.chance(0.3) and self.own:
@@ -235,16 +286,28 @@ class DrawnAttention:
         weigh = self.random.choice(("{}", "sigmoid({})", "square(relu({}))", "silu({})", "{} / (1 + index(M))"))
         self.line("p", f"where({mask}, {weigh.format(f'({s})')}, 0.0)")
         if self.chance(0.25):
-            return "sum(p * v, N) / maximum(abs(sum(p, N)), 1.0)"
-        return "sum(p * v, N)"
+            return f"sum(p * {v}, N) / maximum(abs(sum(p, N)), 1.0)"
+        return f"sum(p * {v}, N)"
 
     def second(self, mean: str) -> str:
-        """Another attention, of the same queries or of its own, to other keys or to the same."""
-        kind = self.random.choice(("other keys", "differential", "other rows"))
+        """Another attention, of the same queries, of its own or of the result, to other keys or to the same."""
+        kind = self.random.choice(("other keys", "differential", "chain" if self.wide == "E" else "other keys"))
         if kind == "differential":
             self.given("qb", self.lead, "M", self.head)
             self.line("sb", f"sum(qb * k, {self.over}) * 0.25")
-            return f"{mean} - 0.5 * sum(softmax(sb, N) * v, N)"
+            return f"{mean} - 0.5 * sum(softmax(sb, N) * {self.values}, N)"
+        if kind == "chain":
+            # Else what reads rows without keys would be NaN, and gradients by all of its keys.
+            self.line("a", f"where(logsumexp(s, N) == -inf, 0.0, {mean})" if "s" in self.lines else mean)
+            n = self.random.choice(
+                ("a", "a * rsqrt(mean(a * a, E) + 1e-5)", "(a - mean(a, E)) * sigmoid(mean(a * a, E))")
+            )
+            self.line("n", n)
+            self.given("kb", self.of_keys, "L", "E")
+            self.given("vb", self.of_values, "L", "E")
+            mask = self.random.choice(("index(L) >= 0", "index(L) - size(L) <= index(M) - size(M)"))
+            self.line("sb", f"where({mask}, sum(n * kb, E) * 0.25, -inf)")
+            return "sum(softmax(sb, L) * vb, L)"
         self.given("kb", self.of_keys, "L", self.head)
         self.given("vb", self.of_values, "L", self.wide)
         self.line("sb", f"sum(q * kb, {self.over}) * 0.25")
@@ -268,7 +331,8 @@ class DrawnAttention:
         dims = [self.lead, "M", self.wide]
         order = self.inputs.copy(), list(self.smooth)
         self.given(result, *dims)
-        self.outputs[result] = self.inputs[result].replace(f"{self.type}[", "auto[", 1)
+        dtype = "auto" if self.chance(0.8) else "q"
+        self.outputs[result] = self.inputs[result].replace(f"{self.type}[", f"{dtype}[", 1)
         self.inputs, self.smooth = order
         if "z" in self.outputs:
             self.outputs["z"] = f"auto[{', '.join(one for one in (self.lead, 'M') if one)}]"
@@ -280,15 +344,16 @@ class DrawnAttention:
     def put_in_pages(self) -> None:
         """Keys and values, of S in a page, beside what follows J pages of S."""
         self.rename_keys("J, S")
-        for name in "kv":
+        for name in sorted({"k", self.values}):
             _, *dims = re.findall(r"\(.*?\)|[^, \[\]]+", self.inputs[name].partition("[")[2])
-            self.inputs[name] = f"{self.type}[U, {', '.join(one for one in dims if one not in ('B', 'J'))}]"
+            self.inputs[name] = (
+                f"{self.cached or self.type}[U, {', '.join(one for one in dims if one not in ('B', 'J'))}]"
+            )
             self.lines = {
                 line: re.sub(rf"\b{name}\b", f"take({name}, page, U)", one) for line, one in self.lines.items()
             }
         self.inputs["page"] = "int32[B, J]"
         self.high["page"] = "U"
-        self.by = []
 
     # What it is
 

@@ -86,8 +86,13 @@ class Evaluated:
         names.update({**{n: p for n, p in self.params().items() if p is not None}, **params})
         for one, tensor in zip(self.inputs, given, strict=True):
             names[one.name] = self.spread(one, tensor, sizes)
-        for name, line in self.lines.items():
-            names[name] = eval(line, {}, names)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of functions of integers
+        try:
+            for name, line in self.lines.items():
+                names[name] = eval(line, {}, names)
+        finally:
+            torch.set_default_dtype(default)
         return tuple(self.gathered(one, names[one.name], sizes, leading) for one in self.outputs)
 
     def params(self) -> dict[str, Any]:

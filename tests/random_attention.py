@@ -94,7 +94,8 @@ class Comparison:
                 most = max(1, lengths[high] if isinstance(high, str) else high)
                 made.append(torch.randint(0, most, shape, generator=random).to(getattr(torch, one.dtype)))
             else:
-                made.append(drawn.to(torch.float32 if one.dtype == "float32" else dtype))
+                own = one.dtype if "float8" in one.dtype or one.dtype == "float32" else ""
+                made.append(drawn.to(getattr(torch, own) if own else dtype))
         return made
 
     def apart(self, tensor: torch.Tensor) -> torch.Tensor:

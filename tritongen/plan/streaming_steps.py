@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.several.naming import scattered_named
+from ..families.several.stored import as_input
 from ..families.steps import restricted, unknown
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
@@ -36,7 +37,7 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import product_of
 from ..passes.structure import name_reductions
-from ..spec.types import COMPUTED, Input, Output, TensorType, plain_shape
+from ..spec.types import Input, Output, plain_shape
 from .backward import Planner
 
 COMPUTE = Dtype("float", (), "compute")
@@ -89,7 +90,8 @@ class StreamPlanner(Planner):
         behind = {own: [*values, *scattered[own]] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
         if told:
-            self.op = _reading(op, told)
+            names = {value.name for value in told}
+            self.op = _reading(op, [one for step in steps for one in _shaped(step.op) if one.output.name in names])
             self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
         left = tuple(result for result in results if result.output.name not in taken)
         reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
@@ -322,9 +324,13 @@ def _has_axes_of_scores(node: Node, stream: Stream) -> bool:
     return {stream.rows, stream.streamed} <= set(node.axes) and not set(node.axes) & set(stream.widths)
 
 
-def _reading(op: Op, told: tuple[Value, ...]) -> Op:
+def _shaped(op: Op) -> Iterator[Result]:
+    """The results of a step, with the dimensions that they have."""
+    return (replace(result, output=replace(result.output, shape=op.grouping(result))) for result in op.results)
+
+
+def _reading(op: Op, told: Sequence[Result]) -> Op:
     """The operator that reads some values, which a step has told."""
-    names = {value.name: value.name for value in told}
+    names = {result.output.name: result.output.name for result in told}
     values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
-    inputs = (Input(value.name, TensorType(COMPUTED, plain_shape(value.node.axes))) for value in told)
-    return replace(op, inputs=(*op.inputs, *inputs), values=tuple(values))
+    return replace(op, inputs=(*op.inputs, *(as_input(op, result) for result in told)), values=tuple(values))

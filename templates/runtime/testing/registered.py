@@ -28,7 +28,7 @@ class RegisteredTests(VmapTests):
         # torch cannot trace launches in Triton's interpreter.
         if DEVICE == "cuda" or not self.is_traced:
             kinds.append("test_aot_dispatch_dynamic")
-        tensors: Any = self.make(self.ragged)
+        tensors: Any = self.without_nan()
         # torch has no allclose of float8, by which it looks for inputs that are written to.
         floats = [one for one in tensors if one is not None and one.is_floating_point()]
         if all(one.itemsize > 1 for one in floats):
@@ -37,6 +37,16 @@ class RegisteredTests(VmapTests):
             tensors = self.leaves(tensors)
         given = (*tensors, *self.rest)
         torch.library.opcheck(self.registered, given, test_utils=kinds)
+
+    @classmethod
+    def without_nan(cls) -> tuple[torch.Tensor, ...]:
+        """Inputs without NaN in the results, which torch's tests take for a difference, if there are any."""
+        for shape in (cls.ragged, *cls.shapes):
+            tensors = cls.make(shape)
+            found = results(cls.registered(*tensors, *cls.rest))
+            if not any(one.isnan().any() for one in found):
+                return tensors
+        return cls.make(cls.ragged)
 
     @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())

@@ -47,7 +47,8 @@ class StreamingProgram(Program):
             return replace(matrix, axes=axes(matrix.axes))
 
         scores = (replace(s, left=parted(s.left), right=parted(s.right), over=axes(s.over)) for s in self.stream.scores)
-        sums = (replace(s, matrix=s.matrix and parted(s.matrix)) for s in self.stream.sums)
+        node = self.merged.parted_node
+        sums = (replace(s, factor=node(s.factor), matrix=s.matrix and parted(s.matrix)) for s in self.stream.sums)
         *turns, streamed = axes(self.stream.positions)
         stream = replace(self.stream, widths=axes(self.stream.widths), turns=tuple(turns), streamed=streamed)
         return replace(stream, scores=tuple(scores), sums=tuple(sums))
