@@ -77,7 +77,7 @@ class DrawnAttention:
         # A cache of fewer bytes has scales. Values may be the keys, as in latent attention.
         self.cached = (
             self.random.choice(("float8_e4m3fn", "float8_e5m2", "int8"))
-            if self.head == "D" and self.chance(0.08)
+            if self.head == "D" and not self.paged and self.chance(0.08)
             else ""
         )
         self.values = "k" if self.head == self.wide == "D" and self.chance(0.5) else "v"
@@ -242,10 +242,7 @@ class DrawnAttention:
             + ("by_max", "by_sum", "by_lse", "by_line", "by_log", "sink", "sink", "sink_by_max", "sink_of_1", "none")
             + ("none",)
         )
-        if self.cached and self.paged:
-            kind = "softmax"  # Quotients of such sums are no stream yet.
-        # Values in pages have no math of their own.
-        v = f"({self.values} * {self.scale_of('v')})" if self.cached and not self.paged else self.values
+        v = f"({self.values} * {self.scale_of('v')})" if self.cached else self.values
         s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else they might overflow.
         if kind == "none":
             return self.unnormalised(s, v)
@@ -346,9 +343,7 @@ class DrawnAttention:
         self.rename_keys("J, S")
         for name in sorted({"k", self.values}):
             _, *dims = re.findall(r"\(.*?\)|[^, \[\]]+", self.inputs[name].partition("[")[2])
-            self.inputs[name] = (
-                f"{self.cached or self.type}[U, {', '.join(one for one in dims if one not in ('B', 'J'))}]"
-            )
+            self.inputs[name] = f"{self.type}[U, {', '.join(one for one in dims if one not in ('B', 'J'))}]"
             self.lines = {
                 line: re.sub(rf"\b{name}\b", f"take({name}, page, U)", one) for line, one in self.lines.items()
             }

@@ -59,7 +59,9 @@ class Comparison:
 
     @cached_property
     def stores(self) -> bool:
-        """Whether a step stores scores, in which case rows without keys are as in torch."""
+        """Whether a step stores scores, as gradients through pages do: then rows without keys are as in torch."""
+        if self.drawn.paged:
+            return True
         forward = forward_of(read_spec("drawn.toml", self.drawn.text()))
         return bool(stored_in(forward, backward_of(read_spec("drawn.toml", self.drawn.text()), forward)))
 

@@ -108,7 +108,7 @@ def run(
     sums = n_sums, torch_dtype(accumulator)
     reducing = reduction, reduced_rows
     counts = n_batch, n_summed, group_size
-    given = left, right, results, beside, sums, lengths, counts
+    given = left, right, results, beside, sums, lengths, counts, index
     if (
         described is not None
         and group_size % SHORTEST == 0
@@ -140,13 +140,10 @@ def run(
         )
 
     def stages(config: triton.Config | None) -> list[launch.Stage]:
-        found = []
-        for one in way(config=config):
-            # Stream-K only stores partial sums, and has no offsets of matrices.
-            own = {"INDEX": index} if "INDEX" in one.kernel.arg_names else {}
-            options = {"ACC": accumulator, **own, **one.options}
-            found.append(one._replace(options=options))
-        return found
+        return [
+            one._replace(options={"ACC": accumulator, **one.options})
+            for one in way(config=config)
+        ]
 
     config = None
     if search:
@@ -166,6 +163,7 @@ def _by_tma(
     sums: tuple[int, torch.dtype],
     lengths: Lengths,
     counts: Lengths,
+    index: Any,
     device: torch.device,
     is_batched: bool,
     *,
@@ -227,7 +225,7 @@ def _by_tma(
     launches: list[launch.Stage] = []
     if first_tile:
         args = (*descs, *written, *terms, first_tile, *loop, *both, *epilogue, *flags)
-        ways = {}
+        ways = {"INDEX": index}
         if may_specialize:
             ways["WARP_SPECIALIZE"] = matmul_heuristics.warps_specialize(device)
         grid = (min(tiles, programs),)
@@ -238,7 +236,8 @@ def _by_tma(
         args = (*descs, *partial, *terms, first_tile, *split, *loop, *both, *flags)
         launches.append(launch.Stage(stream_k, (n_parts,), args, options))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
-        launches.append(_reduce(reduction, (*args, *both, *epilogue), split, config))
+        args = (*args, *both, *epilogue)
+        launches.append(_reduce(reduction, args, split, config, index))
     return launches
 
 
@@ -252,6 +251,7 @@ def _by_pointers(
     sums: tuple[int, torch.dtype],
     lengths: Lengths,
     counts: Lengths,
+    index: Any,
     device: torch.device,
     dtype: torch.dtype,
     precision: str,
@@ -295,7 +295,7 @@ def _by_pointers(
     stages = matmul_heuristics.choose_stages(
         config, tiles * n_parts, stage_bytes, device
     )
-    options = options_of(config, block_k, stages)
+    options = options_of(config, block_k, stages) | {"INDEX": index}
     if pads:
         options["PADDED"] = copies.padded_to(lefts + rights)
     own = [() if one is None else one.stride() for one in matrices]
@@ -319,7 +319,7 @@ def _by_pointers(
     reduced = (*results, *partial, n_rows, n_cols, 0, *split, *both, *epilogue)
     return [
         launch.Stage(kernel, (tiles, n_parts), args, options),
-        _reduce(reduction, reduced, split, config),
+        _reduce(reduction, reduced, split, config, index),
     ]
 
 
@@ -370,13 +370,14 @@ def _reduce(
     args: Args,
     split: tuple[int, int, int, int],
     config: triton.Config,
+    index: Any,
 ) -> launch.Stage:
     """Reduce the tiles that are split, some rows of a tile per program."""
     kernel, rows = reduction
     n_long, _, n_short, _ = split
     tile = {name: config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP")}
     grid = ((n_long + n_short) * tile["BLOCK_M"] // rows,)
-    options = {**tile, "REDUCE_M": rows, "num_warps": 4}
+    options = {**tile, "REDUCE_M": rows, "INDEX": index, "num_warps": 4}
     return launch.Stage(kernel, grid, args, options)
 
 

@@ -24,7 +24,7 @@ from ..family import Step
 from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
-from .parts import Part, Parts, TakeAlone
+from .parts import Part, Parts, Stored, TakeAlone
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
 
@@ -160,7 +160,7 @@ class _Search(Parts):
 
     def bound(self, chosen: Sequence[str]) -> float:
         """A lower bound of the time of steps if some values are stored."""
-        stored = {name: self.stored(name) for name in chosen}
+        stored = self.storing(chosen)
         levels = self.levels(self.targets(stored), stored)
         return math.inf if levels is None else sum(least for _, least in levels)
 
@@ -173,7 +173,7 @@ class _Search(Parts):
         """The steps if some values are stored; None if no family takes one of them, or they certainly exceed a limit
         of time.
         """
-        stored = {name: self.stored(name) for name in chosen}
+        stored = self.storing(chosen)
         groups = self.groups(stored, limit)
         return self.cut_of(groups, stored) if groups is not None else None
 
@@ -186,7 +186,7 @@ class _Search(Parts):
     def stores_scores(self, stored: Iterable[str]) -> bool:
         return not self.scores.isdisjoint(stored)
 
-    def groups(self, stored: dict[str, Result], limit: float = math.inf) -> list[_Group] | None:
+    def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
         levels = self.levels(self.targets(stored), stored)
         if levels is None:
@@ -207,7 +207,7 @@ class _Search(Parts):
         Both then read the same tensors once, and what only they read is not stored. In a forward whose backward
         computes again what it has read, all that reads a rounded matrix goes on doing so.
         """
-        stored = {value.name: self.stored(value.name) for value in self.op.values if value.name in best.stored}
+        stored = self.storing(value.name for value in self.op.values if value.name in best.stored)
         groups = self.groups(stored)
         if groups is None or self.apart:
             return best
@@ -224,8 +224,8 @@ class _Search(Parts):
         return min(best, found, key=lambda one: one.cost)
 
     def merged_later(
-        self, place: int, groups: list[_Group], stored: dict[str, Result], exact: set[str]
-    ) -> tuple[list[_Group], dict[str, Result]] | None:
+        self, place: int, groups: list[_Group], stored: Stored, exact: set[str]
+    ) -> tuple[list[_Group], Stored] | None:
         """The groups, one of which is computed with a later one that reads it, and what is still stored; None where
         that costs no less.
         """
@@ -242,7 +242,7 @@ class _Search(Parts):
                 continue
             elsewhere = self.outputs.union(*(names for one, names in enumerate(read) if one != later))
             kept = (*(one for one in targets if self.value_of(one) in elsewhere), *others)
-            left = {name: one for name, one in stored.items() if name in elsewhere or name not in taken}
+            left = self.storing(name for name in stored if name in elsewhere or name not in taken)
             joint = self.part(kept, left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
@@ -250,7 +250,7 @@ class _Search(Parts):
                 return [*rest[:at], (kept, joint), *rest[at:]], left
         return None
 
-    def levels(self, targets: list[Result], stored: dict[str, Result]) -> list[tuple[list[Result], float]] | None:
+    def levels(self, targets: list[Result], stored: Stored) -> list[tuple[list[Result], float]] | None:
         """The groups of results that may be computed together, in order, and a lower bound of their time; None for a
         cycle.
         """
@@ -271,7 +271,7 @@ class _Search(Parts):
             targets = [target for target in targets if target not in ready]
         return levels
 
-    def with_unread_later(self, groups: list[_Group], stored: dict[str, Result]) -> list[_Group]:
+    def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
         """The groups, of which those that no other reads are computed with one after them where that costs less."""
         if self.apart:
             return groups
@@ -290,7 +290,7 @@ class _Search(Parts):
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
 
-    def together(self, targets: list[Result], stored: dict[str, Result]) -> list[_Group] | None:
+    def together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
         """The parts of results none of which is made of another: together, in their order, where that costs less, or
         where no family takes one by itself.
 

@@ -31,6 +31,14 @@ class Part:
     time: float
 
 
+class Stored(dict[str, Result]):
+    """Values that are stored, as results of steps, and a bit for each. They do not change."""
+
+    def __init__(self, results: Mapping[str, Result], bits: Mapping[str, int]) -> None:
+        super().__init__(results)
+        self.mask = sum(bits[name] for name in results)
+
+
 class Parts:
     """The parts of an operator, each with its step and its time, cached since several cuts share them."""
 
@@ -57,9 +65,14 @@ class Parts:
         self.results: dict[str, Result] = {}
         self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
         self.own: dict[tuple[int, _Pairs, _Pairs], tuple[Value, Value]] = {}  # by the ids of values
-        self.reached: dict[tuple[str, ...], set[str]] = {}
-        self.found: dict[tuple[tuple[str, ...], frozenset[str]], set[str]] = {}
+        self.bits = {value.name: 1 << place for place, value in enumerate(op.values)}
+        self.reached: dict[tuple[str, ...], int] = {}
+        self.found: dict[tuple[tuple[str, ...], int], tuple[set[str], tuple[str, ...]]] = {}
         self.parts: dict[tuple[tuple[int, ...], tuple[str, ...]], Part] = {}  # by the ids of results
+
+    def storing(self, names: Iterable[str]) -> Stored:
+        """Values as results of steps."""
+        return Stored({name: self.stored(name) for name in names}, self.bits)
 
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""
@@ -67,7 +80,7 @@ class Parts:
             self.results[name] = stored_result(self.op, name)
         return self.results[name]
 
-    def needed(self, target: Result, stored: dict[str, Result]) -> tuple[Path, ...]:
+    def needed(self, target: Result, stored: Stored) -> tuple[Path, ...]:
         """The paths on which something is made of what is stored."""
         name = self.value_of(target)
         return self.paths[name] if name in stored and name in self.paths else ALWAYS
@@ -79,23 +92,28 @@ class Parts:
         assert isinstance(target.node, Ref)
         return target.node.name
 
-    def made_of(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> tuple[set[str], tuple[str, ...]]:
-        """The values that some results are made of, and those among them that other steps have stored."""
-        names = tuple(target.output.name for target in targets)
+    def made_of(self, targets: tuple[Result, ...], stored: Stored) -> tuple[set[str], tuple[str, ...]]:
+        """The values that some results are made of, and those among them that other steps have stored, in order."""
+        names = tuple([target.output.name for target in targets])
         if names not in self.reached:
-            self.reached[names] = reached(self.refs, self.roots(targets), ())
+            self.reached[names] = sum(self.bits[name] for name in self.readable(targets))
+        known = stored.mask & self.reached[names]
+        if (names, known) not in self.found:
+            others = {name for name, bit in self.bits.items() if known & bit}
+            found = reached(self.refs, self.roots(targets), others)
+            self.found[names, known] = found, tuple(name for name in self.bits if name in others and name in found)
+        return self.found[names, known]
+
+    def readable(self, targets: tuple[Result, ...]) -> set[str]:
+        """What some results may read where other steps have stored it."""
         own = {self.value_of(target) for target in targets}
         unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
-        known = frozenset((stored.keys() & self.reached[names]) - own - unread)
-        if (names, known) not in self.found:
-            self.found[names, known] = reached(self.refs, self.roots(targets), known)
-        found = self.found[names, known]
-        return found, tuple(name for name in stored if name in known and name in found)
+        return reached(self.refs, self.roots(targets), ()) - own - unread
 
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
 
-    def part(self, targets: tuple[Result, ...], stored: dict[str, Result]) -> Part:
+    def part(self, targets: tuple[Result, ...], stored: Stored) -> Part:
         """The operator of some results, which reads what other steps have stored."""
         made_of, reads = self.made_of(targets, stored)
         key = tuple(map(id, targets)), reads
