@@ -234,7 +234,8 @@ def _by_tma(
         n_parts = n_long * long_parts + n_short * short_parts
         partial = _partial_sums(sums, n_parts, block_m, block_n, device)
         args = (*descs, *partial, *terms, first_tile, *split, *loop, *both, *flags)
-        launches.append(launch.Stage(stream_k, (n_parts,), args, options))
+        own = {"INDEX": index} if "INDEX" in stream_k.arg_names else {}
+        launches.append(launch.Stage(stream_k, (n_parts,), args, options | own))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
         args = (*args, *both, *epilogue)
         launches.append(_reduce(reduction, args, split, config, index))

@@ -17,7 +17,7 @@ from ..lang.unparse import spelled
 from .contractions import is_product, times
 from .empty_sums import outside, undefined_over
 from .factors import factors_of
-from .structure import name_reductions, read_lines
+from .structure import name_reductions, reached, read_lines, references
 
 
 def one_sided_sums_first(op: Op) -> Op:
@@ -48,7 +48,7 @@ def _without_matmul(op: Op, value: Value) -> Op | None:
             continue
         assert isinstance(node, Reduce)
         others = [*factors[:place], *factors[place + 1 :]]
-        if line.node.dtype.kind != "float" or set(line.node.over) & set(node.arg.axes):
+        if line.node.dtype.kind != "float" or set(line.node.over) & set(node.arg.axes) or _is_chained(op, line.node):
             continue
         if any(undefined_over(op, other) for other in others):  # Where a matmul is over nothing, they multiply 0.
             continue
@@ -62,6 +62,15 @@ def _without_matmul(op: Op, value: Value) -> Op | None:
         if found is not None and not any(one.node == line.node for one in found.values):
             return found
     return None
+
+
+def _is_chained(op: Op, node: Reduce) -> bool:
+    """Whether a matmul is one of what is made of another's result, as in attention, whose scores a sum would store."""
+    refs = {value.name: references(value.node) for value in op.values}
+    factors = factors_of(op, node.arg, node.over, False)
+    made = [one for one in factors if not (isinstance(one, Ref) and is_product(op, op.value(one.name).node))]
+    below = [op.value(name).node for one in made for name in reached(refs, references(one), ())]
+    return any(is_product(op, one) and set(one.axes) & set(node.over) for one in below)
 
 
 def _with_sums_first(op: Op, total: Reduce) -> Op | None:

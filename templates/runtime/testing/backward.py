@@ -91,7 +91,9 @@ class BackwardTests(Tiles):
         if cls.masked_math is not None:
             masked = cls.lost(*tensors, **params)
             pairs = zip(outgoing, masked, strict=True)
-            outgoing = [one.masked_fill(other.to(one.device), 0) for one, other in pairs]
+            outgoing = [
+                one.masked_fill(other.to(one.device), 0) for one, other in pairs
+            ]
         pairs = zip(found, outgoing, strict=True)
         smooth, arriving = zip(
             *((one, other) for one, other in pairs if one.requires_grad), strict=True

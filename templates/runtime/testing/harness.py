@@ -359,7 +359,9 @@ class Harness:
                 return found
             pairs = zip(results(found), cls.lost(*given, **params), strict=True)
             is_other = any(bool((other & ~one.isnan()).any()) for one, other in pairs)
-            return cls.own_math(*given, **{**cls.params, **params}) if is_other else found
+            return (
+                cls.own_math(*given, **{**cls.params, **params}) if is_other else found
+            )
         finally:
             torch.set_default_dtype(default)
 
@@ -368,7 +370,11 @@ class Harness:
         """Which results are of rows without keys, or of rows that a finite number masks."""
         math = cls.masked_math or cls.own_math or cls.reference
         given = [
-            torch.full((1,) * len(own.axes), own.default or 0) if one is None else one.cpu()
+            (
+                torch.full((1,) * len(own.axes), own.default or 0)
+                if one is None
+                else one.cpu()
+            )
             for own, one in zip(cls.inputs, wide(tensors), strict=True)
         ]
         with torch.no_grad():
@@ -432,9 +438,11 @@ class Harness:
             return [0.0 for _ in results(want)]
         pairs = zip(own, results(want), strict=True)
         differences = [
-            (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
-            if other.is_floating_point() and other.numel()
-            else torch.zeros(1)
+            (
+                (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
+                if other.is_floating_point() and other.numel()
+                else torch.zeros(1)
+            )
             for one, other in pairs
         ]
         return [float(one.abs().max()) for one in differences]

@@ -146,23 +146,15 @@ class _Search(Parts):
         return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
 
     def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
-        """The first of the cheapest choices, among which is another cut. Those come first that may be the cheapest."""
-        best: tuple[tuple[bool, float, int], int, Cut] | None = None
-        bounds = [(self.bound(chosen), place, chosen) for place, chosen in enumerate(choices)]
-        for bound, place, chosen in sorted(bounds):
-            stores, time, _ = best[0] if best else other.cost if other else (False, math.inf, 0)
+        """The first of the cheapest choices, among which is another cut."""
+        best: Cut | None = None
+        for chosen in choices:
+            stores, time, _ = best.cost if best else other.cost if other else (False, math.inf, 0)
             time += time / 2**40  # of equal times, the sums of which are not
-            limit = math.inf if stores and not self.stores_scores(chosen) else time
-            found = self.steps(chosen, limit) if bound <= limit else None
-            if found is not None and (best is None or (found.cost, place) < best[:2]):
-                best = found.cost, place, found
-        return best[2] if best else None
-
-    def bound(self, chosen: Sequence[str]) -> float:
-        """A lower bound of the time of steps if some values are stored."""
-        stored = self.storing(chosen)
-        levels = self.levels(self.targets(stored), stored)
-        return math.inf if levels is None else sum(least for _, least in levels)
+            found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+        return best
 
     def targets(self, stored: Mapping[str, Result]) -> list[Result]:
         """What steps give: the values that are stored, and the results."""
