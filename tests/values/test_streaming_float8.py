@@ -149,6 +149,58 @@ def test_values(name: str, float8: torch.dtype, tmp_path: Path) -> None:
         torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance * scale)
 
 
+SHARED = """
+[op]
+name = "attend"
+[inputs]
+q = "float[B, H, M, D]"
+k = "{bytes}[B, {heads}N, D]"
+v = "{bytes}[B, N, E]"
+bias = "float[B, M, N]"
+sink = "float[H]"
+[compute]
+s = "where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.004 + bias, -inf)"
+m = "maximum(max(s, N), sink)"
+p = "exp(s - m)"
+o = "sum(p * v, N) / (sum(p, N) + exp(sink - m))"
+[outputs]
+o = "q"
+[grad]
+wrt = ["q", "bias", "sink"]
+"""
+
+
+@pytest.mark.parametrize("heads", ["", "H, "], ids=["shared_keys", "keys_of_heads"])
+@pytest.mark.parametrize("of_bytes", [torch.float8_e5m2, torch.int8], ids=str)
+def test_gradient_of_a_bias_that_heads_share(of_bytes: torch.dtype, heads: str, tmp_path: Path) -> None:
+    """A tile of it adds heads in turn, whose queries are read after the bytes that all of them share."""
+    text = SHARED.format(bytes=str(of_bytes).removeprefix("torch."), heads=heads)
+    attend = built(read_spec("attend.toml", text), tmp_path).attend
+    random = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=random, dtype=torch.float64).to(DEVICE)
+
+    k, v = ((20 * drawn(*shape)).to(of_bytes) for shape in ((B, H, N, D) if heads else (B, N, D), (B, N, D)))
+    exact = drawn(B, H, M, D), drawn(B, M, N), drawn(H)
+    do = drawn(B, H, M, D)
+    wide = [one.double() if heads and one is k else one.double()[:, None] for one in (k, v)]
+    mask = torch.ones(M, N, device=DEVICE).tril(N - M).bool()
+    for dtype, tolerance in TOLERANCES.items():
+        q, bias, sink = leaves = [one.to(dtype).requires_grad_() for one in exact]
+        found = attend(q, k, v, bias, sink)
+        s = (q.double() @ wide[0].mT * 0.004 + bias.double()[:, None]).masked_fill(~mask, -torch.inf)
+        ends = sink.double()[None, :, None, None].expand(B, H, M, 1)
+        wanted = torch.cat([s, ends], -1).softmax(-1)[..., :-1] @ wide[1]
+        pairs = [(found, wanted)]
+        gradients = (torch.autograd.grad(one, leaves, do.to(dtype).to(one)) for one in (found, wanted))
+        pairs += zip(*gradients, strict=True)
+        for one, other in pairs:
+            torch.testing.assert_close(
+                one.double(), other.double(), rtol=tolerance, atol=2 * tolerance * other.abs().max().item()
+            )
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     spec = CASES[name].spec()

@@ -98,7 +98,9 @@ class Places(Tile):
         other = multiplied_as(self.op, self.stream)
         if not other:
             return [Line(f"{load.name} = {load.name}.to(tl.float16)")]
-        is_read = other == self.stream.scores[0].left.name
+        left, turns = self.stream.scores[0].left, set(self.stream.turns)
+        # A tile of each turn is not read yet where bytes are that stay the same in every turn.
+        is_read = other == left.name and (not turns & set(left.axes) or bool(turns & set(load.axes)))
         dtype = f"{other}.dtype" if is_read else f"{other}_ptr.dtype.element_ty"
         to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else f".to({dtype})"
         return [Line(f"{load.name} = {load.name}{to}")]
