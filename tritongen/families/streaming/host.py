@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,7 @@ class StreamingModule(Common):
         lengths = [length_text(heads), stream.rows, streamed]
         parts = blocks.parts
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
+        matrices = promoted(self.op, stream)
         extra: dict[str, Any] = {
             "family": "streaming",
             "kernel": kernel_view(kernel),
@@ -87,7 +89,8 @@ class StreamingModule(Common):
             "search": self.search,
             "sizes": self.sizes_lines(),
             "key": "key" if self.knows else "None",
-            "promoted": promoted(self.op, self.stream),
+            "promoted": matrices,
+            "differ": _differ(matrices),
             "widened": self.widened(),
             "multiplied_as": multiplied_as(self.op, self.stream),
             "launcher": self.around.launcher(kernel.name),
@@ -283,3 +286,9 @@ class StreamingModule(Common):
             widths[f"size_{self.pages.slot.lower()}"] = f"max(1, {self.pages.slot})"
         widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)
+
+
+def _differ(matrices: Sequence[str]) -> str:
+    """Whether some matrices have several dtypes."""
+    dtypes = [f"{name}.dtype" for name in matrices]
+    return " != ".join(dtypes) if len(dtypes) == 2 else f"not {' == '.join(dtypes)}"
