@@ -6,8 +6,6 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-INDEX = ", INDEX: tl.constexpr"
-
 
 def without_dead_code(text: str) -> str:
     """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
@@ -18,17 +16,15 @@ def without_dead_code(text: str) -> str:
     lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
     edits = [edit for function in _functions(ast.parse(text)) for edit in _edits(function)]
     for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        line = lines[node.lineno - 1]
         if isinstance(node, ast.Name):
-            line = lines[node.lineno - 1]
             lines[node.lineno - 1] = line[: node.col_offset] + b"_" + line[node.col_offset :]
+        elif isinstance(node, ast.arg):
+            before = line[: node.col_offset].rstrip(b", ")
+            lines[node.lineno - 1] = before + line[node.end_col_offset :]
         else:
             del lines[node.lineno - 1 : node.end_lineno]
-    text = b"\n".join(lines).decode()
-    for function in _functions(ast.parse(text)):
-        if not _reads(function)["INDEX"]:
-            head = text.split("\n", function.lineno)[function.lineno - 1]
-            text = text.replace(head, head.replace(INDEX, ""))
-    return text
+    return b"\n".join(lines).decode()
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
@@ -38,8 +34,8 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
         yield from (node for node in inside if isinstance(node, ast.FunctionDef))
 
 
-def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name]:
-    """The assignments of a function that are left out, and the names in others that get an underscore."""
+def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
+    """The assignments and arguments of a function that are left out, and the names that get an underscore."""
     reads = _reads(function)
     left = [node for block in _blocks(function) for node in _plain(block)]
     dead: list[ast.Assign] = []
@@ -48,7 +44,8 @@ def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name]:
             reads -= _reads(node)
         dead += found
         left = [node for node in left if node not in found]
-    return [*dead, *(name for node in left for name in _targets(node) if not reads[name.id] and name.id[0] != "_")]
+    unread = [name for node in left for name in _targets(node) if not reads[name.id] and name.id[0] != "_"]
+    return [*dead, *unread, *(one for one in function.args.args if one.arg == "INDEX" and not reads[one.arg])]
 
 
 def _reads(tree: ast.AST) -> Counter[str]:
