@@ -12,7 +12,7 @@ from ..emit.module import Around, Module
 from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
-from ..families.steps import StepHost
+from ..families.step_host import StepHost
 from ..passes.structure import SAVES
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost

@@ -21,7 +21,8 @@ from ...passes.structure import SAVES, taken_from
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
-from ..steps import StepHost, Whole, perhaps_without, unknown, with_dtypes
+from ..step_host import StepHost
+from ..steps import Whole, perhaps_without, unknown, with_dtypes
 from .decided import paths_of, paths_of_inputs, perhaps_absent
 from .program import SeveralProgram
 

@@ -1,0 +1,198 @@
+"""The host functions of steps, which are told what they need of the whole operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..emit.host import Host
+from ..emit.host_checks import targets_text
+from ..lang.ir import Dtype, Op, Reduce, Result, Value
+from ..passes.empty_sums import is_seen
+from ..passes.exponentials import is_hidden
+from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order
+from .steps import Origin, at_full_length, stand_ins
+
+
+@dataclass(frozen=True)
+class StepHost(Host):
+    """Writes the function of a step: the forward has checked all that there is to check."""
+
+    origin: Origin | None = None
+    fills: bool = False  # whether each result is a tensor, though one may not be asked for
+
+    @property
+    def operator(self) -> str:
+        return self.forward.name
+
+    def regrouped(self, result: Result) -> str:
+        text = super().regrouped(result)
+        first = self.first()
+        assert first is not None
+        return f"library.filled({text}, {first.name})" if self.fills and result.when else text
+
+    def told_inputs(self) -> tuple[Input, ...]:
+        mine = {tensor.name for tensor in self.op.inputs}
+        return tuple(
+            tensor
+            for tensor in self.forward.inputs
+            if tensor.name not in mine and {f"{tensor.name}_shape", f"{tensor.name}_dtype"} & set(self.extra)
+        )
+
+    def alike(self) -> tuple[tuple[str, str], ...]:
+        assert self.origin is not None
+        return tuple(stand_ins(self.origin, self.op))
+
+    def checks(self) -> list[str]:
+        return []
+
+    def empty_errors(self) -> list[tuple[str, str]]:
+        """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
+        assert self.origin is not None
+        return [] if self.origin.is_gradient else super().empty_errors()
+
+    def is_seen_over_nothing(self, value: Value) -> bool:
+        """Of the whole, whose results may be empty where those of this step are not, and hide what this step stores."""
+        whole = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
+        own = next((one for one in whole.values if one.name == value.name), None)
+        if own is None or not isinstance(own.node, Reduce):
+            return super().is_seen_over_nothing(value)
+        over = frozenset(own.node.over)
+        return not is_hidden(whole, own) and is_seen(whole, own.name, over, over)
+
+    def shapes(self) -> list[str]:
+        """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
+        own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
+        known: set[str] = set()
+        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
+        given = self.given_shapes()
+        for tensor in told_in_order((*mine, *given)):
+            if tensor in given:
+                lines += self.lengths_of(tensor.name, tensor.type.shape, known)
+                continue
+            block: list[str] = []
+            for position, term in enumerate(tensor.type.shape):
+                if len(term.names) > 1:
+                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
+            if tensor.default is None:
+                # The leading axes are those of a tensor, or a shape, that has them at full length.
+                elsewhere = {BATCH} - known if self.may_be_short(tensor) else set()
+                known |= elsewhere
+                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
+                known -= elsewhere
+            lines += self.guarded(tensor, block)
+        return lines + self.expansions()
+
+    @property
+    def forward(self) -> Op:
+        assert self.origin is not None
+        return self.origin.forward
+
+    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+        """Unpacks what is not known yet of a shape."""
+        axes = tuple(axis for term in terms for axis in term.names)
+        if set(axes) <= known:
+            return []
+        if any(len(term.names) > 1 for term in terms):
+            return self.lengths_of_groups(shape, terms, known)
+        targets = ["_" if axis in known else axis for axis in axes if axis != BATCH]
+        if axes == (BATCH,):
+            line = f"batch = {shape}"
+        elif BATCH in axes and BATCH not in known:
+            line = f"{', '.join(['*batch', *targets])} = {shape}"
+        else:
+            line = f"{targets_text(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
+        known |= set(axes)
+        return [line]
+
+    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+        """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
+        lines = []
+        for position, term in enumerate(terms, -len(terms)):
+            if term.names == (BATCH,):
+                source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
+            else:
+                lengths = self.told(term, known)
+                product = " * ".join(lengths.values())
+                source = f"{shape}[{position}]"
+                source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
+                new = [name for name in term.names if name not in lengths and name not in known]
+            lines += [f"{name} = {source}" for name in new]
+            known |= set(term.names)
+        return lines
+
+    def given_shapes(self) -> list[Input]:
+        """The shapes that the step is told, each in place of an input of the forward."""
+        names = [name for name in self.extra if name.endswith("_shape")]
+        return [replace(self.forward.input(name.removesuffix("_shape")), name=name) for name in names]
+
+    def expansions(self) -> list[str]:
+        """Expands inputs of the forward along leading axes, where it may have done so."""
+        assert self.origin is not None
+        whole = at_full_length(self.origin, self.op)
+        told = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
+        if whole is None and told is None:
+            return self.batches() if any(map(self.may_be_short, self.op.inputs)) else []
+        lines = []
+        for tensor in filter(self.may_be_short, self.batch_inputs()):
+            shapes = [self.batch_shape(tensor)]
+            if whole is not None and whole.type.axes == tensor.type.axes:
+                shapes = [f"{tensor.name}.shape", f"{whole.name}.shape"]
+            elif whole is not None:
+                shapes.append(self.batch_shape(whole))
+            else:
+                assert told is not None
+                named = len(told.type.shape) - 1
+                shapes.append(f"{told.name}[:-{named}]" if named else told.name)
+            axes = ["*batch", *(axis for axis in tensor.type.axes if axis != BATCH)]
+            expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(axes)})"
+            lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
+        return lines
+
+    def may_be_short(self, tensor: Input) -> bool:
+        """Whether an input of the forward may lack leading axes that others have."""
+        assert self.origin is not None
+        return tensor.name in self.origin.short
+
+    def dtype(self, dtype: Dtype) -> str:
+        assert self.origin is not None
+        if dtype.rule == "compute":
+            return super().dtype(dtype)
+        own = {tensor.name for tensor in self.op.inputs}
+        alike = dict(stand_ins(self.origin, self.op))
+        parts = {
+            leaf: f"{leaf}.dtype"
+            if leaf in own
+            else f"{alike[leaf]}.dtype"
+            if leaf in alike
+            else f"{leaf}_dtype"
+            if f"{leaf}_dtype" in self.extra
+            else f"torch.{leaf}"
+            for leaf in dtype.of
+        }
+        optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
+        for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
+            if leaf in optional and leaf not in alike:
+                absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
+                parts[leaf] = f"*(() if {absent} else ({text},))"
+        first, *others = dict.fromkeys(parts.values())
+        return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+
+    def condition(self, result: Result) -> str:
+        """Where a gradient is asked for; by an input that is not there none is."""
+        given = [t for t in self.op.inputs if t.name not in self.op.chosen]
+        optional = [t.name for t in given if t.default is not None and result.dtype.of == (t.name,)]
+        return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
+
+    def like(self, result: Result) -> Input | None:
+        """The input that a gradient is by, which is made where that is there, or else another of its shape."""
+        if result.output.name in self.op.by_row:
+            return None
+        own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
+        own = [t for t in own if result.when or t.default is None]
+        plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
+        others = [t for t in self.op.inputs if t.name not in self.op.by_row]
+        return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
+
+    def usual_like(self, result: Result) -> Input | None:
+        return super().like(result)
