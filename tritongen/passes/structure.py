@@ -166,8 +166,9 @@ def _written_out(op: Op, node: Node) -> str:
     """A node by the lines that it is made of, as readers see it."""
 
     def of_lines(part: Node) -> Node:
-        is_named = isinstance(part, Ref) and not op.value(part.name).source
-        return replaced(op.value(part.name).node, of_lines) if is_named and isinstance(part, Ref) else part
+        if isinstance(part, Ref) and not op.value(part.name).source:
+            return replaced(op.value(part.name).node, of_lines)
+        return part
 
     return spelled(replaced(node, of_lines))
 

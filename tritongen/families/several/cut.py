@@ -12,7 +12,7 @@ scores there are is.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
@@ -156,11 +156,6 @@ class _Search(Parts):
                 best = found
         return best
 
-    def targets(self, stored: Mapping[str, Result]) -> list[Result]:
-        """What steps give: the values that are stored, and the results."""
-        made = {result.output.name for result in stored.values()}
-        return [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
-
     def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
         """The steps if some values are stored; None if no family takes one of them, or they certainly exceed a limit
         of time.
@@ -180,7 +175,9 @@ class _Search(Parts):
 
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
-        levels = self.levels(self.targets(stored), stored)
+        made = {result.output.name for result in stored.values()}
+        targets = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
+        levels = self.levels(targets, stored)
         if levels is None:
             return None
         groups: list[_Group] = []
