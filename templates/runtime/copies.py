@@ -13,6 +13,7 @@ from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies, a cache line
 Replay = Callable[[tuple[torch.Tensor, ...]], None]
+Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
@@ -33,9 +34,9 @@ def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
     same = _widest(tensor)
     moved = tensor.view(same), copy.view(same)
     if same.itemsize > 2 or tensor.stride(-1) != 1:
-        replay = _launch("copy", copy_kernel, *moved)
+        replay = _launch("copy", copy_kernel, *moved, _in_tiles)
     elif tensor.is_contiguous():  # 4095 x 4093: 32 us, and 55 by the kernel above.
-        replay = _launch_contiguous(*moved)
+        replay = _launch("contiguous_copy", contiguous_copy_kernel, *moved, _in_blocks)
     else:  # 48 us.
         moved[1].copy_(moved[0])
         replay = None
@@ -80,7 +81,7 @@ def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
     like = torch.empty(0, dtype=part_dtype(), device=tensor.device)
     parts = aligned_empty(like, n_batch * n_parts, n_rows, n_cols)
     if tensor.numel() > 0:
-        _launch("split", split_kernel, tensor, parts, N_PARTS=n_parts)
+        _launch("split", split_kernel, tensor, parts, _in_tiles, N_PARTS=n_parts)
     return parts
 
 
@@ -127,37 +128,36 @@ def _widest(tensor: torch.Tensor) -> torch.dtype:
     raise TypeError(f"{tensor.dtype} has more bytes than are copied at once")
 
 
-def _launch_contiguous(tensor: torch.Tensor, copy: torch.Tensor) -> Replay | None:
-    """Launch the kernel that copies a contiguous tensor [rows, cols] or [batch, rows, cols], and return what repeats
-    that, if it can be.
-    """
-    key, replay = launch.lookup("contiguous_copy", (tensor,))
-    if replay is not None:
-        replay((tensor, copy))
-        return replay
-    config = triton.Config({"BLOCK": 2048}, num_warps=8)
-    launch.run(
-        key,
-        contiguous_copy_kernel,
-        (tensors.cdiv(tensor.numel(), 2048),),
-        config,
-        (tensor, copy),
-        (tensor.numel(), tensor.shape[-1], copy.stride(-2)),
-        INDEX=tensors.index_dtype(tensor, copy),
-    )
-    return launch.Launches.of(key)
-
-
 def _launch(
-    name: str, kernel: Any, tensor: torch.Tensor, copy: torch.Tensor, **constants: int
+    name: str,
+    kernel: Any,
+    tensor: torch.Tensor,
+    copy: torch.Tensor,
+    parted: Callable[[torch.Tensor, torch.Tensor], Parted],
+    **constants: int,
 ) -> Replay | None:
-    """Launch a kernel on the tiles of a tensor [rows, cols] or [batch, rows, cols], and return what repeats that, if it
-    can be.
+    """Launch a kernel on a tensor [rows, cols] or [batch, rows, cols], `parted` among programs, and return what repeats
+    that, if it can be.
     """
     key, replay = launch.lookup(name, (tensor,), *constants.values())
     if replay is not None:
         replay((tensor, copy))
         return replay
+    programs, config, sizes = parted(tensor, copy)
+    index = tensors.index_dtype(tensor, copy)
+    both = tensor, copy
+    grid = (programs,)
+    return launch.run(key, kernel, grid, config, both, sizes, INDEX=index, **constants)
+
+
+def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:
+    """By elements that follow one another."""
+    config = triton.Config({"BLOCK": 2048}, num_warps=8)
+    sizes = tensor.numel(), tensor.shape[-1], copy.stride(-2)
+    return tensors.cdiv(tensor.numel(), 2048), config, sizes
+
+
+def _in_tiles(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
     if tensor.stride(-1) == 1:  # As long rows as there are.
@@ -167,14 +167,5 @@ def _launch(
         rows = cols = 64
     config = triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=4)
     strides = (*(0,) * (3 - tensor.ndim), *tensor.stride())
-    launch.run(
-        key,
-        kernel,
-        (n_batch * tensors.cdiv(n_rows, rows) * tensors.cdiv(n_cols, cols),),
-        config,
-        (tensor, copy),
-        (n_rows, n_cols, copy.stride(-2), *strides),
-        INDEX=tensors.index_dtype(tensor, copy),
-        **constants,
-    )
-    return launch.Launches.of(key)
+    programs = n_batch * tensors.cdiv(n_rows, rows) * tensors.cdiv(n_cols, cols)
+    return programs, config, (n_rows, n_cols, copy.stride(-2), *strides)

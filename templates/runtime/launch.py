@@ -63,11 +63,6 @@ class Launches:
             cls.known.clear()
         cls.known[key] = launch
 
-    @classmethod
-    def of(cls, key: Key | None) -> Callable[..., None] | None:
-        """The cached launch of a key."""
-        return None if key is None else cls.known.get(key)
-
 
 def lookup(
     function: str, tensors: tuple[Any, ...], *others: object
@@ -125,11 +120,12 @@ def run(
     made: Callable[[], torch.Tensor] | None = None,
     /,
     **options: Any,
-) -> None:
+) -> Callable[..., None] | None:
     """Launch a kernel. Its arguments are, in this order: a tensor that is `made` for each launch, if any; `tensors`, or
     descriptors of some; `sizes`; and `params`. Options are its constexprs.
 
-    With a key, later calls with the same key repeat the launch directly, on their own tensors and params.
+    With a key, later calls with the same key repeat the launch directly, on their own tensors and params. Returns what
+    they call, if there is such.
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
@@ -138,7 +134,7 @@ def run(
         own = (made(),) if made else ()
         compiled = kernel[grid](*own, *tensors, *sizes, *params, **options)
     if key is None or compiled is None or not is_replayed(device):
-        return  # Triton's interpreter compiles nothing.
+        return None  # Triton's interpreter compiles nothing.
     relaunch = compiled[(*grid, 1, 1)[:3]]
     constants = [options[name] for name in kernel.arg_names if name in options]
     described = {
@@ -161,6 +157,7 @@ def run(
                 relaunch(*own, *tensors, *sizes, *params, *constants)
 
     Launches.add(key, replay)
+    return replay
 
 
 def is_nvidia(device: torch.device) -> bool:
