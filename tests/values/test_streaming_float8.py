@@ -201,6 +201,44 @@ def test_gradient_of_a_bias_that_heads_share(of_bytes: torch.dtype, heads: str, 
             )
 
 
+NORMED = """
+[op]
+name = "attend"
+[types]
+T = "float"
+[inputs]
+q = "T[B, H, M, D]"
+k = "float8_e5m2[B, H, N, D]"
+v = "float8_e5m2[B, H, N, E]"
+scale = "float32[]"
+[compute]
+n = "cast(q * rsqrt(mean(q * q, D) + 1e-6), q)"
+s = "sum(n * k, D)"
+o = "sum(softmax(s, N) * (v * scale), N)"
+[outputs]
+o = "q[B, H, M, E]"
+[grad]
+wrt = ["q"]
+"""
+
+
+def test_normed_queries(tmp_path: Path) -> None:
+    """Normed queries have a dtype that a step of the backward needs without reading them."""
+    attend = built(read_spec("attend.toml", NORMED), tmp_path).attend
+    random = torch.Generator().manual_seed(0)
+    exact, *of_keys = (torch.randn(B, H, n, D, generator=random, dtype=torch.float64) for n in (M, N, N))
+    k, v = (one.to(DEVICE, torch.float8_e5m2) for one in of_keys)
+    scale = torch.tensor(0.3, device=DEVICE)
+    for dtype, tolerance in TOLERANCES.items():
+        q = exact.to(DEVICE, dtype).requires_grad_()
+        n = q * (q.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        pair = attend(q, k, v, scale), (n @ k.double().mT).softmax(-1) @ (v.double() * scale)
+        gradients = (torch.autograd.grad(one.square().sum(), q)[0] for one in pair)
+        for one, other in (pair, tuple(gradients)):
+            bound = 2 * tolerance * other.abs().max().item()
+            torch.testing.assert_close(one.double(), other.double(), rtol=tolerance, atol=bound)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     spec = CASES[name].spec()

@@ -187,7 +187,7 @@ class _Streams:
         values = with_dtypes(replace(self.op, values=values, results=()), alike).values
         forward = with_dtypes(inner.forward.op, alike)
         own = {result.output.name: result.dtype for result in forward.results if result.saved}
-        steps = (*inner.plan.steps, *outer.plan.steps)
+        steps = (*(_in_dtypes_of(alike, step) for step in inner.plan.steps), *outer.plan.steps)
         read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {name: first.get(value, value) for name, value in outer.saved.items()}
         saved |= {name: second.get(value, value) for name, value in inner.gradient.saved}
@@ -200,6 +200,13 @@ class _Streams:
             {**outer.dtypes, **own, **{tensor.name: dtype for tensor, dtype in found.before}},
             inner.stored or outer.stored,
         )
+
+
+def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:
+    """The step, with dtypes of inputs of the whole instead of those of tensors that it neither reads nor is told of."""
+    known = {*step.dtypes, *(tensor.name for tensor in step.op.inputs)}
+    others = {name: own for name, own in alike.items() if name not in known}
+    return replace(step, program=replace(step.program, op=with_dtypes(step.op, others)))
 
 
 def _smooth(op: Op, wrt: Iterable[str]) -> tuple[str, ...]:
