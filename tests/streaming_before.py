@@ -87,6 +87,12 @@ CASES = {
         outputs="o:q; qn:q",
         steps=3,
     ),
+    "keys_chosen_by_their_norms": Case(
+        QKV,
+        f"t = mean(k * k, D)\ns = where(t > 1.0, sum(q * k, D) * 0.25, -2.0)\n{MEAN}",
+        lambda q, k, v: torch.where((k.square().mean(-1) > 1.0)[:, :, None], (q @ k.mT) * 0.25, -2.0).softmax(-1) @ v,
+        steps=2,
+    ),
     "projections": Case(
         X,
         f"{PROJECTED}\ns = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * 0.25, -inf)\n{MEAN}",

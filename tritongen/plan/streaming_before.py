@@ -92,7 +92,8 @@ class _Streams:
         own = {result.output.name for result in found.op.results}
         apart = [name for name in outgoing.seeds if name not in own]
         before = tuple(dict.fromkeys((*stored, *apart)))
-        rest = self.rest(op, stored, [name for name in before if self.is_differentiated(op, name, wrt)])
+        followed = {*apart, *_smooth(found.op, stored)}
+        rest = self.rest(op, stored, [name for name in before if name in followed and _smooth_by(op, name, wrt)])
         here, further = _smooth(found.op, wrt), _smooth(rest, wrt)
         between = {one.output.name: one.dtype for one in rest.results if one.output.name in stored}
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
@@ -155,10 +156,6 @@ class _Streams:
                 results.append(own[name])
         return replace(op, results=tuple(results))
 
-    def is_differentiated(self, op: Op, name: str, wrt: tuple[str, ...]) -> bool:
-        """Whether what is computed before changes smoothly with inputs by which there are gradients."""
-        return bool(_smooth(replace(op, results=(own_result(op.value(name)),)), wrt))
-
     def known(self, op: Op, inner: Backward, outgoing: Outgoing, between: Iterable[str]) -> dict[str, Input]:
         """What steps so far have computed or read besides inputs, as steps after them read it.
 
@@ -213,6 +210,11 @@ def _smooth(op: Op, wrt: Iterable[str]) -> tuple[str, ...]:
     """The inputs with which any result changes smoothly."""
     read = {name for value in needed(op.values, [one.output.name for one in op.results]) for name in reads(value.node)}
     return tuple(name for name in wrt if name in read and changes_smoothly(op, name))
+
+
+def _smooth_by(op: Op, name: str, wrt: Iterable[str]) -> bool:
+    """Whether what is computed before changes smoothly with inputs by which there are gradients."""
+    return bool(_smooth(replace(op, results=(own_result(op.value(name)),)), wrt))
 
 
 def _together(
