@@ -20,6 +20,18 @@ def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(masked(scores(q, k), behind(q, k) >= 0), -1)
 
 
+def _kerple(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    d = (behind(q, k) + q.shape[-2] - k.shape[-2]).abs()
+    a, b = a[:, None, None], b[:, None, None]
+    return torch.softmax(scores(q, k) - a * torch.log1p(b.exp() * d), -1) @ v
+
+
+def _cosine(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+    qn = q * (q.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+    s = qn @ k.mT * tau.clamp(max=1.0).exp()[:, None, None]
+    return torch.softmax(s + 4 * torch.sigmoid(bias), -1) @ v
+
+
 CASES = {
     "linear_and_softmax": Case(
         f"{QKV}; w:T[B, H, N, E]",
@@ -79,5 +91,21 @@ CASES = {
         outputs="o:q; lse:q",
         by="q k v sink",
         steps=4,
+    ),
+    "slopes_of_logarithms": Case(
+        f"{QKV}; a:T[H]; b:T[H]",
+        "d = abs(index(M) - index(N))\ns = sum(q * k, D) * 0.25 - a * log(1 + exp(b) * d)\n" + MEAN,
+        _kerple,
+        by="q k v a b",
+        steps=3,
+    ),
+    "normed_heads_and_a_bias_that_is_mapped": Case(
+        f"{QKV}; bias:T[H, M, N]; tau:T[H]",
+        "qn = q * rsqrt(sum(q * q, D) + 1e-6)\ns = sum(qn * k, D) * exp(minimum(tau, 1.0)) + 4 * sigmoid(bias)\n"
+        + MEAN,
+        _cosine,
+        by="q k v bias tau",
+        steps=4,
+        tiles="dbias",
     ),
 }

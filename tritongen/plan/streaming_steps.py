@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
@@ -79,20 +80,18 @@ class StreamPlanner(Planner):
             found = [both, *(self.step(op, group, every) for group in apart)]
             steps += [step for step in found if step is not None]
         taken = {name for step in steps for name in _names(step.op.results)}
-        scattered = {own: _scattered(op, own, self.stream) for own in _names(results)}
-        terms = (told_result(value) for values in scattered.values() for value in values)
-        tiles: dict[str, Result] = {}
-        for one in (*(r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]), *terms):
-            tiles.setdefault(one.output.name, one)  # A bias and what is taken from a table may have the same gradient.
-        found = [self.found(tile_step_of, restricted(op, (r,), f"_{name}")) for name, r in tiles.items()]
-        steps += [step for step in found if step is not None]
+        steps += self.tiles(op, [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]])
+        taken = {name for step in steps for name in _names(step.op.results)}
+        within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
+        terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
+        steps += self.tiles(op, list(map(told_result, terms.values())))
         taken |= {name for step in steps for name in _names(step.op.results)}
-        behind = {own: [*values, *scattered[own]] for own, values in behind.items()}
+        behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
-        if told:
-            names = {value.name for value in told}
-            self.op = _reading(op, [one for step in steps for one in _shaped(step.op) if one.output.name in names])
-            self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
+        self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
+        own = {*_names(results), self.told_name}
+        made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
+        self.op = _reading(op, made) if made else self.op
         left = tuple(result for result in results if result.output.name not in taken)
         reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
         if self.delta is not None and self.told_name not in taken and reads:
@@ -104,6 +103,22 @@ class StreamPlanner(Planner):
             others = super().split(left)
         self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
+
+    def tiles(self, op: Op, results: Sequence[Result]) -> list[Step]:
+        """The steps that compute results with both axes of scores, tile by tile, where that can be.
+
+        Tiles sum no matrix by itself, as norms of rows do, which passes along the rows may: steps before do that.
+        """
+        found: dict[str, Step] = {}
+        for one in results:
+            own = restricted(op, (one,), f"_{one.output.name}")
+            sums = tuple(map(told_result, _sums_of_a_side(own, self.stream)))
+            before = {name: restricted(op, (told,), f"_{name}") for told in sums for name in _names((told,))}
+            step = self.found(tile_step_of, _reading(own, sums) if sums else own)
+            if step is not None:
+                found |= {name: single_step_of(other, self.families) for name, other in before.items()}
+                found[one.output.name] = step
+        return [*found.values()]
 
     def restricted(self, results: Sequence[Result], place: int) -> Op:
         """The operator of some results alone; not called as all of them where its steps would be called as passes."""
@@ -267,7 +282,11 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
                 found = _summed_in(op, factor, stream)
                 others = (*factors[:place], *factors[place + 1 :])
                 if found and not any(set(other.axes) & set(found[1]) for other in others):
-                    return _times(found[0], others), found[1]
+                    return _mapped(found[0], partial(_times, others)), found[1]
+        case Call(function="neg" | "div", args=(arg, *others)):
+            found = _summed_in(op, arg, stream)
+            if found and not any(set(other.axes) & set(found[1]) for other in others):
+                return _mapped(found[0], lambda one: _with_args(node, (one, *others))), found[1]
         case Call(function="where", args=(test, *_)) if (chosen := _chosen(node)) is not None:
             found = _summed_in(op, chosen, stream)
             if found and not set(test.axes) & set(found[1]):
@@ -275,20 +294,33 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
     return None
 
 
-def _scattered(op: Op, name: str, stream: Stream) -> list[Value]:
-    """What a result scatters that has the axes of scores, as the gradient by a table of relative positions does."""
+def _in_tiles(op: Op, name: str, stream: Stream) -> list[Value]:
+    """What a result is made of that has the axes of scores: what it scatters, or sums over the batch and then maps."""
     values = needed(op.values, [name])
     args = [value.node.arg for value in values if isinstance(value.node, ScatterSum)]
-    names = [arg.name for arg in args if isinstance(arg, Ref)]
+    names = {arg.name for arg in args if isinstance(arg, Ref)}
+    batch = {*stream.batch, *stream.heads}
+    names |= {v.name for v in values[:-1] if isinstance(v.node, Reduce) and batch.issuperset(v.node.over)}
     return [value for value in values if value.name in names and _has_axes_of_scores(value.node, stream)]
 
 
-def _times(node: Node, factors: tuple[Node, ...]) -> Node:
-    """A node times some factors, which are not met where it is chosen to be 0: they may be infinite there."""
+def _sums_of_a_side(op: Op, stream: Stream) -> list[Value]:
+    """What is summed of the rows alone, or of what streams, along the dimension of a matrix."""
+    along, widths = {stream.rows, stream.streamed}, {*stream.widths}
+    reduced = [value for value in op.values if isinstance(value.node, Reduce) and widths.issuperset(value.node.over)]
+    return [value for value in reduced if not along <= {*value.node.axes}]
+
+
+def _times(factors: tuple[Node, ...], node: Node) -> Node:
+    return product_of((node, *factors))
+
+
+def _mapped(node: Node, of: Callable[[Node], Node]) -> Node:
+    """What is made of a node, but not where that is chosen to be 0: factors may be infinite there."""
     chosen = _chosen(node)
     if chosen is None or not isinstance(node, Call):
-        return product_of((node, *factors))
-    return _choosing(node, product_of((chosen, *factors)))
+        return of(node)
+    return _choosing(node, of(chosen))
 
 
 def _chosen(node: Node) -> Node | None:
@@ -302,9 +334,13 @@ def _chosen(node: Node) -> Node | None:
 def _choosing(node: Call, chosen: Node) -> Call:
     """A choice between something else and 0."""
     own = _chosen(node)
-    args = tuple(chosen if arg is own else arg for arg in node.args)
-    axes = tuple(dict.fromkeys((*chosen.axes, *node.axes)))
-    return replace(node, args=args, axes=axes, dtype=promote(node.dtype, chosen.dtype))
+    return _with_args(node, tuple(chosen if arg is own else arg for arg in node.args))
+
+
+def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
+    axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
+    dtype = promote(*(arg.dtype for arg in args if arg.dtype.kind == "float"))
+    return replace(node, args=args, axes=axes, dtype=dtype)
 
 
 def _factors(node: Node) -> list[Node]:
