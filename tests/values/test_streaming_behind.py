@@ -79,13 +79,36 @@ def _latent(*tensors: torch.Tensor) -> torch.Tensor:
     return torch.softmax(masked(s, behind(q, k) >= 0), -1) @ v
 
 
+def _relative(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, other: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    return torch.softmax((q @ k.mT + (other[..., None, :] * rows).sum(-1)) * 0.25, -1) @ v
+
+
 def _biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     k, v = (one.repeat(1, SIZES["R"], 1, 1) for one in (k, v))
     apart = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])).abs()
     return (q @ k.mT + bias - slope[:, None, None] * apart).tril() @ v
 
 
+AHEAD = torch.arange(SIZES["N"]) - torch.arange(SIZES["M"])[:, None]
 STORING = {
+    "rows_of_near_distances": Case(  # Shaw et al., 2018
+        f"{QKV}; rows:T[I, D]",
+        "r = clamp(index(N) - index(M), -4, 4) + 4\ns = (sum(q * k, D) + sum(q * take(rows, r, I), D)) * 0.25\n"
+        "o = sum(softmax(s, N) * v, N)",
+        lambda q, k, v, rows: _relative(q, k, v, q, rows[AHEAD.clamp(-4, 4) + 4]),
+        by="q k v rows",
+    ),
+    "rows_of_all_distances": Case(  # Transformer-XL
+        f"{QKV}; u:T[H, D]; w:T[H, D]; rows:T[P, H, D]",
+        "r = index(M) - index(N) + size(N)\n"
+        "s = (sum((q + u) * k, D) + sum((q + w) * take(rows, r, P), D)) * 0.25\no = sum(softmax(s, N) * v, N)",
+        lambda q, k, v, u, w, rows: _relative(
+            q + u[:, None], k, v, q + w[:, None], rows[SIZES["N"] - AHEAD].permute(2, 0, 1, 3)
+        ),
+        by="q k v u w rows",
+    ),
     "scores_taken_from_a_matmul": Case(
         f"{QKV}; kr:T[H, P=64, D]; qr:T[H, P=64, D]",
         "at = clamp(index(M) - index(N) + 32, 0, 63)\nof_keys = sum(q * kr, D)\nof_queries = sum(k * qr, D)\n"

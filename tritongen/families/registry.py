@@ -12,6 +12,7 @@ from ..lang.ir import Op
 from ..passes.means import means_as_sums
 from ..passes.one_sided import one_sided_sums_first
 from ..passes.structure import name_reductions, refusals
+from ..passes.taken_products import products_before_takes
 from ..resources import add_templates
 from .columns.family import COLUMNS
 from .contraction.family import CONTRACTION
@@ -82,7 +83,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     one that leaves SMs idle, or if lines are to be kept apart. The steps are of the families `of_steps`, by default the
     candidates.
     """
-    op = one_sided_sums_first(means_as_sums(name_reductions(op)))
+    op = products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op))))
     try:
         single = single_step_of(op, candidates)
     except Mistakes:

@@ -27,6 +27,7 @@ from ..lang.ir import (
     Ref,
     Result,
     ScatterSum,
+    Take,
     Value,
     as_loads,
     fresh,
@@ -134,7 +135,7 @@ class StreamPlanner(Planner):
         if not whole and not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
-            values = needed(self.op.values, [result.output.name]) if result in left else []
+            values = needed(self.op.values, [result.output.name]) if result.output.name in _names(left) else []
             nodes = [value.node for value in values if value.node.dtype.kind == "float"]
             read = {part.name for node in nodes for part in walk(node) if isinstance(part, Load)}
             if read.intersection(whole) or any({*axes} <= {*node.axes} for node in nodes):
@@ -295,9 +296,9 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
 
 
 def _in_tiles(op: Op, name: str, stream: Stream) -> list[Value]:
-    """What a result is made of that has the axes of scores: what it scatters, or sums over the batch and then maps."""
+    """What has the axes of scores in a result: what that scatters or shifts, or sums over the batch and maps."""
     values = needed(op.values, [name])
-    args = [value.node.arg for value in values if isinstance(value.node, ScatterSum)]
+    args = [part.arg for value in values for part in walk(value.node) if isinstance(part, ScatterSum | Take)]
     names = {arg.name for arg in args if isinstance(arg, Ref)}
     batch = {*stream.batch, *stream.heads}
     names |= {v.name for v in values[:-1] if isinstance(v.node, Reduce) and batch.issuperset(v.node.over)}
