@@ -8,6 +8,7 @@ import pytest
 
 from tritongen.diagnostics.locate import locate
 from tritongen.diagnostics.report import Mistake, Mistakes
+from tritongen.lang.typecheck import typecheck
 from tritongen.project.starters import STARTERS, starter
 from tritongen.spec.nodes import examine
 from tritongen.spec.read import read_spec
@@ -226,3 +227,11 @@ def test_schema_agrees_with_the_reader(path: Path) -> None:
     told = list(examine(SPEC, document))
     if {one.code for one in told} - {"TG108", "TG116"}:
         assert not valid(json.loads(json.dumps(document, default=str)))
+
+
+def test_outputs_of_a_shared_type_have_the_dtype_of_an_input_that_is_always_given() -> None:
+    shared = '[op]\nname = "f"\n[types]\nT = "float"\n[inputs]\nx = "float[N]"\nz = "T[N]"\nbias = "T[N] = 0"\n'
+    text = f'{shared}[compute]\ny = "cast(x, T) * z + bias"\n[outputs]\ny = "T[N]"\n'
+    spec = read_spec("x.toml", text)
+    assert spec.outputs == (Output("y", "z", (AxisTerm(("N",), (None,)),)),)
+    assert typecheck(spec).results == typecheck(read_spec("x.toml", text.replace(", T)", ", z)"))).results

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
-from ..spec.types import DTYPE_CLASSES, FLOAT8S
+from ..spec.types import DTYPE_CLASSES, FLOAT8S, of_types
 from .ir import (
     Call,
     Cast,
@@ -127,7 +127,8 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
-    follows = isinstance(to, ast.Name) and to.id in typer.inputs
+    shared = of_types(typer.inputs.values())
+    follows = isinstance(to, ast.Name) and to.id in {*typer.inputs, *shared}
     if isinstance(node, Constant) or (isinstance(node, Scalar) and not follows):
         message = "a number is not cast: it takes the dtype of the tensor that it meets"
         raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
@@ -136,6 +137,8 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
         if typer.is_float8(to.id):
             raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, _FLOAT8_HINT)
         return Cast(node, typer.dtype_of(to.id), node.axes)
+    if isinstance(to, ast.Name) and to.id in shared and not typer.is_float8(shared[to.id]):
+        return Cast(node, typer.dtype_of(shared[to.id]), node.axes)
     if isinstance(to, ast.Name) and to.id in (*FLOAT8S, "float8"):
         raise typer.fail("TG406", f"nothing is cast to {to.id}", to, _FLOAT8_HINT)
     if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:

@@ -75,13 +75,19 @@ def parse_input(
     return TensorType(dtypes, shape, variable), default
 
 
-def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tuple[str, Shape | None]:
-    """`auto`, the name of an input or a dtype; axes in brackets may follow."""
+def parse_output(
+    text: str, key: tuple[str, ...], inputs: tuple[str, ...], shared: Mapping[str, str]
+) -> tuple[str, Shape | None]:
+    """`auto`, the name of an input or a dtype; axes in brackets may follow.
+
+    For the name of a `shared` type, that of an input of this type.
+    """
     parser = _Parser(text, key)
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
     known = ("auto", *inputs, *READ_DTYPES)
-    if word.text not in known:
-        hint = did_you_mean(word.text, (*known, *ALIASES), "write 'auto', the name of an input or a dtype")
+    dtype = word.text if word.text in known else shared.get(word.text, "")
+    if not dtype:
+        hint = did_you_mean(word.text, (*known, *shared, *ALIASES), "write 'auto', the name of an input or a dtype")
         if word.text in DTYPE_CLASSES:
             hint = "an output has one dtype: write 'auto', the name of an input, or a dtype"
         if word.text in ALIASES:
@@ -89,7 +95,7 @@ def parse_output(text: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> tu
         parser.fail("TG122", f"'{word.text}' is neither an input nor a dtype", word, hint)
     shape = parser.shape() if parser.token else None
     parser.end()
-    return word.text, shape
+    return dtype, shape
 
 
 class _Parser:

@@ -27,6 +27,7 @@ from .types import (
     Schedule,
     Spec,
     Statement,
+    of_types,
 )
 
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
@@ -80,7 +81,7 @@ class _Reader:
             inputs=inputs,
             params=params,
             compute=compute,
-            outputs=tuple(self._outputs()),
+            outputs=tuple(self._outputs(inputs)),
             grad=self._grad(),
             reference=_text(self._table("reference").get("torch")),
             register=register,
@@ -203,9 +204,9 @@ class _Reader:
         found = re.search(rf"\b{axis}\b", text[text.find("[") :]) if axis != BATCH else None
         return text.find("[") + found.start() if found else 0
 
-    def _outputs(self) -> Iterator[Output]:
+    def _outputs(self, inputs: tuple[Input, ...]) -> Iterator[Output]:
         computed = tuple(self._table("compute"))
-        inputs = tuple(self._table("inputs"))
+        names, shared = tuple(self._table("inputs")), of_types(inputs)
         for name, text in self._table("outputs").items():
             key = ("outputs", name)
             if name not in computed:
@@ -214,7 +215,7 @@ class _Reader:
             if not isinstance(text, str) or not text.strip():
                 continue
             try:
-                yield Output(name, *parse_output(text, key, inputs))
+                yield Output(name, *parse_output(text, key, names, shared))
             except Mistakes as mistakes:
                 self.found += mistakes.mistakes
 

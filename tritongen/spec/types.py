@@ -7,7 +7,7 @@ file: a `Mistake` names the key and the offset, and `tritongen.diagnostics.repor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -72,6 +72,12 @@ def are_alike(types: Sequence[TensorType]) -> bool:
     """Whether tensors are sure to be of one dtype."""
     kinds = {one.variable or one.dtypes for one in types}
     return len(kinds) == 1 and (len(types) == 1 or bool(types[0].variable) or len(types[0].dtypes) == 1)
+
+
+def of_types(inputs: Iterable[Input]) -> dict[str, str]:
+    """The name of each shared type, with that of an input that has it: one that is always given, where there is one."""
+    own = sorted(inputs, key=lambda tensor: tensor.default is not None)
+    return {tensor.type.variable: tensor.name for tensor in reversed(own) if tensor.type.variable}
 
 
 def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
