@@ -49,7 +49,7 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return told if told.of and set(told.of) <= floats else None
-    return dtype if len(dtype.of) == 1 and dtype.of[0] in ("int64", "int32", "bool") and not dtype.rule else None
+    return dtype if len(dtype.of) == 1 and dtype.of[0] in {*INTS, *BOOLS} and not dtype.rule else None
 
 
 def _is_of_rows(op: Op, value: Value) -> bool:
