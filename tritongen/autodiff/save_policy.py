@@ -30,7 +30,7 @@ class Kept:
 
     @functools.cached_property
     def refs(self) -> dict[str, frozenset[str]]:
-        return {value.name: references(value.node) for value in self.op.values}
+        return self.op.refs
 
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.

@@ -6,7 +6,7 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -14,6 +14,7 @@ from operator import is_
 from typing import Any, Literal, cast
 
 from ..spec.types import AxisTerm, Input, Output, Param, plain_shape
+from .hashed import Hashed
 
 Kind = Literal["bool", "int", "float", "any"]
 
@@ -42,7 +43,7 @@ BOOL = Dtype("bool", ("bool",))
 INT64 = Dtype("int", ("int64",))
 
 
-class Tree:
+class Tree(Hashed):
     """A node with all below it, of which planning asks the same again and again; references are not followed."""
 
     @cached_property
@@ -69,6 +70,11 @@ class Tree:
     def leaves(self) -> frozenset[str]:
         """The inputs and dtypes to whose promotions something is computed."""
         return frozenset(leaf for node in self.nodes for leaf in node.dtype.of)
+
+    @cached_property
+    def casts(self) -> frozenset[str]:
+        """The inputs and dtypes to whose dtypes parts of the node are cast."""
+        return frozenset(leaf for node in self.nodes if isinstance(node, Cast) for leaf in node.dtype.of)
 
 
 @dataclass(frozen=True)
@@ -276,8 +282,8 @@ class Strips:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+@dataclass(frozen=True)
+class Op(Hashed):
     """An operator: typed inputs, params, the math in order, and the results.
 
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
@@ -307,15 +313,30 @@ class Op:
         """The values that readers see: lines of [compute], or of a gradient's formula."""
         return tuple(value.name for value in self.values if value.source)
 
+    @cached_property
+    def by_name(self) -> dict[str, Value]:
+        return {value.name: value for value in self.values}
+
+    @cached_property
+    def refs(self) -> dict[str, frozenset[str]]:
+        """What each value refers to."""
+        return {value.name: value.node.references for value in self.values}
+
+    def of(self, values: Iterable[Value]) -> Op:
+        """The operator of other values, itself where they are no others."""
+        values = tuple(values)
+        is_same = len(values) == len(self.values) and all(map(is_, values, self.values))
+        return self if is_same else replace(self, values=values)
+
     def value(self, name: str) -> Value:
-        return next(value for value in self.values if value.name == name)
+        return self.by_name[name]
 
     def input(self, name: str) -> Input:
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
     def with_nodes(self, other: Callable[[Node], Node]) -> Op:
         """The operator, whose values are made of other nodes in place of theirs."""
-        return replace(self, values=tuple(value.of(other(value.node)) for value in self.values))
+        return self.of(value.of(other(value.node)) for value in self.values)
 
     def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
         """The dimensions of a result, as it spells them or as an input of the same axes has them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from .functions import FUNCTIONS, OPERATORS
 from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, ScatterSum, Size, Take
@@ -17,6 +18,7 @@ _OPERATOR = {
 }
 
 
+@lru_cache(maxsize=2**14)
 def spelled(node: Node) -> str:
     return ast.unparse(_tree(node))
 

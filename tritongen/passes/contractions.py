@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, fresh, numbered, walk
 from ..lang.promotion import promote
@@ -12,7 +12,7 @@ from .empty_sums import outside
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
-from .structure import of_strips, reached, references
+from .structure import of_strips, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def is_product(op: Op, node: Node) -> bool:
 def comes_of_matmuls(op: Op, name: str) -> bool:
     """Whether a value is what matmuls give, or is made of that element by element."""
     reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
-    found = reached({value.name: references(value.node) for value in op.values}, {name}, reductions) & reductions
+    found = reached(op.refs, {name}, reductions) & reductions
     return bool(found) and all(is_product(op, op.value(other).node) for other in found)
 
 
@@ -279,6 +279,7 @@ def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
     return {name: sides.scaled(scales) for name, sides in found.items()} if groups else {}, groups
 
 
+@lru_cache(maxsize=2**13)
 def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     """The two sides of a sum of products; None where one side has no axis of its own."""
     if not isinstance(node, Reduce) or node.kind != "sum":

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
+from .structure import reached, references
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
 WIDEST_GROUP = 128  # and those of a group, for all sums of a tile: each half of one has whole groups
@@ -89,13 +90,10 @@ def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[st
 
 
 def below(op: Op, node: Node) -> list[Node]:
-    """A node and all below it, through the lines that it refers to."""
-    found = []
-    for part in walk(node):
-        found.append(part)
-        if isinstance(part, Ref):
-            found += below(op, op.value(part.name).node)
-    return found
+    """A node and all below it, and the lines that these refer to."""
+    lines = reached(op.refs, references(node), ())
+    nodes = (node, *(value.node for value in op.values if value.name in lines))
+    return [part for one in nodes for part in walk(one)]
 
 
 def refused(op: Op, name: str, found: str, hint: str) -> Mistakes:

@@ -6,7 +6,6 @@ Such a sum and its maximum take one walk along a row together, and the sum tells
 from __future__ import annotations
 
 from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
-from .structure import references
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
 
@@ -31,7 +30,7 @@ def exp_pairs(op: Op) -> dict[str, Value]:
 
 def walks(op: Op) -> dict[str, int]:
     """How many walks along the row come before each value is known."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
     largest = {name: value.name for name, value in exp_pairs(op).items()}
     found: dict[str, int] = {}

@@ -20,4 +20,4 @@ def means_as_sums(op: Op) -> Op:
             total = Ref(name, node.axes, node.dtype)
             value = replace(value, node=Call("div", (total, Size(node.over)), node.axes, node.dtype))
         values.append(value)
-    return replace(op, values=tuple(values))
+    return op.of(values)

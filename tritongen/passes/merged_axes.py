@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, numbered, rebuild, walk
 from ..spec.types import BATCH, AxisTerm, Input
-from .structure import reached, references
+from .structure import reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
     """Those of some axes that may be merged: an operator reads, computes, sums and returns nothing along one alone."""
     shapes = [tensor.type.shape for tensor in op.inputs]
     shapes += [op.grouping(result) for result in op.results]
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     read = reached(refs, [result.output.name for result in op.results], ())
     values = [value for value in op.values if value.name in read]
     along = [{axis for term in shape for axis in term.names} for shape in shapes]

@@ -66,7 +66,7 @@ def _without_matmul(op: Op, value: Value) -> Op | None:
 
 def _is_chained(op: Op, node: Reduce) -> bool:
     """Whether a matmul is one of what is made of another's result, as in attention, whose scores a sum would store."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     factors = factors_of(op, node.arg, node.over, False)
     made = [one for one in factors if not (isinstance(one, Ref) and is_product(op, op.value(one.name).node))]
     below = [op.value(name).node for one in made for name in reached(refs, references(one), ())]

@@ -30,7 +30,7 @@ def sums_by_maximum(op: Op) -> Op:
 class _Split:
     def __init__(self, op: Op, value: Value, node: Reduce, taken: set[str]) -> None:
         self.op, self.value, self.node, self.taken = op, value, node, taken
-        self.refs = {one.name: references(one.node) for one in op.values}
+        self.refs = op.refs
         extrema = ((one.name, one.node) for one in op.values if is_extremum(one.node) and one.node.kind == "max")
         self.largest = {name for name, largest in extrema if set(largest.over) & set(node.over)}
 

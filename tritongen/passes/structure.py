@@ -143,14 +143,14 @@ def name_reductions(op: Op) -> Op:
 
     for value in op.values:
         values.append(value.of(hoist(value.node, value, True)))
-    return replace(op, values=tuple(values))
+    return op.of(values)
 
 
 def read_lines(op: Op, kept: Container[str]) -> Op:
     """The operator without lines of which nothing is made, as those that `take` reads alone: what is taken is computed
     of their inputs. Lines that mention them are spelled by these; some lines are `kept`.
     """
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     roots = [value.name for value in op.values if value.name in kept]
     read = reached(refs, [*roots, *(result.output.name for result in op.results)], ())
     unread = [value.name for value in op.values if value.name not in read]
@@ -159,7 +159,7 @@ def read_lines(op: Op, kept: Container[str]) -> Op:
     if unread:
         mention = {value.name for value in values if mentioned.search(shown(value.source))}
         values = [replace(v, source=_written_out(op, v.node)) if v.name in mention else v for v in values]
-    return replace(op, values=tuple(values))
+    return op.of(values)
 
 
 def _written_out(op: Op, node: Node) -> str:

@@ -21,7 +21,7 @@ from ..lowering.space import row_space
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
 from ..passes.shared_sums import shared_sums_first
-from ..passes.structure import SAVES, line_of, name_reductions, reached, references
+from ..passes.structure import SAVES, line_of, name_reductions, reached
 from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
 
@@ -302,7 +302,7 @@ class Planner:
             steps = step.family.steps(step.program)
             read = {tensor.name for one in steps for tensor in one.op.inputs}
             read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
-            refs = {value.name: references(value.node) for value in op.values}
+            refs = op.refs
             reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
             told = {own for own, name in names.items() if name in reduced and not {own, name} & read}
             shared = {own: dtype for own, dtype in dtypes.items() if own not in told}

@@ -79,7 +79,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
     values = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
     inside = {value.name: with_lines(value, computed, op) for value in values}
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
     if not made | computed | names.keys() <= whole or apart.intersection(other, {*outputs, *computed}):
@@ -124,7 +124,7 @@ def _read_in_loop(op: Op, stream: Stream) -> set[str]:
 def _made_of_scores(op: Op, stream: Stream) -> set[str]:
     """The values of an operator that are computed from scores."""
     scores = {one.name for one in stream.scores}
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     return {name for name in refs if reached(refs, refs[name], ()) & scores}
 
 

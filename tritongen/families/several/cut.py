@@ -17,14 +17,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...lang.ir import Call, Op, Reduce, Result, walk
-from ...passes.contractions import is_product
+from ...lang.ir import Op, Reduce, Result
 from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
-from .parts import Part, Parts, Stored, TakeAlone
+from .parts import MadeOf, Part, Parts, Stored, TakeAlone
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
 
@@ -42,6 +41,8 @@ class Cut:
     cost: tuple[bool, float, int]
 
 
+_Level = list[tuple[Result, MadeOf]]  # results that may be computed together, and what they are made of
+_Key = tuple[tuple[int, int], ...]
 _Group = tuple[tuple[Result, ...], Part]  # results that are computed together; none for steps of a line kept apart
 
 
@@ -121,6 +122,8 @@ class _Search(Parts):
         super().__init__(op, take)
         self.apart = apart
         self.scores = _scores(op)
+        self.known: dict[_Key, list[_Group] | None] = {}
+        self.bounds: dict[_Key, float] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
@@ -167,7 +170,7 @@ class _Search(Parts):
     def cut_of(self, groups: Iterable[_Group], stored: Iterable[str]) -> Cut:
         parts = [part for _, part in groups]
         steps = tuple(part.step for part in parts if part.step)
-        time, calls = sum(part.time for part in parts), sum(_repeated(step.op) for step in steps)
+        time, calls = sum(part.time for part in parts), sum(part.calls for part in parts)
         return Cut(steps, frozenset(stored), (self.stores_scores(stored), time, calls))
 
     def stores_scores(self, stored: Iterable[str]) -> bool:
@@ -181,13 +184,15 @@ class _Search(Parts):
         if levels is None:
             return None
         groups: list[_Group] = []
-        for place, (level, _) in enumerate(levels):
-            if sum(part.time for _, part in groups) + sum(least for _, least in levels[place:]) > limit:
+        times = [self.least_of(level, stored) for level in levels]
+        for place, level in enumerate(levels):
+            if sum(times) > limit:
                 return None
             together = self.together(level, stored)
             if together is None:
                 return None
             groups += together
+            times[place] = sum(part.time for _, part in together)
         return self.with_unread_later(groups, stored)
 
     def merged(self, best: Cut) -> Cut:
@@ -220,7 +225,7 @@ class _Search(Parts):
         """
         targets, part = groups[place]
         made = [{self.value_of(target) for target in group} for group, _ in groups]
-        read = [{*self.made_of(group, stored)[1]} for group, _ in groups]
+        read = [{*self.made_of(group, stored).reads} for group, _ in groups]
         for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
             taken = made[place] & read[later]
             if not taken or not taken <= exact or self.needed(others[0], stored) != self.needed(targets[0], stored):
@@ -239,26 +244,31 @@ class _Search(Parts):
                 return [*rest[:at], (kept, joint), *rest[at:]], left
         return None
 
-    def levels(self, targets: list[Result], stored: Stored) -> list[tuple[list[Result], float]] | None:
-        """The groups of results that may be computed together, in order, and a lower bound of their time; None for a
-        cycle.
-        """
-        found = {target.output.name: self.made_of((target,), stored) for target in targets}
-        reads = {own: {stored[name].output.name for name in names} for own, (_, names) in found.items()}
-        levels: list[tuple[list[Result], float]] = []
-        done: set[str] = set()
-        while targets:
-            ready = [target for target in targets if reads[target.output.name] <= done]
+    def levels(self, targets: list[Result], stored: Stored) -> list[_Level] | None:
+        """The results that may be computed together, in order; None for a cycle."""
+        bits = {id(result): self.bits[name] for name, result in stored.items()}
+        left = [(target, self.made_of((target,), stored)) for target in targets]
+        levels: list[_Level] = []
+        done = 0
+        while left:
+            ready = [(target, made_of) for target, made_of in left if made_of.bits & done == made_of.bits]
             if not ready:
                 return None
-            names = {name for target in ready for name in found[target.output.name][1]}
-            values = {name for target in ready for name in found[target.output.name][0]} - names
-            inputs = {name for value in values for name in self.loads[value]}
-            tensors = [stored[name].axes for name in names - self.in_parts] + [target.axes for target in ready]
-            levels.append((ready, least_time(self.op, inputs, tensors)))
-            done |= {target.output.name for target in ready}
-            targets = [target for target in targets if target not in ready]
+            left = [(target, made_of) for target, made_of in left if made_of.bits & done != made_of.bits]
+            done |= sum(bits.get(id(target), 0) for target, _ in ready)
+            levels.append(ready)
         return levels
+
+    def least_of(self, level: _Level, stored: Stored) -> float:
+        """A lower bound of the time of results that are computed together."""
+        key = _key(level)
+        if key not in self.bounds:
+            names = {name for _, made_of in level for name in made_of.reads}
+            values = {name for _, made_of in level for name in made_of.computed} - names
+            inputs = {name for value in values for name in self.loads[value]}
+            tensors = [stored[name].axes for name in names - self.in_parts] + [target.axes for target, _ in level]
+            self.bounds[key] = least_time(self.op, inputs, tensors)
+        return self.bounds[key]
 
     def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
         """The groups, of which those that no other reads are computed with one after them where that costs less."""
@@ -279,7 +289,14 @@ class _Search(Parts):
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
 
-    def together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
+    def together(self, level: _Level, stored: Stored) -> list[_Group] | None:
+        """As `put_together`, once for all cuts in which the results read the same."""
+        key = _key(level)
+        if key not in self.known:
+            self.known[key] = self.put_together([target for target, _ in level], stored)
+        return self.known[key]
+
+    def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
         """The parts of results none of which is made of another: together, in their order, where that costs less, or
         where no family takes one by itself.
 
@@ -299,15 +316,13 @@ class _Search(Parts):
             else:
                 if alone.step is not None:
                     groups.append(((target,), alone))
-                elif self.apart and (found := cut(alone.op, self.take)) is not None:
-                    cuts += [((), Part(step.op, step, time_of(step))) for step in found.steps]
+                elif self.apart and (found := cut(self.op_of((target,), stored), self.take)) is not None:
+                    cuts += [((), Part(step, time_of(step))) for step in found.steps]
                 else:
                     return None
         return [*groups, *cuts]
 
 
-def _repeated(op: Op) -> int:
-    """The calls that passes over long rows repeat; those in the epilogue of a matmul are computed once."""
-    nodes = [node for value in op.values for node in walk(value.node)]
-    reduces = any(isinstance(node, Reduce) and not is_product(op, node) for node in nodes)
-    return sum(isinstance(node, Call) for node in nodes) if reduces else 0
+def _key(level: _Level) -> _Key:
+    """What tells results from others that may be computed together: their ids, and what each reads."""
+    return tuple([(id(target), made_of.bits) for target, made_of in level])

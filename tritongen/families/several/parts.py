@@ -4,31 +4,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ...lang.ir import ALWAYS, Call, Cast, Op, Path, Reduce, Ref, Result, Value, as_loads, walk
-from ...lang.unparse import spelled
+from ...lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Value, walk
 from ...lowering.choices import Choices
 from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
-from ...spec.types import COMPUTED, FLOATS, Input
+from ...spec.types import COMPUTED
 from ..family import Step
-from ..steps import cast_as, restricted, result_as, typed_as
 from .cost import time_of
-from .stored import always_stored, as_input, stored_result
+from .operators import part_of, whole_of
+from .stored import always_stored, stored_result
 from .strips import made_for, reduced_by_strips, spreads
 
-_Pairs = frozenset[tuple[str, str]]
 TakeAlone = Callable[[Op], Step | None]  # None for math that no family takes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
-    """Some of the results, their step if a family takes them, and its time."""
+    """The step of some results if a family takes them, and its time."""
 
-    op: Op
     step: Step | None
     time: float
+
+    @cached_property
+    def calls(self) -> int:
+        """The calls that passes over long rows repeat; those in the epilogue of a matmul are computed once."""
+        if self.step is None:
+            return 0
+        op = self.step.op
+        reduces = any(isinstance(value.node, Reduce) and not is_product(op, value.node) for value in op.values)
+        return sum(isinstance(node, Call) for value in op.values for node in walk(value.node)) if reduces else 0
+
+
+APART = Part(None, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """What some results are made of: values that their step computes, and others that it reads, as a set of bits, too.
+
+    In its `space`, the step goes through all axes of what it computes.
+    """
+
+    computed: frozenset[str]
+    reads: tuple[str, ...]
+    bits: int
+    space: frozenset[str]
 
 
 class Stored(dict[str, Result]):
@@ -36,7 +60,7 @@ class Stored(dict[str, Result]):
 
     def __init__(self, results: Mapping[str, Result], bits: Mapping[str, int]) -> None:
         super().__init__(results)
-        self.mask = sum(bits[name] for name in results)
+        self.bits = sum(bits[name] for name in results)
 
 
 class Parts:
@@ -46,7 +70,7 @@ class Parts:
         self.op, self.take = op, take
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
-        self.refs = {value.name: references(value.node) for value in op.values}
+        self.refs = op.refs
         self.in_parts = taken_from(op)
         self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
         self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
@@ -61,14 +85,13 @@ class Parts:
         of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
         self.alike = saved | products | of_matmuls | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
-        self.casts = {value.name: leaves for value in op.values if (leaves := _cast_to(value))}
+        self.whole = whole_of(replace(op, values=(), results=()))
+        self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
-        self.read: dict[tuple[str, frozenset[str], bool], Value] = {}
-        self.own: dict[tuple[int, _Pairs, _Pairs], tuple[Value, Value]] = {}  # by the ids of values
         self.bits = {value.name: 1 << place for place, value in enumerate(op.values)}
         self.reached: dict[tuple[str, ...], int] = {}
-        self.found: dict[tuple[tuple[str, ...], int], tuple[set[str], tuple[str, ...]]] = {}
-        self.parts: dict[tuple[tuple[int, ...], tuple[str, ...]], Part] = {}  # by the ids of results
+        self.found: dict[tuple[tuple[str, ...], int], MadeOf] = {}
+        self.parts: dict[tuple[tuple[int, ...], int], Part] = {}  # by the ids of results
 
     def storing(self, names: Iterable[str]) -> Stored:
         """Values as results of steps."""
@@ -92,17 +115,25 @@ class Parts:
         assert isinstance(target.node, Ref)
         return target.node.name
 
-    def made_of(self, targets: tuple[Result, ...], stored: Stored) -> tuple[set[str], tuple[str, ...]]:
-        """The values that some results are made of, and those among them that other steps have stored, in order."""
+    def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
+        """What some results are made of where some values are stored by other steps."""
         names = tuple([target.output.name for target in targets])
         if names not in self.reached:
             self.reached[names] = sum(self.bits[name] for name in self.readable(targets))
-        known = stored.mask & self.reached[names]
+        known = stored.bits & self.reached[names]
         if (names, known) not in self.found:
-            others = {name for name, bit in self.bits.items() if known & bit}
-            found = reached(self.refs, self.roots(targets), others)
-            self.found[names, known] = found, tuple(name for name in self.bits if name in others and name in found)
+            self.found[names, known] = self.found_for(targets, known)
         return self.found[names, known]
+
+    def found_for(self, targets: tuple[Result, ...], known: int) -> MadeOf:
+        """What some results are made of where the values of some bits are stored."""
+        others = {name for name, bit in self.bits.items() if known & bit}
+        found = reached(self.refs, self.roots(targets), others)
+        reads = tuple([name for name in self.bits if name in others and name in found])
+        computed = frozenset(found - others)
+        axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in computed))
+        space = frozenset(axes.difference(strips.axis for strips in self.op.strips))
+        return MadeOf(computed, reads, sum(self.bits[name] for name in reads), space)
 
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
         """What some results may read where other steps have stored it."""
@@ -115,50 +146,34 @@ class Parts:
 
     def part(self, targets: tuple[Result, ...], stored: Stored) -> Part:
         """The operator of some results, which reads what other steps have stored."""
-        made_of, reads = self.made_of(targets, stored)
-        key = tuple(map(id, targets)), reads
+        if len(targets) > 1 and not self.have_one_space(targets, stored):
+            return APART
+        made_of = self.made_of(targets, stored)
+        key = tuple([id(target) for target in targets]), made_of.bits
         if key not in self.parts:
-            self.parts[key] = self.made(targets, made_of, {name: stored[name] for name in reads})
+            self.parts[key] = self.made(targets, made_of, stored)
         return self.parts[key]
 
-    def made(self, targets: tuple[Result, ...], made_of: set[str], reads: dict[str, Result]) -> Part:
+    def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
+        """Whether one kernel may compute some results: it goes through the axes of one of them."""
+        spaces = [self.made_of((target,), stored).space for target in targets]
+        return frozenset[str]().union(*spaces) in spaces
+
+    def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Part:
+        computed, reads = made_of.computed, {name: stored[name] for name in made_of.reads}
         own = {self.value_of(target) for target in targets}
-        names = {name: result.output.name for name, result in reads.items()}
-        kept = [value for value in self.op.values if value.name in made_of - reads.keys()]
-        values = tuple(self.spelled(value, names, value.name in own) for value in kept)
-        for target in targets:
-            if target.output.name not in {value.name for value in values}:
-                values = (*values, Value(target.output.name, target.node, ""))
-        inputs = (as_input(self.op, result) for result in reads.values())
-        whole = replace(self.op, inputs=(*self.op.inputs, *inputs), values=values)
-        part = restricted(whole, targets, f"_{targets[0].output.name}")
-        part = replace(part, inputs=(*self.telling(part), *part.inputs))
-        stored = _stored_as(reads.values())
-        part = replace(part, inputs=(*part.inputs, *self.cast_to(part, stored)))
-        op = self.in_own_types(part, stored)
-        computed = made_of - reads.keys()
-        step = None if self.parts_ties(computed, own) or self.rounds_ties(computed, reads) else self.taken(op)
-        return Part(op, step, time_of(step) if step else math.inf)
+        if self.parts_ties(computed, own) or self.rounds_ties(computed, reads):
+            return APART
+        step = self.taken(self.op_of(targets, stored))
+        return Part(step, time_of(step) if step else math.inf)
 
-    def telling(self, part: Op) -> tuple[Input, ...]:
-        """An input that tells the device, or whether to compute in float64, where all that is read may be left out."""
-        there = [tensor for tensor in part.inputs if tensor.default is None]
-        floats = [tensor for tensor in part.inputs if set(tensor.type.dtypes) & set(FLOATS)]
-        if there and (not floats or any(tensor in there for tensor in floats)):
-            return ()
-        others = [tensor for tensor in self.op.inputs if tensor.default is None and tensor not in there]
-        others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
-        return tuple(others[:1])
+    def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
+        made_of = self.made_of(targets, stored)
+        values = tuple([value for value in self.op.values if value.name in made_of.computed])
+        own = frozenset([self.value_of(target) for target in targets])
+        return part_of(self.whole, values, own, targets, tuple([(name, stored[name]) for name in made_of.reads]))
 
-    def cast_to(self, part: Op, stored: Mapping[str, str]) -> list[Input]:
-        """Other inputs to whose dtype the part casts, where no input has that type, and nothing is `stored` in it."""
-        names = {tensor.name for tensor in part.inputs} | stored.keys()
-        types = {tensor.type.variable for tensor in part.inputs if tensor.default is None} - {""}
-        wanted = set().union(*(self.casts.get(value.name, ()) for value in part.values)) - names
-        others = [tensor for tensor in self.op.inputs if tensor.name in wanted and tensor.default is None]
-        return [tensor for tensor in others if tensor.type.variable not in types]
-
-    def parts_ties(self, computed: set[str], own: set[str]) -> bool:
+    def parts_ties(self, computed: AbstractSet[str], own: AbstractSet[str]) -> bool:
         """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
 
         Where the gradient looks for the elements that it is, it has to find the same numbers to the last bit, and
@@ -168,7 +183,7 @@ class Parts:
         extrema = {name for name in computed if is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
 
-    def rounds_ties(self, computed: set[str], reads: Mapping[str, Result]) -> bool:
+    def rounds_ties(self, computed: AbstractSet[str], reads: Mapping[str, Result]) -> bool:
         """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
         among numbers that another step has stored rounded, where the other of the two does not round them.
         """
@@ -187,43 +202,10 @@ class Parts:
         ties = reached(self.refs, found, {*names} - rounded)
         return [name for name in names if name not in rounded & ties]
 
-    def spelled(self, value: Value, names: Mapping[str, str], is_target: bool) -> Value:
-        """The value, which reads what is stored, with a line for readers where it has one or is computed for another
-        step.
-        """
-        key = value.name, frozenset(self.refs[value.name] & names.keys()), is_target
-        if key not in self.read:
-            node = as_loads(value.node, names)
-            line = value.source if node == value.node and value.source else ""
-            self.read[key] = Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
-        return self.read[key]
-
-    def in_own_types(self, part: Op, stored: Mapping[str, str]) -> Op:
-        """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others. What
-        is cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
-        """
-        own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
-        names = {tensor.name for tensor in part.inputs}
-        others = [tensor for tensor in self.op.inputs if tensor.name not in names and tensor.type.variable]
-        alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-        told = {leaf: name for leaf, name in stored.items() if leaf not in names}
-        values = tuple(self.typed(value, alike, told) for value in part.values)
-        return replace(part, values=values, results=tuple(result_as(result, alike) for result in part.results))
-
-    def typed(self, value: Value, alike: Mapping[str, str], told: Mapping[str, str]) -> Value:
-        """The value, with dtypes of inputs that are alike, and cast to those that are told."""
-        leaves = value.node.leaves
-        pairs = frozenset((leaf, alike[leaf]) for leaf in leaves & alike.keys())
-        key = id(value), pairs, frozenset((leaf, told[leaf]) for leaf in leaves & told.keys())
-        if key not in self.own:
-            self.own[key] = value, value.of(cast_as(typed_as(value.node, alike), told))
-        return self.own[key][1]
-
     def casts_to_others(self, op: Op) -> bool:
         """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
         others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
-        nodes = (node for value in op.values for node in walk(value.node))
-        return any(isinstance(node, Cast) and not others.isdisjoint(node.dtype.of) for node in nodes)
+        return not all(others.isdisjoint(value.node.casts) for value in op.values)
 
     def taken(self, op: Op) -> Step | None:
         """The step, whose only result is made wherever it is called."""
@@ -234,15 +216,9 @@ class Parts:
         return self.take(op)
 
 
-def _stored_as(results: Iterable[Result]) -> dict[str, str]:
-    """By the inputs in whose dtypes alone floats are stored: one of the results that is."""
-    floats = [one for one in results if one.dtype.kind == "float" and not one.dtype.rule and len(one.dtype.of) == 1]
-    return {one.dtype.of[0]: one.output.name for one in floats}
-
-
-def _cast_to(value: Value) -> set[str]:
-    """The dtypes and inputs to whose dtypes parts of a value are cast."""
-    return {leaf for node in walk(value.node) if isinstance(node, Cast) for leaf in node.dtype.of}
+def _axes(value: Value) -> frozenset[str]:
+    nodes = walk(value.node)
+    return frozenset(axis for node in nodes for axis in (*node.axes, *(node.over if isinstance(node, Reduce) else ())))
 
 
 def is_rounded(stored: Result) -> bool:

@@ -58,7 +58,7 @@ def _is_of_rows(op: Op, value: Value) -> bool:
         return not is_product(op, value.node)
     if len(value.node.axes) < max(len(one.node.axes) for one in op.values):
         return True
-    refs = {one.name: references(one.node) for one in op.values}
+    refs = op.refs
     nodes = [op.value(name).node for name in reached(refs, refs[value.name], ())]
     reductions = [node for node in nodes if isinstance(node, Reduce) and not is_product(op, node)]
     return any({*node.arg.axes} > {*value.node.axes} for node in reductions)
@@ -149,7 +149,7 @@ def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Nod
 
 def _made_of(op: Op, node: Node) -> list[Input]:
     """The inputs that a node is made of."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     nodes = [node, *(op.value(name).node for name in reached(refs, references(node), ()))]
     read = {name for one in nodes for name in reads(one)}
     return [tensor for tensor in op.inputs if tensor.name in read]

@@ -12,7 +12,7 @@ from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, walk
 from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering
-from ...passes.structure import reached, references
+from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
 from .kernels import Builder
@@ -135,7 +135,7 @@ def scale_text(lowering: Lowering, scale: Node | None) -> str:
 
 def reads_matrices_behind(op: Op, stream: Stream) -> bool:
     """Whether what is made of the sums reads matrices besides: these have no memory of their own."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     sums = {one.name for one in stream.sums}
     behind = (value for value in op.values if value.name not in sums and sums & reached(refs, [value.name], ()))
     loads = (part for value in behind for part in walk(value.node) if isinstance(part, Load))

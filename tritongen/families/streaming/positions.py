@@ -27,7 +27,7 @@ def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
 
 def _compared(op: Op) -> set[str]:
     """The axes whose positions are compared with those along another axis, or the integers that tensors have there."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     found: set[str] = set()
     for node in (part for value in op.values for part in walk(value.node)):
         match node:

@@ -31,7 +31,7 @@ class Attention:
 def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     """The first scores of attention that the steps of an operator store; None where they store none."""
     steps = tuple(steps)
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     for found in attentions(op):
         axes = (found.rows, found.streamed)
         others = {name for name in refs if found.score not in reached(refs, [name], ())}
@@ -49,7 +49,7 @@ def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str]
 
 def attentions(op: Op) -> Iterator[Attention]:
     """The attentions in an operator, whether or not any kernel streams them."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     for total in op.values:
         sides = sides_of(op, total.node)
         if sides is None or not isinstance(total.node, Reduce):
@@ -118,7 +118,7 @@ def _refused(op: Op, streamed: str) -> str:
 
 def _of_inputs(op: Op, found: Attention) -> Op:
     """The operator as if its matrices that are computed were inputs, which steps before have stored."""
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     sides = (side for node in (op.value(found.score).node, found.total.node) for side in (sides_of(op, node) or ())[:2])
     names = {
         side.name: side.name

@@ -57,7 +57,7 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
     scored = {value.name: {*value.node.axes} for value in op.values if is_product(op, value.node)}
-    refs = {value.name: references(value.node) for value in op.values}
+    refs = op.refs
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         below = reached(refs, refs[value.name], ()) if scored and over else set()

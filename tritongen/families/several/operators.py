@@ -1,0 +1,110 @@
+"""Parts of an operator as operators of their own, which read what other steps have stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import lru_cache
+
+from ...lang.ir import Op, Result, Value, as_loads
+from ...lang.unparse import spelled
+from ...spec.types import FLOATS, Input
+from ..steps import cast_as, restricted, result_as, typed_as
+from .stored import as_input
+
+ALIKE = 2**14  # parts of operators that are kept: cuts have many in common, and so have plans of one spec
+
+Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
+
+
+@lru_cache
+def whole_of(op: Op) -> Op:
+    """The operator, the same for all that are equal to it."""
+    return op
+
+
+@lru_cache(maxsize=ALIKE)
+def part_of(whole: Op, values: tuple[Value, ...], own: frozenset[str], targets: tuple[Result, ...], reads: Reads) -> Op:
+    """The operator of some targets, of all the values that it computes, `own` being those that the targets are.
+
+    The `whole` is without its values and results.
+    """
+    names = {name: result.output.name for name, result in reads}
+    kept = tuple([_spelled(value, _some(names, value.node.references), value.name in own) for value in values])
+    known = {value.name for value in kept}
+    kept += tuple([Value(one.output.name, one.node, "") for one in targets if one.output.name not in known])
+    stored = tuple(as_input(whole, result) for _, result in reads)
+    part = restricted(
+        replace(whole, inputs=(*whole.inputs, *stored), values=kept), targets, f"_{targets[0].output.name}"
+    )
+    told = _stored_as(result for _, result in reads)
+    inputs = (*_telling(whole, part.inputs), *part.inputs)
+    inputs += tuple(_cast_to(whole, inputs, part.values, told))
+    return _in_own_types(whole, replace(part, inputs=inputs), told)
+
+
+def _some(names: Mapping[str, str], keys: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+    """Those of some names that are among others, and what they stand for."""
+    return tuple([(name, names[name]) for name in names if name in keys])
+
+
+@lru_cache(maxsize=ALIKE)
+def _spelled(value: Value, names: tuple[tuple[str, str], ...], is_target: bool) -> Value:
+    """The value, which reads what is stored, with a line for readers where it has one or is computed for another
+    step.
+    """
+    node = as_loads(value.node, dict(names))
+    line = value.source if node == value.node and value.source else ""
+    return Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
+
+
+def _telling(whole: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    """An input that tells the device, or whether to compute in float64, where all that is read may be left out."""
+    there = [tensor for tensor in inputs if tensor.default is None]
+    floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & set(FLOATS)]
+    if there and (not floats or any(tensor in there for tensor in floats)):
+        return ()
+    others = [tensor for tensor in whole.inputs if tensor.default is None and tensor not in there]
+    others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
+    return tuple(others[:1])
+
+
+def _cast_to(whole: Op, inputs: tuple[Input, ...], values: Iterable[Value], stored: Mapping[str, str]) -> list[Input]:
+    """Other inputs to whose dtype values are cast, where no input has that type, and nothing is `stored` in it."""
+    wanted = {leaf for value in values for leaf in value.node.casts}.difference(stored, (one.name for one in inputs))
+    types = {tensor.type.variable for tensor in inputs if tensor.default is None} - {""}
+    others = [tensor for tensor in whole.inputs if tensor.name in wanted and tensor.default is None]
+    return [tensor for tensor in others if tensor.type.variable not in types]
+
+
+def _in_own_types(whole: Op, part: Op, stored: Mapping[str, str]) -> Op:
+    """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others. What is
+    cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
+    """
+    own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
+    names = {tensor.name for tensor in part.inputs}
+    others = [tensor for tensor in whole.inputs if tensor.name not in names and tensor.type.variable]
+    alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
+    told = {leaf: name for leaf, name in stored.items() if leaf not in names}
+    values = tuple([_typed(value, alike, told) for value in part.values])
+    return replace(part, values=values, results=tuple(result_as(result, alike) for result in part.results))
+
+
+def _typed(value: Value, alike: Mapping[str, str], told: Mapping[str, str]) -> Value:
+    """The value, with dtypes of inputs that are alike, and cast to those that are told."""
+    leaves = value.node.leaves
+    if leaves.isdisjoint(alike) and leaves.isdisjoint(told):
+        return value
+    return _typed_as(value, _some(alike, leaves), _some(told, leaves))
+
+
+@lru_cache(maxsize=ALIKE)
+def _typed_as(value: Value, alike: tuple[tuple[str, str], ...], told: tuple[tuple[str, str], ...]) -> Value:
+    return value.of(cast_as(typed_as(value.node, dict(alike)), dict(told)))
+
+
+def _stored_as(results: Iterable[Result]) -> dict[str, str]:
+    """By the inputs in whose dtypes alone floats are stored: one of the results that is."""
+    floats = [one for one in results if one.dtype.kind == "float" and not one.dtype.rule and len(one.dtype.of) == 1]
+    return {one.dtype.of[0]: one.output.name for one in floats}
