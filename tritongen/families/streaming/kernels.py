@@ -102,8 +102,14 @@ class Builder(Reads):
             largest=stream.largest,
             low=self.low,
             scores=frozenset({stream.rows, stream.streamed} if has_powers else ()),
-            dtype=f"{stream.scores[0].left.name}.dtype",
+            dtype=self.dtype_of_scores,
         )
+
+    def dtype_of_scores(self, axes: tuple[str, ...]) -> str:
+        """The dtype of what scores are made of, for a line of some axes: before its tile is read, by its pointer."""
+        left = self.stream.scores[0].left
+        is_read = left.name in self.read and {*left.axes} & {*self.stream.turns} <= {*axes}
+        return f"{left.name}.dtype" if is_read else f"{left.name}_ptr.dtype.element_ty"
 
     def score_of(self) -> str:
         """The value that exponentials are of, "" where nothing is taken below the largest."""
