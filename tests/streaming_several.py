@@ -63,6 +63,15 @@ CASES = {
         steps=2,
         passes=1,
     ),
+    "norm_of_a_difference_by_one": Case(
+        TWO,
+        f"{TWICE}\np = exp(s)\na = sum(p * v, N) / sum(p, N) - 0.3 * sum(softmax(t, N) * v, N)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, r, j, v: rms(full(q, k, v) - 0.3 * full(r, j, v)),
+        by="r",
+        steps=2,
+        passes=1,
+    ),
     "differential_heads": Case(
         f"{TWO}; a:T[H, D]; b:T[H, D]; c:T[H, D]; d:T[H, D]; weight:T[E]",
         "f = exp(sum(a * b, D)) - exp(sum(c * d, D)) + 0.8\n"
