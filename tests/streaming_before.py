@@ -82,7 +82,8 @@ CASES = {
     ),
     "norm_of_values_with_a_gate": Case(
         f"{QKV}; gate:T[B, H, M, E]",
-        "vn = cast(v * rsqrt(mean(v * v, E) + 1e-5), v)\ns = sum(q * k, D) * 0.25\no = gate * sum(softmax(s, N) * vn, N)",
+        "vn = cast(v * rsqrt(mean(v * v, E) + 1e-5), v)\n"
+        "s = sum(q * k, D) * 0.25\no = gate * sum(softmax(s, N) * vn, N)",
         lambda q, k, v, gate: gate * full(q, k, rms(v)),
         by="q v gate",
         steps=4,

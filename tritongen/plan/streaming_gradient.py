@@ -203,8 +203,8 @@ class _Planner(MeansOfRows):
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
         # As delta, where there are gradients by values alone.
-        unread = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
-        unread = {name for name, own in unread.items() if own not in _read(gradient.op)}
+        told = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
+        unread = told.keys() - {name for name, own in told.items() if own in _read(gradient.op)}
         pairs = [(n, r) for n, r in zip(behind.wrt, behind.op.results, strict=True) if n not in unread]
         op = replace(behind.op, results=tuple(result for _, result in pairs))
         behind = replace(behind, wrt=tuple(name for name, _ in pairs), op=op)
@@ -213,9 +213,9 @@ class _Planner(MeansOfRows):
         gradient = added(gradient, {**others, **beside})
         stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
         inner = self.outgoing.between
-        told = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
+        own_sums = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
         apart = {name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_told(behind, name)}
-        between = {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {}
+        between = {**stored, **own_sums, self.delta: COMPUTE} if gradient.wrt else {}
         first, texts = self.steps_behind(behind, {**apart, **between})
         known = {tensor.name for tensor in gradient.op.inputs}
         more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)

@@ -20,7 +20,7 @@ from ..tensor_cores import allowed_errors, too_small
 from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
-from .pages import are_matrices
+from .pages import are_streamed
 from .program import StreamingProgram
 from .shapes import StreamingShapes
 from .sizes import StreamingSizes
@@ -50,7 +50,7 @@ class Streaming(Maps[StreamingProgram]):
         if pages is None:
             parted = merged.parted(seen, op)
             return StreamingProgram(parted, merged.parted_axes(over), stream, blocks, merged=merged, given=given)
-        if not are_matrices(pages, stream):
+        if not are_streamed(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
         parted = pages.parted(merged.parted(seen, op))

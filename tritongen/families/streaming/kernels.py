@@ -62,13 +62,13 @@ class Builder(Reads):
 
     def __init__(self, program: StreamingProgram, described: tuple[str, ...] = ()) -> None:
         self.op: Op = program.in_kernels
-        self.pages = program.pages and program.pages.along(program.merged.joined_axes)
+        self.pages = program.pages and program.pages.merged(program.merged.joined_axes)
         self.described = described
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
         self.choices = Choices(self.op)
-        self.places = Places(self.op, self.space, self.compute, stream=self.stream)
+        self.places = Places(self.op, self.space, self.compute, stream=self.stream, pages=self.pages)
         self.blocks = program.blocks
         # Behind the names of functions that take scores of any size.
         self.low = "_low" if has_low_scores(self.op, self.stream) else ""
