@@ -56,6 +56,7 @@ class DrawnAttention:
     smooth: list[str] = field(default_factory=list)
     high: dict[str, int | str] = field(default_factory=dict)
     after: set[str] = field(default_factory=set)  # inputs that follow the mean alone
+    first_of_two: str = ""  # a mean to which another is added
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -289,13 +290,13 @@ class DrawnAttention:
     def second(self, mean: str) -> str:
         """Another attention, of the same queries, of its own or of the result, to other keys or to the same."""
         kind = self.random.choice(("other keys", "differential", "chain" if self.wide == "E" else "other keys"))
+        self.first_of_two = mean if kind != "chain" else ""
         if kind == "differential":
             self.given("qb", self.lead, "M", self.head)
             self.line("sb", f"sum(qb * k, {self.over}) * 0.25")
             return f"{mean} - 0.5 * sum(softmax(sb, N) * {self.values}, N)"
         if kind == "chain":
-            # Else what reads rows without keys would be NaN, and gradients by all of its keys.
-            self.line("a", f"where(logsumexp(s, N) == -inf, 0.0, {mean})" if "s" in self.lines else mean)
+            self.line("a", self.without_lost(mean))
             n = self.random.choice(
                 ("a", "a * rsqrt(mean(a * a, E) + 1e-5)", "(a - mean(a, E)) * sigmoid(mean(a * a, E))")
             )
@@ -310,6 +311,10 @@ class DrawnAttention:
         self.line("sb", f"sum(q * kb, {self.over}) * 0.25")
         return f"{mean} + 0.5 * sum(softmax(sb, L) * vb, L)"
 
+    def without_lost(self, mean: str) -> str:
+        """A mean that is 0 in rows without keys: else what reads it is NaN, and gradients by all other keys."""
+        return f"where(logsumexp(s, N) == -inf, 0.0, {mean})" if "s" in self.lines else mean
+
     def follow(self, mean: str) -> None:
         """The math of the mean, and the result."""
         o = f"({mean})" if any(sign in mean for sign in ("/", " + ", " - ")) else mean
@@ -322,6 +327,9 @@ class DrawnAttention:
         self.line("o", o)
         result = "o"
         if self.chance(0.08) and self.wide == "E":
+            if self.first_of_two:
+                o = o.replace(self.first_of_two, self.without_lost(self.first_of_two), 1)
+                self.line("o", o)
             result = self.line("y", "o * rsqrt(mean(o * o, E) + 1e-5)")
         if self.chance(0.08) and "z" in self.lines:
             result = self.line("w", f"where(z == -inf, 0.0, {result})")

@@ -301,9 +301,12 @@ def _extremum(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[i
     if not x.is_floating_point():
         return of(x, dims, keepdim=True)
     with _disable_current_modes():
-        here = x.detach() == of(x.detach(), dims, keepdim=True)
+        exact = of(x.detach(), dims, keepdim=True)
+        here = x.detach() == exact
         count = here.sum(dims, keepdim=True)
-    return torch.where(here, x, 0).sum(dims, keepdim=True) / count
+        mean = torch.where(here, x.detach(), 0).sum(dims, keepdim=True) / count
+        off = (exact - mean).nan_to_num(0, 0, 0)  # A mean of equal numbers may be rounded.
+    return torch.where(here, x, 0).sum(dims, keepdim=True) / count + off
 
 
 def _position(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:

@@ -74,9 +74,11 @@ def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]
 
 
 def defined_twice(text: str) -> list[str]:
-    """The functions and classes of a module of which a later one has the same name."""
+    """The functions, classes and constants of a module of which a later one has the same name."""
     tree = ast.parse(text)
     names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    names.update(target.id for target in assigned if isinstance(target, ast.Name))
     return [name for name, count in names.items() if count > 1]
 
 

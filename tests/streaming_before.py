@@ -80,6 +80,14 @@ CASES = {
         lambda q, k, v: decayed(rms(q), rms(k), v, torch.zeros(1)),
         steps=4,
     ),
+    "norm_of_values_with_a_gate": Case(
+        f"{QKV}; gate:T[B, H, M, E]",
+        "vn = cast(v * rsqrt(mean(v * v, E) + 1e-5), v)\n"
+        "s = sum(q * k, D) * 0.25\no = gate * sum(softmax(s, N) * vn, N)",
+        lambda q, k, v, gate: gate * full(q, k, rms(v)),
+        by="q v gate",
+        steps=4,
+    ),
     "norms_that_are_results": Case(
         QKV,
         f"qn = q * rsqrt(mean(q * q, D) + 1e-5)\ns = sum(qn * k, D) * 0.25\n{MEAN}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from streaming_behind import rms
 from streaming_cases import Case
-from streaming_formulas import causal, full, grouped
+from streaming_formulas import causal, full, grouped, scores
 
 TWO = "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; j:T[B, H, N, D]; v:T[B, H, N, E]"
 TWICE = "s = sum(q * k, D) * 0.25\nt = sum(r * j, D) * 0.25"
@@ -27,6 +27,14 @@ def _head_norm(*tensors: torch.Tensor) -> torch.Tensor:
     q, k, r, j, v = five
     factor = ((a * b).sum(-1).exp() - (c * d).sum(-1).exp() + 0.8)[:, None, None]
     return rms(causal(q, k, v) - factor * causal(r, j, v)) * weight
+
+
+def _beside_a_sink(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, j: torch.Tensor, w: torch.Tensor, sink: torch.Tensor
+) -> torch.Tensor:
+    s = scores(q, k)
+    lse = torch.logaddexp(torch.logsumexp(s, -1, keepdim=True), sink[:, None, None])
+    return (s - lse).exp() @ v + 0.5 * full(q, j, w)
 
 
 def _linear(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -60,6 +68,23 @@ CASES = {
         f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
         _difference,
         by="k",
+        steps=2,
+        passes=1,
+    ),
+    "sum_of_one_with_a_sink_by_keys_and_values": Case(
+        f"{CROSS}; sink:T[H]",
+        "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\nlse = logaddexp(logsumexp(s, N), sink)\n"
+        "o = sum(exp(s - lse) * v, N) + 0.5 * sum(softmax(t, L) * w, L)",
+        _beside_a_sink,
+        by="k v j w",
+        steps=4,
+    ),
+    "norm_of_a_difference_by_one": Case(
+        TWO,
+        f"{TWICE}\np = exp(s)\na = sum(p * v, N) / sum(p, N) - 0.3 * sum(softmax(t, N) * v, N)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)",
+        lambda q, k, r, j, v: rms(full(q, k, v) - 0.3 * full(r, j, v)),
+        by="r",
         steps=2,
         passes=1,
     ),

@@ -308,11 +308,16 @@ class Form:
 
 FORM_SIZES = {"B": 2, "G": 2, "R": 3, "M": 3, "D": 8, "E": 12, "P": 7, "Q": 9, "S": 4, "J": 5}
 QKV = "q:T[B, (G R), M, D]; k:T[P, S, G, D]; v:T[P, S, G, E]; page:int32[B, J]"
+BYTES = "q:T[B, (G R), M, D]; k:float8_e4m3fn[P, S, G, D]; v:int8[P, S, G, E]; page:int32[B, J]"
 SCORES = "s = sum(q * take(k, page, P), D) * 0.25"
 
 
 def mean(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: torch.Tensor | float = 0) -> torch.Tensor:
     return torch.softmax(q @ k.mT * 0.25 + added, -1) @ v
+
+
+def of_columns(numbers: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
+    return numbers[page.long()].flatten(1, 2)[:, None, None]
 
 
 def of_heads(matrix: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
@@ -355,15 +360,70 @@ FORMS = {
         f"{QKV}; bias:T[M, (J S)]",
         f"{SCORES} + bias\n{MEAN}",
         lambda q, k, v, page, bias: mean(q, rows_of(k, page), rows_of(v, page), bias),
-        streams=False,
     ),
     "a_bias_in_pages": Form(
         f"{QKV}; bias:T[P, S]",
         f"{SCORES} + take(bias, page, P)\n{MEAN}",
+        lambda q, k, v, page, bias: mean(q, rows_of(k, page), rows_of(v, page), of_columns(bias, page)),
+    ),
+    "a_bias_in_pages_of_each_head": Form(
+        f"{QKV}; bias:T[P, (G R), S]",
+        f"{SCORES} + take(bias, page, P)\n{MEAN}",
         lambda q, k, v, page, bias: mean(
-            q, rows_of(k, page), rows_of(v, page), bias[page.long()].flatten(1, 2)[:, None, None]
+            q, rows_of(k, page), rows_of(v, page), bias[page.long()].transpose(1, 2).flatten(2)[:, :, None]
+        ),
+    ),
+    "a_bias_in_pages_with_rows": Form(
+        f"{QKV}; bias:T[P, M, S]",
+        f"{SCORES} + take(bias, page, P)\n{MEAN}",
+        lambda q, k, v, page, bias: mean(
+            q, rows_of(k, page), rows_of(v, page), bias[page.long()].transpose(1, 2).flatten(2)[:, None]
         ),
         streams=False,
+    ),
+    "scales_in_pages": Form(
+        f"{BYTES}; x:float32[P, S]; y:float32[P, S]",
+        "s = sum(q * (take(k, page, P) * take(x, page, P)), D) * 0.25\n"
+        "o = sum(softmax(s, J, S) * (take(v, page, P) * take(y, page, P)), J, S)",
+        lambda q, k, v, page, x, y: mean(
+            q, *(rows_of(one.double() * scale[..., None, None], page) for one, scale in ((k, x), (v, y)))
+        ),
+    ),
+    "scales_of_heads_in_pages": Form(
+        f"{BYTES}; x:float32[P, G, S]",
+        f"s = sum(q * take(k, page, P), D) * take(x, page, P) * 0.25\n{MEAN}",
+        lambda q, k, v, page, x: mean(
+            q, rows_of(k.double() * x.transpose(1, 2)[..., None], page), rows_of(v.double(), page)
+        ),
+    ),
+    "scales_of_pages": Form(
+        f"{BYTES}; x:float32[P]; y:float32[B, J]",
+        f"s = sum(q * take(k, page, P), D) * take(x, page, P) * y * 0.25\n{MEAN}",
+        lambda q, k, v, page, x, y: mean(
+            q,
+            rows_of(k.double(), page) * (x.double()[page.long()] * y).repeat_interleave(4, 1)[:, None, :, None],
+            rows_of(v.double(), page),
+        ),
+    ),
+    "a_mask_of_positions": Form(
+        f"{QKV}; keep:bool[B, J, S]",
+        f"s = where(keep | (index(J, S) == 0), sum(q * take(k, page, P), D) * 0.25, -inf)\n{MEAN}",
+        lambda q, k, v, page, keep: mean(
+            q,
+            rows_of(k, page),
+            rows_of(v, page),
+            (keep.flatten(1) | (torch.arange(20) == 0)).double().log()[:, None, None],
+        ),
+    ),
+    "documents_of_positions": Form(
+        f"{QKV}; of:int32[J, S]; row:int32[M]",
+        f"s = where((of == row) | (index(J, S) == 0), sum(q * take(k, page, P), D) * 0.25, -inf)\n{MEAN}",
+        lambda q, k, v, page, of, row: mean(
+            q,
+            rows_of(k, page),
+            rows_of(v, page),
+            ((of.flatten() == row[:, None]) | (torch.arange(20) == 0)).double().log(),
+        ),
     ),
 }
 
@@ -385,6 +445,9 @@ def test_forms(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
     for _, kind in pairs:
         dtype, _, axes = kind.rstrip("]").partition("[")
         lengths = [math.prod(FORM_SIZES[axis] for axis in term.strip("()").split()) for term in axes.split(", ")]
-        drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
-        given.append(drawn if dtype == "T" else torch.randint(7, lengths, generator=random, dtype=torch.int32))
+        if "int" in dtype:
+            given.append(torch.randint(7, lengths, generator=random).to(getattr(torch, dtype)))
+        else:
+            drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
+            given.append(drawn > 0 if dtype == "bool" else drawn if dtype == "T" else drawn.to(getattr(torch, dtype)))
     torch.testing.assert_close(operator.attend(*given), form.torch(*given), rtol=1e-9, atol=1e-9)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from importing import written
 from random_attention import DrawnAttention, check
+
+from tritongen.spec.read import read_spec
 
 
 # 8: an image, some of whose probabilities are dropped, and one of no pixels. 99: pages. 92: keys and values of fewer
@@ -13,3 +16,8 @@ from random_attention import DrawnAttention, check
 @pytest.mark.parametrize("seed", [8, 92, 99, 2789, 3100])
 def test_values(seed: int, tmp_path: Path) -> None:
     check(DrawnAttention(seed), tmp_path)
+
+
+def test_tables_of_several_steps_that_are_several(tmp_path: Path) -> None:
+    """Each has a name of its own."""
+    written(read_spec("drawn.toml", DrawnAttention(3655).text()), tmp_path)

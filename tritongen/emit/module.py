@@ -55,6 +55,7 @@ class Around:
     host: Callable[..., Host] = Host
     register: str = "none"
     is_gradient: bool = False
+    before: int = 0  # how many others have tables whose names end so, and with a number
 
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""

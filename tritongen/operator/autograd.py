@@ -79,7 +79,11 @@ def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backwa
     """The backward, whose steps are not told whether a gradient is needed that they compute in any case; and each step,
     those that others call before these, with its module.
     """
-    modules = {step: _module(backward, step, register, autotune) for step in backward.plan.steps}
+    modules: dict[Step, Module] = {}
+    before = 0
+    for step in backward.plan.steps:
+        modules[step] = _module(backward, step, register, autotune, before)
+        before += sum(one.family.has_own_tables for one in step.family.steps(step.program))
     steps = tuple(_unconditional(step, modules[step].unread) for step in backward.plan.steps)
     backward = replace(backward, plan=replace(backward.plan, steps=steps))
     each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
@@ -94,13 +98,13 @@ def _suffix(step: Step) -> str:
     return f"_{step.op.name.partition('_backward_')[2].upper() or 'BACKWARD'}"
 
 
-def _module(backward: Backward, step: Step, register: str, autotune: bool) -> Module:
+def _module(backward: Backward, step: Step, register: str, autotune: bool, before: int = 0) -> Module:
     is_registered = register != "none" and step in backward.plan.steps
     host: Callable[..., Host] = partial(StepHost, origin=backward.gradient, fills=is_registered)
     if backward.write != "backward" and step == backward.plan.steps[0]:
         host = partial(AheadHost, checked=backward.forward.op)
     extra = (*step.extra, *([IS_FAKE] if is_registered else []))
-    around = Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True)
+    around = Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True, before=before)
     return module_of(step, around, autotune)
 
 

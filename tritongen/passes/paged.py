@@ -2,7 +2,8 @@
 
 What is summed over the pages of a sequence and over the positions of each page, J and S, goes along one axis of
 positions, page after page. In terms of that axis `take(k, page, P)` is like an input with a row for each position, so
-that what is known of streams, masks and lengths holds for it too.
+that what is known of streams, masks and lengths holds for it too. Other numbers of positions or of pages, such as the
+scales of a quantised cache, are in pages as well, or have axes J and S of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..lang.ir import INT64, Call, Constant, Index, Load, Node, Op, Reduce, Ref, Size, children, rebuild, walk
+from ..spec.types import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,15 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages along `page`, of `slot` positions each, and the inputs in them; both axes together are `axis`."""
+    """Pages along `page`, of `slot` positions each, and the inputs in them; both axes together are `axis`.
+
+    `along` are other inputs that have either.
+    """
 
     page: str
     slot: str
     inputs: tuple[Paged, ...]
+    along: tuple[Load, ...] = ()
 
     @property
     def axis(self) -> str:
@@ -38,11 +44,19 @@ class Pages:
         """How an input is read, if it is in pages."""
         return next((one for one in self.inputs if one.load.name == name), None)
 
-    def along(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Pages:
+    def merged(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Pages:
         """The same of inputs that are read along other axes."""
-        loads = (replace(one.load, axes=change(one.load.axes)) for one in self.inputs)
-        pairs = zip(self.inputs, loads, strict=True)
-        return replace(self, inputs=tuple(replace(one, load=load) for one, load in pairs))
+
+        def changed(load: Load) -> Load:
+            return replace(load, axes=change(load.axes))
+
+        inputs = (replace(one, load=changed(one.load)) for one in self.inputs)
+        return replace(self, inputs=tuple(inputs), along=tuple(map(changed, self.along)))
+
+    def axes_of(self, tensor: Input) -> tuple[str, ...]:
+        """The axes of an input as it is read along the one axis."""
+        paged = self.of(tensor.name)
+        return self.joined_axes(paged.load.axes if paged else tensor.type.axes)
 
     def joined(self, op: Op) -> Op:
         """The operator along the one axis, with inputs as if they had a row for each position."""
@@ -110,6 +124,8 @@ class Pages:
                 return Call("add", (first, Index(self.slot, (self.slot,))), (self.page, self.slot), INT64)
             case Load(name=name) if paged := self.of(name):
                 return paged.load
+            case Load(name=name) if found := [load for load in self.along if load.name == name]:
+                return found[0]
             case Size(over=over) | Reduce(over=over):
                 node = replace(node, over=self.parted_axes(over))
         node = rebuild(node, tuple(map(self.part, children(node))))
@@ -120,19 +136,23 @@ class Pages:
 
 
 def pages_of(op: Op) -> Pages | None:
-    """The pages over all of which an operator sums; None where it has none, or has their axes elsewhere too."""
+    """The pages over all of which an operator sums; None where it has none, or takes at their positions otherwise."""
     overs = {frozenset(node.over) for value in op.values for node in walk(value.node) if isinstance(node, Reduce)}
     reads = {load for value in op.values for load in _read(value.node)}
     paged = sorted((one for load in reads if (one := _paged(op, load))), key=lambda one: one.load.name)
     for page, slot in dict.fromkeys(pair for one in paged for pair in _axes_of(op, one)):
         both = {page, slot}
-        found = tuple(one for one in paged if (page, slot) in _axes_of(op, one))
+        tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
+        # Numbers of pages lack the positions.
+        found = tuple(one for one in paged if one.table in tables and not both & {*_own(op, one)} - {slot})
         names = {one.load.name for one in found}
         others = [load for load in reads if load not in {one.load for one in found}]
+        along = sorted((load for load in others if both & {*load.axes}), key=lambda load: load.name)
         is_whole = frozenset(both) in overs and all(both <= over or not both & over for over in overs)
-        is_apart = not any(both & {*load.axes} or load.name in names for load in others)
-        if is_whole and is_apart and len(names) == len(found) and not any(both & {*r.axes} for r in op.results):
-            return Pages(page, slot, found)
+        is_apart = len(names) == len(found) and not any(load.name in names for load in others)
+        is_plain = not any(load.at or load.name in tables for load in along)
+        if is_whole and is_apart and is_plain and not any(both & {*result.axes} for result in op.results):
+            return Pages(page, slot, found, tuple(along))
     return None
 
 
@@ -155,9 +175,13 @@ def _paged(op: Op, load: Load) -> Paged | None:
 
 def _axes_of(op: Op, paged: Paged) -> list[tuple[str, str]]:
     """The axes that may be those of the pages and of the positions in each."""
-    own, table = (op.input(name).type.axes for name in (paged.load.name, paged.table))
+    own, table = _own(op, paged), op.input(paged.table).type.axes
     shared = {*own} & {*table}
     return [(page, slot) for page in table for slot in own if slot != paged.pages and not {page, slot} & shared]
+
+
+def _own(op: Op, paged: Paged) -> tuple[str, ...]:
+    return op.input(paged.load.name).type.axes
 
 
 def _is_index(node: Node, axis: str) -> bool:

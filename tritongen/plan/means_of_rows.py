@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..families.family import Families
 from ..families.stream import Stream, multiplied_as, of_bytes
@@ -48,7 +48,8 @@ class Outgoing:
     """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator; `known` is what steps so far have computed and read besides.
+    `name` is that of the gradient's operator; `known` is what steps so far have computed and read besides. Of all that
+    the forward has computed before, `dtypes` has the dtypes.
     """
 
     seeds: Mapping[str, Input]
@@ -56,6 +57,7 @@ class Outgoing:
     between: Mapping[str, Dtype]
     name: str
     known: tuple[Input, ...] = ()
+    dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

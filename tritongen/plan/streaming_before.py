@@ -105,6 +105,7 @@ class _Streams:
             others={name: tensor for name, tensor in others.items() if name in asked},
             between=between,
             known=(*outgoing.known, *outgoing.seeds.values()),
+            dtypes={tensor.name: dtype for tensor, dtype in found.before},
         )
         inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
         known = self.known(found.op, inner, outgoing, between)

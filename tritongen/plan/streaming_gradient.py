@@ -202,20 +202,20 @@ class _Planner(MeansOfRows):
         others = self.outgoing.others
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
-        if self.delta not in _read(gradient.op):  # as where there are gradients by values alone
-            pairs = [(n, r) for n, r in zip(behind.wrt, behind.op.results, strict=True) if n != self.delta]
-            op = replace(behind.op, results=tuple(result for _, result in pairs))
-            behind = replace(behind, wrt=tuple(name for name, _ in pairs), op=op)
+        # As delta, where there are gradients by values alone.
+        told = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
+        unread = told.keys() - {name for name, own in told.items() if own in _read(gradient.op)}
+        pairs = [(n, r) for n, r in zip(behind.wrt, behind.op.results, strict=True) if n not in unread]
+        op = replace(behind.op, results=tuple(result for _, result in pairs))
+        behind = replace(behind, wrt=tuple(name for name, _ in pairs), op=op)
         behind = added(behind, others)
         behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
         gradient = added(gradient, {**others, **beside})
-        stored = {
-            m.tensor.name: Dtype("float", (self.multiplied_as(m.matrix),)) if m.matrix else COMPUTE for m in means
-        }
+        stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
         inner = self.outgoing.between
-        told = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
+        own_sums = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
         apart = {name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_told(behind, name)}
-        between = {**stored, **told, self.delta: COMPUTE} if gradient.wrt else {}
+        between = {**stored, **own_sums, self.delta: COMPUTE} if gradient.wrt else {}
         first, texts = self.steps_behind(behind, {**apart, **between})
         known = {tensor.name for tensor in gradient.op.inputs}
         more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
@@ -233,6 +233,11 @@ class _Planner(MeansOfRows):
         forward = planner.step_of(planner.saving(stored))
         backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
         return replace(backward, stored=planner.stored)
+
+    def dtype_of(self, matrix: Load) -> Dtype:
+        """The dtype that a matrix is multiplied in, by inputs of the forward."""
+        name = self.multiplied_as(matrix)
+        return self.outgoing.dtypes.get(name, Dtype("float", (name,)))
 
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""

@@ -171,7 +171,7 @@ class StreamPlanner(Planner):
         read = {part.name for part in walk(value.node) if isinstance(part, Load)} - {tensor.name for tensor in inputs}
         inputs = (*inputs, *(tensor for tensor in self.op.inputs if tensor.name in read))
         op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(told_result(value),))
-        return single_step_of(replace(op, name=f"{self.op.name}_delta"), self.families)
+        return single_step_of(replace(op, name=f"{self.op.name}_{delta[1].name}"), self.families)
 
     def told(self, step: Step, users: dict[str, list[str]]) -> Step:
         """What is told to another step is computed wherever that step is."""

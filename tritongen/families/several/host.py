@@ -181,7 +181,7 @@ class SeveralModule(Common):
     def around_of(self, step: Step) -> Around:
         host = partial(InnerHost, origin=self.whole, over=self.overwritten(step))
         own = [one for one in self.steps if one.family.has_own_tables]
-        number = own.index(step) + 1 if step in own else 0
+        number = self.around.before + own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
         extra = (*step.extra, *(self.fake if step in self.steps else ()))
         return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ...lang.ir import Call, Node, Ref
 from ...lang.trees import parse
@@ -15,14 +16,14 @@ class Below(Lowering):
     """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
 
     Those of `low` scores have a factor for each row. Of `scores`, the axes of what exponentials are of, tanh is as
-    exact as that needs whose factors are of a `dtype`.
+    exact as that needs whose factors are of a `dtype`, which is told for a line of some axes.
     """
 
     largest: str = ""
     low: str = ""
     in_loop: bool = True
     scores: frozenset[str] = frozenset()
-    dtype: str = ""
+    dtype: Callable[[tuple[str, ...]], str] = field(kw_only=True)
 
     def expression(self, node: Node) -> ast.expr:
         if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
@@ -38,8 +39,8 @@ class Below(Lowering):
                     return parse(f"exp{self.low}({numbers}, factor)")
                 return parse(f"{'exp_of' if online else 'exp_below'}({numbers})")
             case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
-                return self.tanh(ast.unparse(self.in_compute(x)))
+                return self.tanh(ast.unparse(self.in_compute(x)), node.axes)
         return super().call(node)
 
-    def tanh(self, x: str) -> ast.expr:
-        return parse(f"tanh_of({x}, {self.dtype})")
+    def tanh(self, x: str, axes: tuple[str, ...]) -> ast.expr:
+        return parse(f"tanh_of({x}, {self.dtype(axes)})")

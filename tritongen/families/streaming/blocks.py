@@ -331,7 +331,9 @@ def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
 
 def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
     tensor = op.input(load.name)
-    plain = not load.at and tensor.default is None and set(load.axes) <= {*stream.batch, axis}
+    # What is along positions in pages is read where these are.
+    plain = not load.at and tensor.default is None and axis in tensor.type.axes
+    plain = plain and set(load.axes) <= {*stream.batch, axis}
     return plain and set(tensor.type.dtypes) <= set(INTS)
 
 

@@ -20,7 +20,7 @@ from ..tensor_cores import allowed_errors, too_small
 from .blocks import blocks_of
 from .groups import grouped
 from .host import StreamingModule
-from .pages import are_matrices
+from .pages import are_streamed
 from .program import StreamingProgram
 from .shapes import StreamingShapes
 from .sizes import StreamingSizes
@@ -50,7 +50,7 @@ class Streaming(Maps[StreamingProgram]):
         if pages is None:
             parted = merged.parted(seen, op)
             return StreamingProgram(parted, merged.parted_axes(over), stream, blocks, merged=merged, given=given)
-        if not are_matrices(pages, stream):
+        if not are_streamed(pages, stream):
             return None
         paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
         parted = pages.parted(merged.parted(seen, op))
@@ -75,7 +75,7 @@ class Streaming(Maps[StreamingProgram]):
             **allowed_errors(program.op),
             "few_keys": text_of(shapes.few_keys()),
             "hiding": text_of(tuple(shapes.hiding())),
-            "stores_between": "True" if sums_all_scores(spec, program.parted_stream) else "",
+            "stores_between": "True" if sums_scores(spec, program.parted_stream) else "",
         }
         if module.gluon is not None:
             declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
@@ -85,12 +85,13 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingSizes(program, spec)
 
 
-def sums_all_scores(spec: Spec, stream: Stream) -> bool:
-    """Whether a gradient is summed over rows and columns, as that of a learned slope is: terms of both signs that are
-    larger than their sum have roundings that its size does not show.
+def sums_scores(spec: Spec, stream: Stream) -> bool:
+    """Whether a gradient is a sum of the gradients of scores, as that of a learned slope or of a bias per row is: terms
+    of both signs that are larger than their sum have roundings that its size does not show.
     """
-    learned = [tensor for tensor in spec.inputs if spec.grad is not None and tensor.name in spec.grad.wrt]
-    return any(not {stream.rows, stream.streamed} & {*tensor.type.axes} for tensor in learned)
+    learned = [{*one.type.axes} for one in spec.inputs if spec.grad is not None and one.name in spec.grad.wrt]
+    along, across = {stream.rows, stream.streamed}, {*stream.widths}
+    return any(not along & axes or not (along <= axes or across & axes) for axes in learned)
 
 
 class StreamingGradients(Streaming):

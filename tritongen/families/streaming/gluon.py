@@ -123,7 +123,7 @@ class Scaled(Below):
                 return parse(f"{operand(ast.unparse(self.in_compute(x)))} * (1 / {self.of_rows(y)})[:, None]")
         return super().call(node)
 
-    def tanh(self, x: str) -> ast.expr:
+    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
         return parse(f"tanh_half({x})")
 
     def is_of_rows(self, node: Node) -> bool:

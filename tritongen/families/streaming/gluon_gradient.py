@@ -138,7 +138,7 @@ class _OfRows(Below):
             return f"across_columns(in_base_2({node.name}))"
         return f"in_base_2({ast.unparse(self.in_compute(node))})"
 
-    def tanh(self, x: str) -> ast.expr:
+    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
         return parse(f"tanh_half({x})")
 
 

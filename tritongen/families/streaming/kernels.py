@@ -62,13 +62,13 @@ class Builder(Reads):
 
     def __init__(self, program: StreamingProgram, described: tuple[str, ...] = ()) -> None:
         self.op: Op = program.in_kernels
-        self.pages = program.pages and program.pages.along(program.merged.joined_axes)
+        self.pages = program.pages and program.pages.merged(program.merged.joined_axes)
         self.described = described
         self.stream: Stream = program.stream
         self.space = space_of(self.op, self.stream)
         self.compute = compute_of(self.op)
         self.choices = Choices(self.op)
-        self.places = Places(self.op, self.space, self.compute, stream=self.stream)
+        self.places = Places(self.op, self.space, self.compute, stream=self.stream, pages=self.pages)
         self.blocks = program.blocks
         # Behind the names of functions that take scores of any size.
         self.low = "_low" if has_low_scores(self.op, self.stream) else ""
@@ -102,8 +102,14 @@ class Builder(Reads):
             largest=stream.largest,
             low=self.low,
             scores=frozenset({stream.rows, stream.streamed} if has_powers else ()),
-            dtype=f"{stream.scores[0].left.name}.dtype",
+            dtype=self.dtype_of_scores,
         )
+
+    def dtype_of_scores(self, axes: tuple[str, ...]) -> str:
+        """The dtype of what scores are made of, for a line of some axes: before its tile is read, by its pointer."""
+        left = self.stream.scores[0].left
+        is_read = left.name in self.read and {*left.axes} & {*self.stream.turns} <= {*axes}
+        return f"{left.name}.dtype" if is_read else f"{left.name}_ptr.dtype.element_ty"
 
     def score_of(self) -> str:
         """The value that exponentials are of, "" where nothing is taken below the largest."""

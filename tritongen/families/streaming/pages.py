@@ -1,4 +1,4 @@
-"""Matrices that stream page by page: which of them kernels read, and the lines that do."""
+"""What streams page by page: what of it kernels read, and the lines that read matrices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from ..stream import Stream
 from .places import Places
 
 
-def are_matrices(pages: Pages, stream: Stream) -> bool:
-    """Whether all that lies in pages is streamed as matrices, of which scores are told by each table.
+def are_streamed(pages: Pages, stream: Stream) -> bool:
+    """Whether all that lies in pages is streamed, as matrices or as numbers of positions, by tables that scores tell,
+    and no matrix that does not.
 
     Scores are NaN by the rows of pages that do not exist, and so is all that is made of them.
     """
     tables = {one.table: one.pages for score in stream.scores if (one := pages.of(score.right.name))}
     names = {load.name for load in stream.matrices}
-    return all(one.load.name in names and tables.get(one.table) == one.pages for one in pages.inputs)
+    inside = {*stream.batch, *stream.heads, stream.streamed}
+    return not any(load.name in names for load in pages.along) and all(
+        tables.get(one.table) == one.pages and (one.load.name in names or {*pages.joined_axes(one.load.axes)} <= inside)
+        for one in pages.inputs
+    )
 
 
 def head(places: Places, paged: Paged) -> Line:

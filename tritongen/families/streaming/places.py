@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...lang.ir import Load, Op
+from ...lang.ir import Load, Op, walk
 from ...lang.trees import parse
 from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
 from ...lowering.tile import Tensor, Tile, decoded, widen_float8
+from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
 from ..stream import Stream, multiplied_as, of_bytes
 
@@ -48,6 +49,7 @@ class Places(Tile):
 
     stream: Stream = field(kw_only=True)
     row_mask: str = "row_mask"  # "" where all rows of a tile are rows of the tensors
+    pages: Pages | None = None
 
     def dim(self, axis: str) -> Dim:
         return next(dim for dim in self.space.dims if axis in dim.axes)
@@ -121,8 +123,26 @@ class Places(Tile):
 
     # Elements
 
+    def axes_of(self, tensor: Input) -> tuple[str, ...]:
+        """The axes of what is read of an input."""
+        return self.pages.axes_of(tensor) if self.pages else tensor.type.axes
+
     def address(self, tensor: Tensor) -> str:
-        return self.moved(tensor, self.head(tensor), self.space.cols)
+        return " + ".join([self.moved(tensor, self.head(tensor), self.space.cols), *self.to_positions(tensor)])
+
+    def to_positions(self, tensor: Tensor) -> list[str]:
+        """The steps to the positions of a block by way of its pages, and to those in a page."""
+        if self.pages is None:
+            return []
+        paged, size = self.pages.of(tensor.name), self.size_name(self.pages.slot)
+        page = (paged.pages, f"{paged.table}_at[None, :]") if paged else (self.pages.page, f"cols // {size}")
+        steps = dict((page, (self.pages.slot, f"cols % {size}")))
+        return [f"{at} * {self.taken_stride(tensor, axis)}" for axis, at in steps.items() if axis in tensor.axes]
+
+    def mask_of(self, tensor: Input) -> str:
+        """The mask of what is read of an input: what is in pages is there for positions that a row needs."""
+        paged = self.pages and self.pages.of(tensor.name)
+        return f"{paged.table}_at[None, :] >= 0" if paged else self.mask(self.axes_of(tensor))
 
     def mask(self, axes: tuple[str, ...]) -> str:
         """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
@@ -135,7 +155,7 @@ class Places(Tile):
     def reads(self, tensor: Input) -> list[Line]:
         """The lines that read an element for each of a tile."""
         mine = self.of_input(tensor.name)
-        mask = self.mask(mine.axes)
+        mask = self.mask_of(tensor)
         # What whole blocks read has no mask. Past the end all that is computed of it is masked.
         other = "" if mask == "col_mask" else f", other={_other(tensor)}"
         masked = f", mask={mask}{other}" if mask else ""
@@ -178,7 +198,8 @@ class Places(Tile):
 def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
     """Whether booleans of scores, rows or columns are passed as int32 if the matrices are float64."""
     matrix = multiplied_as(op, stream)
-    is_along = bool({stream.rows, stream.streamed} & set(tensor.type.axes))
+    read = (node for value in op.values for node in walk(value.node) if isinstance(node, Load))
+    is_along = any({stream.rows, stream.streamed} & {*load.axes} for load in read if load.name == tensor.name)
     return is_along and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
 
 

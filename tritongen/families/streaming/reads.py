@@ -79,5 +79,7 @@ class Reads(Assembly):
         for tensor in self.op.inputs:
             if tensor.name in names and tensor.name not in self.read:
                 self.read.add(tensor.name)
-                target = self.lines_for(tensor.type.axes) if lines is None else lines
+                target = self.lines_for(self.places.axes_of(tensor)) if lines is None else lines
+                if self.pages and (paged := self.pages.of(tensor.name)):
+                    target += self.pages_of_block(paged)
                 target += under(self.choices.reading(tensor.name, values), self.places.reads(tensor))
