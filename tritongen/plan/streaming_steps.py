@@ -11,7 +11,7 @@ from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.several.naming import scattered_named
 from ..families.several.stored import as_input
-from ..families.steps import restricted, unknown
+from ..families.steps import restricted, typed_as, unknown
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
@@ -38,8 +38,8 @@ from ..lang.promotion import promote
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import product_of
-from ..passes.structure import name_reductions
-from ..spec.types import Input, Output, plain_shape
+from ..passes.structure import name_reductions, reads, references
+from ..spec.types import COMPUTED, Input, Output, plain_shape
 from .backward import Planner
 
 COMPUTE = Dtype("float", (), "compute")
@@ -369,5 +369,17 @@ def _shaped(op: Op) -> Iterator[Result]:
 def _reading(op: Op, told: Sequence[Result]) -> Op:
     """The operator that reads some values, which a step has told."""
     names = {result.output.name: result.output.name for result in told}
-    values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
+    computed = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
+    # What is made of them has the dtype of the computation by them, whether or not it reads what they are made of.
+    alike = {leaf: result.output.name for result in told for leaf in result.node.dtype.of if leaf in computed}
+    values: list[Value] = []
+    made: set[str] = set()
+    for value in op.values:
+        if value.name in names:
+            continue
+        node = as_loads(value.node, names)
+        if names.keys() & reads(node) or made & references(node):
+            made.add(value.name)
+            node = typed_as(node, alike)
+        values.append(replace(value, node=node))
     return replace(op, inputs=(*op.inputs, *(as_input(op, result) for result in told)), values=tuple(values))

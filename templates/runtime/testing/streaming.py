@@ -3,12 +3,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import triton
-from torch.overrides import TorchFunctionMode
 
 from .. import launch, streaming_heuristics
 from .harness import Dtypes, Harness, Shape, each, gpu, only
@@ -76,38 +76,22 @@ class Recomputed(torch.autograd.Function):
     """A softmax whose gradient is computed as kernels do: by its logsumexp, and by what it gives in some dtype."""
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: torch.Tensor, dim: int, rounded: torch.dtype
-    ) -> torch.Tensor:
+    def forward(ctx: Any, rounded: torch.dtype, scores: Any, dim: int) -> Any:
         p = (scores - scores.logsumexp(dim, True)).exp()
         ctx.save_for_backward(p)
         ctx.dim, ctx.rounded = dim, rounded
         return p
 
     @staticmethod
-    def backward(ctx: Any, *outgoing: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, *outgoing: torch.Tensor) -> tuple[None, torch.Tensor, None]:
         (p,), (dp,) = ctx.saved_tensors, outgoing
         delta = (dp * p).sum(ctx.dim, True).to(ctx.rounded)
-        return p * (dp - delta.to(p)), None, None
+        return None, p * (dp - delta.to(p)), None
 
-
-class SoftmaxRecomputed(TorchFunctionMode):
-    """Has torch compute each softmax so, where results have a dtype."""
-
-    def __init__(self, rounded: torch.dtype) -> None:
-        super().__init__()
-        self.rounded = rounded
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is torch.softmax and len(args) == 2 and not kwargs:
-            return Recomputed.apply(*args, self.rounded)
-        return func(*args, **(kwargs or {}))
+    @classmethod
+    def softmax(cls, rounded: torch.dtype, input: Any, dim: int, **_: Any) -> Any:
+        apply: Callable[..., Any] = cls.apply
+        return apply(rounded, input, dim)
 
 
 class StreamingTests(Products, OperatorTests):
@@ -136,7 +120,9 @@ class StreamingTests(Products, OperatorTests):
         floats = [one for one in dtypes if one.is_floating_point and one.itemsize > 1]
         if not floats:
             return found
-        with SoftmaxRecomputed(min(floats, key=lambda one: one.itemsize)):
+        rounded = min(floats, key=lambda one: one.itemsize)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "softmax", partial(Recomputed.softmax, rounded))
             again = super().errors_of_torch(function, tensors, want)
         return [max(errors) for errors in zip(found, again, strict=True)]
 
