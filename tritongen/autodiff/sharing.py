@@ -38,7 +38,9 @@ def _repeated(nodes: Iterable[Node]) -> Node | None:
     """The largest part that occurs more than once."""
     counts = Counter(part for node in nodes for part in walk(node) if _is_worth_a_name(part))
     often = [part for part, count in counts.items() if count > 1]
-    return max(often, key=lambda part: (sum(1 for _ in walk(part)), shown(spelled(part))), default=None)
+    most = max((len(part.nodes) for part in often), default=0)
+    largest = (part for part in often if len(part.nodes) == most)
+    return max(largest, key=lambda part: shown(spelled(part)), default=None)
 
 
 def _is_worth_a_name(part: Node) -> bool:

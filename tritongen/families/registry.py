@@ -24,11 +24,13 @@ from .scaled.family import SCALED
 from .scatter.family import SCATTER
 from .several.cost import leaves_idle, time_of
 from .several.family import Several
+from .several.parts import APART, Part
 from .several.stored import always_stored
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 
 ALIKE = 2**13  # parts of operators whose steps are kept
+AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
 _FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
@@ -68,14 +70,15 @@ def _taken(op: Op, candidates: Families) -> Step | None:
 
 
 @lru_cache(maxsize=ALIKE)
-def _part_taken(op: Op, candidates: Families) -> Step | None:
-    """The step that computes a part of an operator; None where no single family takes it.
+def _part_taken(op: Op, candidates: Families) -> Part:
+    """The part of an operator that is a step of a single family, if any takes it.
 
     Plans of a gradient, of which each saves something else, have most parts in common.
     """
     with suppress(Mistakes):
-        return _taken(means_as_sums(name_reductions(op)), candidates)
-    return None
+        step = _taken(means_as_sums(name_reductions(op)), candidates)
+        return Part(step, time_of(step)) if step else APART
+    return APART
 
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
@@ -98,6 +101,11 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
 
 
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:
-    family = Several(partial(_part_taken, candidates=of_steps or tuple(candidates) or tuple(_FAMILIES)))
+    return _several_of(op, of_steps or tuple(candidates) or tuple(_FAMILIES))
+
+
+@lru_cache(maxsize=AGAIN)
+def _several_of(op: Op, families: Families) -> Step | None:
+    family = Several(partial(_part_taken, candidates=families))
     program = family.take(op)
     return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

@@ -192,7 +192,8 @@ def typed_as(node: Node, alike: Mapping[str, str]) -> Node:
 
 def result_as(result: Result, alike: Mapping[str, str]) -> Result:
     """The result, with dtypes of some inputs instead of others that are alike."""
-    return replace(result, node=typed_as(result.node, alike), dtype=_own(result.dtype, alike))
+    node, dtype = typed_as(result.node, alike), _own(result.dtype, alike)
+    return result if node is result.node and dtype is result.dtype else replace(result, node=node, dtype=dtype)
 
 
 def _typed(node: Node, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype], kind: type = object) -> Node:

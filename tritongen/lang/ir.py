@@ -72,6 +72,11 @@ class Tree(Hashed):
         return frozenset(leaf for node in self.nodes for leaf in node.dtype.of)
 
     @cached_property
+    def gathers(self) -> bool:
+        """Whether an element of an input at a computed position is read."""
+        return any(isinstance(node, Load) and node.at for node in self.nodes)
+
+    @cached_property
     def casts(self) -> frozenset[str]:
         """The inputs and dtypes to whose dtypes parts of the node are cast."""
         return frozenset(leaf for node in self.nodes if isinstance(node, Cast) for leaf in node.dtype.of)
@@ -241,8 +246,8 @@ Path = tuple[tuple[Node, bool], ...]
 ALWAYS: tuple[Path, ...] = ((),)
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+@dataclass(frozen=True)
+class Value(Hashed):
     """A named line of the math, with the text that it came from."""
 
     name: str
@@ -254,8 +259,8 @@ class Value:
         return self if node is self.node else replace(self, node=node)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+@dataclass(frozen=True)
+class Result(Hashed):
     """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
 
     With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where

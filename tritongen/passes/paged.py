@@ -137,6 +137,8 @@ class Pages:
 
 def pages_of(op: Op) -> Pages | None:
     """The pages over all of which an operator sums; None where it has none, or takes at their positions otherwise."""
+    if not any(value.node.gathers for value in op.values):
+        return None
     overs = {frozenset(node.over) for value in op.values for node in walk(value.node) if isinstance(node, Reduce)}
     reads = {load for value in op.values for load in _read(value.node)}
     paged = sorted((one for load in reads if (one := _paged(op, load))), key=lambda one: one.load.name)

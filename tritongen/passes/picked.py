@@ -32,6 +32,8 @@ class Picked:
 
 def picked_in(op: Op) -> tuple[Picked, ...] | None:
     """The inputs that an operator reads so; None where it takes in other ways, too."""
+    if not any(value.node.gathers for value in op.values):
+        return ()
     loads = {node for value in op.values for node in walk(value.node) if isinstance(node, Load)}
     found = tuple(map(_picked, (load for load in loads if load.at)))
     names = [load.name for load in loads]

@@ -251,10 +251,10 @@ class _Search(Parts):
         levels: list[_Level] = []
         done = 0
         while left:
-            ready = [(target, made_of) for target, made_of in left if made_of.bits & done == made_of.bits]
+            ready = [one for one in left if not one[1].bits & ~done]
             if not ready:
                 return None
-            left = [(target, made_of) for target, made_of in left if made_of.bits & done != made_of.bits]
+            left = [one for one in left if one[1].bits & ~done]
             done |= sum(bits.get(id(target), 0) for target, _ in ready)
             levels.append(ready)
         return levels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...emit.host_checks import tuple_text
@@ -27,6 +27,7 @@ from ..streaming.stored import stored_scores
 from ..tensor_cores import allowed_errors
 from .cut import cut
 from .host import SeveralModule
+from .parts import TakeAlone
 from .program import SeveralProgram
 from .sizes import MatmulStepsSizes
 
@@ -98,7 +99,7 @@ def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
 class Several(Maps[SeveralProgram]):
     """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
 
-    take_alone: Callable[[Op], Step | None]
+    take_alone: TakeAlone
 
     title = "a plan of several steps"
     autocast = "float32"

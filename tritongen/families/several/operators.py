@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from ...lang.ir import Op, Result, Value, as_loads
 from ...lang.unparse import spelled
@@ -18,10 +19,14 @@ ALIKE = 2**14  # parts of operators that are kept: cuts have many in common, and
 Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
 
 
-@lru_cache
-def whole_of(op: Op) -> Op:
-    """The operator, the same for all that are equal to it."""
-    return op
+def _same(one: Any) -> Any:
+    """The first of all that are equal to one, so that these are the same object."""
+    return one
+
+
+same_op: Callable[[Op], Op] = lru_cache(_same)
+same_value: Callable[[Value], Value] = lru_cache(ALIKE)(_same)
+same_result: Callable[[Result], Result] = lru_cache(ALIKE)(_same)
 
 
 @lru_cache(maxsize=ALIKE)
@@ -41,7 +46,7 @@ def part_of(whole: Op, values: tuple[Value, ...], own: frozenset[str], targets: 
     told = _stored_as(result for _, result in reads)
     inputs = (*_telling(whole, part.inputs), *part.inputs)
     inputs += tuple(_cast_to(whole, inputs, part.values, told))
-    return _in_own_types(whole, replace(part, inputs=inputs), told)
+    return _in_own_types(whole, part, inputs, told)
 
 
 def _some(names: Mapping[str, str], keys: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
@@ -78,17 +83,18 @@ def _cast_to(whole: Op, inputs: tuple[Input, ...], values: Iterable[Value], stor
     return [tensor for tensor in others if tensor.type.variable not in types]
 
 
-def _in_own_types(whole: Op, part: Op, stored: Mapping[str, str]) -> Op:
-    """The part, with dtypes of its own inputs, unless these are optional, where they have the type of others. What is
+def _in_own_types(whole: Op, part: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
+    """The part, with dtypes of its own `inputs`, unless these are optional, where they have the type of others. What is
     cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
     """
-    own = {tensor.type.variable: tensor.name for tensor in reversed(part.inputs) if tensor.default is None}
-    names = {tensor.name for tensor in part.inputs}
+    own = {tensor.type.variable: tensor.name for tensor in reversed(inputs) if tensor.default is None}
+    names = {tensor.name for tensor in inputs}
     others = [tensor for tensor in whole.inputs if tensor.name not in names and tensor.type.variable]
     alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
     told = {leaf: name for leaf, name in stored.items() if leaf not in names}
     values = tuple([_typed(value, alike, told) for value in part.values])
-    return replace(part, values=values, results=tuple(result_as(result, alike) for result in part.results))
+    results = tuple([result_as(result, alike) for result in part.results])
+    return replace(part, inputs=inputs, values=values, results=results)
 
 
 def _typed(value: Value, alike: Mapping[str, str], told: Mapping[str, str]) -> Value:

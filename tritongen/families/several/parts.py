@@ -14,12 +14,9 @@ from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import COMPUTED
 from ..family import Step
-from .cost import time_of
-from .operators import part_of, whole_of
+from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, stored_result
 from .strips import made_for, reduced_by_strips, spreads
-
-TakeAlone = Callable[[Op], Step | None]  # None for math that no family takes
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,7 @@ class Part:
 
 
 APART = Part(None, math.inf)
+TakeAlone = Callable[[Op], Part]  # APART for math that no family takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Parts:
     """The parts of an operator, each with its step and its time, cached since several cuts share them."""
 
     def __init__(self, op: Op, take: TakeAlone) -> None:
-        self.op, self.take = op, take
+        self.op, self.take = op.of(map(same_value, op.values)), take
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = op.refs
@@ -85,7 +83,7 @@ class Parts:
         of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
         self.alike = saved | products | of_matmuls | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
-        self.whole = whole_of(replace(op, values=(), results=()))
+        self.whole = same_op(replace(op, values=(), results=()))
         self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
         self.bits = {value.name: 1 << place for place, value in enumerate(op.values)}
@@ -100,7 +98,7 @@ class Parts:
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""
         if name not in self.results:
-            self.results[name] = stored_result(self.op, name)
+            self.results[name] = same_result(stored_result(self.op, name))
         return self.results[name]
 
     def needed(self, target: Result, stored: Stored) -> tuple[Path, ...]:
@@ -164,8 +162,7 @@ class Parts:
         own = {self.value_of(target) for target in targets}
         if self.parts_ties(computed, own) or self.rounds_ties(computed, reads):
             return APART
-        step = self.taken(self.op_of(targets, stored))
-        return Part(step, time_of(step) if step else math.inf)
+        return self.taken(self.op_of(targets, stored))
 
     def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
         made_of = self.made_of(targets, stored)
@@ -207,11 +204,11 @@ class Parts:
         others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
         return not all(others.isdisjoint(value.node.casts) for value in op.values)
 
-    def taken(self, op: Op) -> Step | None:
-        """The step, whose only result is made wherever it is called."""
+    def taken(self, op: Op) -> Part:
+        """The part, whose only result is made wherever its step is called."""
         if spreads(op) or self.casts_to_others(op):
-            return None
-        if len(op.results) == 1:
+            return APART
+        if len(op.results) == 1 and (op.results[0].when or op.results[0].paths != ALWAYS):
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
         return self.take(op)
 

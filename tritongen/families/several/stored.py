@@ -15,6 +15,8 @@ from .naming import is_perhaps_absent, is_whole
 
 def always_stored(op: Op) -> list[str]:
     """The values that must be stored: those that `take` reads, terms and indices of scatter-adds, and their results."""
+    if all(value.node.kinds.isdisjoint((ScatterSum, Take)) for value in op.values):
+        return []
     nodes = [node for value in op.values for node in walk(value.node)]
     scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
     found: dict[str, None] = {}

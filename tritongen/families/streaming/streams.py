@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeGuard
 
 from ...lang.ir import (
     Call,
@@ -56,7 +57,7 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
-    scored = {value.name: {*value.node.axes} for value in op.values if is_product(op, value.node)}
+    scored = {value.name: {*value.node.axes} for value in op.values if _multiplies_tensors(op, value.node)}
     refs = op.refs
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
@@ -67,6 +68,24 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
             with suppress(NotStreamed):
                 return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
     return None
+
+
+def _multiplies_tensors(op: Op, node: Node) -> bool:
+    """Whether a node is the matmul of two tensors as they are read, as scores are."""
+    sides = sides_of(op, node)
+    return sides is not None and all(is_read(unconverted(op, side)) for side in sides[:2])
+
+
+def is_read(node: Node) -> TypeGuard[Load]:
+    """Whether a node is an element of a tensor as it is read."""
+    return isinstance(node, Load) and not node.at
+
+
+def unconverted(op: Op, node: Node) -> Node:
+    """A matrix without a cast that makes floats of its single bytes, which these stay the same in."""
+    node = resolve(op, node)
+    inner = resolve(op, node.arg) if isinstance(node, Cast) and node.dtype.kind == "float" else node
+    return inner if isinstance(inner, Load) and of_bytes(op, inner) else node
 
 
 def merged_axes(op: Op, streamed: str) -> MergedAxes:
@@ -169,7 +188,7 @@ class Finder(Factors):
                 values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside, node.over)))
             else:
                 values.append(replace(value, node=dot))
-            matrix = self.unconverted(matrices[0]) if matrices else None
+            matrix = unconverted(self.op, matrices[0]) if matrices else None
             assert matrix is None or isinstance(matrix, Load)
             sums.append(StreamSum(name, factor, matrix, falls == -1))
             same[known] = name
@@ -190,17 +209,11 @@ class Finder(Factors):
 
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
-        node = self.unconverted(factor)
+        node = unconverted(self.op, factor)
         others = {axis for other in inside if other is not factor for axis in other.axes}
         return (
             isinstance(node, Load) and not node.at and bool(set(node.axes) - others) and bool(others - set(node.axes))
         )
-
-    def unconverted(self, node: Node) -> Node:
-        """A matrix without a cast that makes floats of its single bytes, which these stay the same in."""
-        node = resolve(self.op, node)
-        inner = resolve(self.op, node.arg) if isinstance(node, Cast) and node.dtype.kind == "float" else node
-        return inner if isinstance(inner, Load) and of_bytes(self.op, inner) else node
 
     # Scores
 
@@ -208,17 +221,17 @@ class Finder(Factors):
         sides = sides_of(self.op, node)
         if sides is None or len(node.over) > 1 or not self.streams(node):
             return None
-        left, right = (self.unconverted(side) for side in sides[:2])
+        left, right = (unconverted(self.op, side) for side in sides[:2])
         if self.streams(left):
             left, right = right, left
-        if sides[2] or not (isinstance(left, Load) and isinstance(right, Load)) or left.at or right.at:
+        if sides[2] or not is_read(left) or not is_read(right):
             return None
         return Scores(name, left, right, node.over)
 
     def other_than_scores(self, node: Reduce) -> str:
         """What a reduction does that gives no scores."""
         sides = sides_of(self.op, node) if node.kind == "sum" else None
-        if sides and len(node.over) > 1 and all(isinstance(self.unconverted(side), Load) for side in sides[:2]):
+        if sides and len(node.over) > 1 and all(isinstance(unconverted(self.op, side), Load) for side in sides[:2]):
             return (
                 f"sums over {' and '.join(node.over)}, which tensors do not all have next to one another in one order"
             )
