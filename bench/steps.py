@@ -56,6 +56,31 @@ def norm_of_all(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.float().square().mean() + 1e-6).to(x.dtype) * w
 
 
+def at_distances(products: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """Of the products of queries with rows of all distances, those of each key."""
+    return torch.gather(products, -1, distance.expand(*products.shape[:2], -1, -1))
+
+
+def relative_positions(*tensors: torch.Tensor) -> torch.Tensor:
+    q, k, v, u, w, rows = tensors
+    distance = POSITIONS[:, None] - POSITIONS
+    of_distance = at_distances((q + w[:, None]) @ rows.permute(1, 2, 0), distance + len(POSITIONS))
+    scores = ((q + u[:, None]) @ k.mT + of_distance) * 0.125
+    return scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
+
+
+def relative_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    distance = (POSITIONS - POSITIONS[:, None]).clamp(-8, 8) + 8
+    return ((q @ k.mT + at_distances(q @ rows.mT, distance)) * 0.125).softmax(-1) @ v
+
+
+def chosen_blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    chosen = (q @ k.unflatten(2, (-1, 64)).mean(3).mT > 0).repeat_interleave(64, -1)
+    return (q @ k.mT * 0.125).masked_fill(~chosen, -torch.inf).softmax(-1) @ v
+
+
+POSITIONS = torch.arange(2048, device="cuda")
+BATCH = (4, 16, 2048, 64)
 LINEAR = partial(draw, scale=0.02)
 HEADS = (64, 2048, 64)
 CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
@@ -82,6 +107,12 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "two_softmaxes": (partial(draw, (8192, 8192)), lambda x: x.softmax(0) * x.softmax(1)),
     "scores": (partial(draw, (4096, 1024), (32000, 1024)), lambda a, b: F.linear(a, b).softmax(-1)),
     "causal_attention": (partial(draw, HEADS, HEADS, HEADS), attention),
+    "relative_positions": (
+        partial(draw, BATCH, BATCH, BATCH, (16, 64), (16, 64), (4097, 16, 64)),
+        relative_positions,
+    ),
+    "relative_keys": (partial(draw, BATCH, BATCH, BATCH, (17, 64)), relative_keys),
+    "chosen_blocks": (partial(draw, BATCH, BATCH, BATCH), chosen_blocks),
     "rms_norm_of_all": (partial(draw, (16384, 4096), (4096,)), norm_of_all),
     "scaled_gelu": (partial(draw, (16384, 4096), ()), lambda x, s: F.gelu(x) * s),
     "average_pool": (partial(draw, (32, 256, 112, 112)), lambda x: F.avg_pool2d(x, 2)),
