@@ -33,6 +33,15 @@ def test_settings_are_found_from_the_spec(project: Project, monkeypatch: pytest.
     assert "from specs/one.toml:" in (project.out / "one" / "kernels.py").read_text()
 
 
+def test_settings_are_no_spec(project: Project) -> None:
+    """Not where a shell makes their names of *.toml, either."""
+    spec = project.spec("one")
+    settings = project.root / "tritongen.toml"
+    settings.write_text('out = "kernels"\n')
+    written = project.build(str(spec), str(settings)).written
+    assert {name.split("/")[1] for name in written if not name.startswith("kernels/_")} == {"one"}
+
+
 def test_line_length(project: Project) -> None:
     project.spec("one", "x" + " * 2" * 16)
     project.build()

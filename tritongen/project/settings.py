@@ -11,6 +11,7 @@ from ..diagnostics.report import Diagnostic, Mistake, Rejected
 
 FILE = "tritongen.toml"
 PYPROJECT = "pyproject.toml"
+NO_SPECS = (FILE, PYPROJECT)
 _ENCODING = re.compile(r"coding[:=]")  # what Python takes for the encoding of a file, in its first lines
 Stamp = list[int]
 
@@ -107,7 +108,8 @@ class _Finder:
                 self._add_files(folder, entries)
         elif os.path.isfile(path):
             name = os.path.basename(path)
-            self._add_files(os.path.dirname(path), [(name, stamp_of(os.stat(path)))])
+            entries = [] if name in NO_SPECS else [(name, stamp_of(os.stat(path)))]  # Which *.toml names, too.
+            self._add_files(os.path.dirname(path), entries)
         else:
             hint = "'tritongen init' starts a project, 'tritongen new NAME' a spec"
             shown = shown_path(path)
@@ -207,7 +209,7 @@ def _specs_under(folder: str) -> Iterator[tuple[str, list[tuple[str, Stamp]]]]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
-            elif entry.name.endswith(".toml") and entry.name not in (FILE, PYPROJECT) and entry.is_file():
+            elif entry.name.endswith(".toml") and entry.name not in NO_SPECS and entry.is_file():
                 files.append((entry.name, stamp_of(entry.stat())))
     yield folder, files
     for inner in sorted(folders):
