@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ..lang.functions import FUNCTIONS
-from ..lang.ir import Call, Node, Op, Reduce, Ref, Scan, Take, children, rebuild
+from ..lang.ir import Call, Node, Op, Reduce, Ref, Scan, Take, children
+from ..lang.rewrite import rebuild
 from ..lang.trees import multiplies, parse
 
 

@@ -6,20 +6,9 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..lang.ir import (
-    Constant,
-    Dtype,
-    Load,
-    Node,
-    Op,
-    Ref,
-    Result,
-    Scalar,
-    Value,
-    as_loads,
-    walk,
-)
+from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Value, walk
 from ..lang.names import shown
+from ..lang.rewrite import as_loads
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
 from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape

@@ -27,11 +27,11 @@ from ..lang.ir import (
     Value,
     children,
     fresh,
-    rebuild,
     walk,
 )
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..lang.rewrite import rebuild
 from ..passes.empty_sums import Axes, possibly_empty
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from ..lang.functions import FUNCTIONS
-from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, children, rebuild, walk
+from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, children, walk
 from ..lang.names import shown
+from ..lang.rewrite import rebuild
 from ..lang.unparse import spelled
 from ..passes.structure import references
 

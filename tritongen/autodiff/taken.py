@@ -23,8 +23,8 @@ from ..lang.ir import (
     Take,
     Value,
     children,
-    rebuild,
 )
+from ..lang.rewrite import rebuild
 from ..lang.special import is_reduced
 from ..passes.contractions import is_product
 from ..spec.lengths import LENGTH

@@ -7,8 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, rebuild, walk
+from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, walk
 from ..lang.names import shown
+from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
 from ..spec.types import BATCH, FLOATS, Input, told_in_order, untold
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Load, Node, Op, Ref, replaced, walk
+from ..lang.ir import Load, Node, Op, Ref, walk
+from ..lang.rewrite import replaced
 from ..lang.unparse import spelled
 from ..spec.types import BATCH, Input, plain_shape
 from .structure import references

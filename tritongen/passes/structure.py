@@ -8,24 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import (
-    Load,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Result,
-    Scan,
-    ScatterSum,
-    Take,
-    Value,
-    children,
-    fresh,
-    rebuild,
-    replaced,
-    walk,
-)
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, walk
 from ..lang.names import shown
+from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
 
 SAVES = "saves"  # what a forward is told by, that keeps results for the backward

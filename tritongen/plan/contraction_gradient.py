@@ -16,20 +16,8 @@ from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.registry import step_of
-from ..lang.ir import (
-    ALWAYS,
-    Dtype,
-    Load,
-    Node,
-    Op,
-    Path,
-    Ref,
-    Result,
-    Value,
-    as_loads,
-    replaced,
-    walk,
-)
+from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Ref, Result, Value, walk
+from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction

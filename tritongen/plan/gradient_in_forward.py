@@ -14,8 +14,9 @@ from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, fresh, rebuild, walk
+from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, fresh, walk
 from ..lang.names import shown
+from ..lang.rewrite import rebuild
 from ..lowering.space import row_space
 from ..passes.structure import Program
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType

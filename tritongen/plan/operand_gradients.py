@@ -11,23 +11,8 @@ from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.steps import in_own_dtypes, restricted, unknown
-from ..lang.ir import (
-    Choose,
-    Constant,
-    Dtype,
-    Load,
-    Node,
-    Op,
-    Path,
-    Reduce,
-    Ref,
-    Result,
-    Value,
-    as_loads,
-    children,
-    rebuild,
-    walk,
-)
+from ..lang.ir import Choose, Constant, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, children, walk
+from ..lang.rewrite import as_loads, rebuild
 from ..lang.unparse import spelled
 from ..lowering.choices import Choices
 from ..lowering.tile import needed

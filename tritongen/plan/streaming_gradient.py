@@ -31,11 +31,10 @@ from ..lang.ir import (
     Ref,
     Result,
     Value,
-    as_loads,
     children,
     fresh,
-    rebuild,
 )
+from ..lang.rewrite import as_loads, rebuild
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied

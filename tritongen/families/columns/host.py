@@ -8,7 +8,8 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
-from ...lang.ir import Load, Op, as_loads, walk
+from ...lang.ir import Load, Op, walk
+from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...passes.structure import Program

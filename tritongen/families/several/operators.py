@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...lang.ir import Op, Result, Value, as_loads
+from ...lang.ir import Op, Result, Value
+from ...lang.rewrite import as_loads
 from ...lang.unparse import spelled
 from ...spec.types import FLOATS, Input
 from ..steps import cast_as, restricted, result_as, typed_as

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, fresh, rebuild, replaced, walk
+from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, fresh, walk
+from ...lang.rewrite import rebuild, replaced
 from ...lowering.tile import needed
 from ...passes.contractions import applied
 from ...passes.exponentials import maximum_of, resolve

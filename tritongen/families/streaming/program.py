@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...lang.ir import Load, Op, replaced
+from ...lang.ir import Load, Op
+from ...lang.rewrite import replaced
 from ...passes.merged_axes import MergedAxes
 from ...passes.paged import Pages
 from ...passes.structure import Program

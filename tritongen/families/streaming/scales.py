@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, Size, Value, replaced, walk
+from ...lang.ir import Call, Constant, Node, Op, Ref, Scalar, Size, Value, walk
+from ...lang.rewrite import replaced
 from ...passes.contractions import applied
 from ..stream import Stream, is_exponent
 

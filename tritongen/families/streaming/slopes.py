@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...lang.ir import INT64, Call, Constant, Index, Node, Op, Ref, Scalar, Size, children, rebuild
+from ...lang.ir import INT64, Call, Constant, Index, Node, Op, Ref, Scalar, Size, children
+from ...lang.rewrite import rebuild
 from ...lowering.tile import needed
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve

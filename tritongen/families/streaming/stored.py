@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Result, Value, as_loads, walk
+from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
 from ...passes.exponentials import resolve

@@ -24,9 +24,9 @@ from ...lang.ir import (
     Scan,
     Take,
     children,
-    rebuild,
     walk,
 )
+from ...lang.rewrite import rebuild
 from ...spec.types import INTS
 from .conditions import (
     All,

@@ -1,0 +1,51 @@
+"""Nodes made of other nodes: with other children, or with parts of them replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import is_
+
+from .ir import Call, Cast, Choose, Dtype, Load, Node, Reduce, Ref, Scan, ScatterSum, Take, children
+
+
+def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
+    """The node with other children, of the same axes and dtypes; itself where they are no others."""
+    if all(map(is_, parts, children(node))):
+        return node
+    match node:
+        case Call():
+            return replace(node, args=parts)
+        case Cast() | Reduce() | Scan():
+            return replace(node, arg=parts[0])
+        case Choose():
+            return replace(node, condition=parts[0], then=parts[1], other=parts[2])
+        case Load(at=at):
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
+        case Take(at=at):
+            moved = tuple((axis, part) for (axis, _), part in zip(at, parts[1:], strict=True))
+            return replace(node, arg=parts[0], at=moved)
+        case ScatterSum():
+            return replace(node, arg=parts[0], at=parts[1])
+        case _:
+            return node
+
+
+def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
+    """The node with what `other` gives in place of parts of it, which are not looked into."""
+    found = other(node)
+    if found is not node:
+        return found
+    return rebuild(node, tuple(replaced(part, other) for part in children(node)))
+
+
+def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:
+    """The node with lines read as inputs, of `names` by line: as floats of a dtype of their own, or of the lines'."""
+    line = node.arg if isinstance(node, Take) else node
+    if not isinstance(line, Ref) or line.name not in names:
+        return rebuild(node, tuple(as_loads(part, names, of_their_own) for part in children(node)))
+    name = names[line.name]
+    dtype = Dtype("float", (name,)) if of_their_own else node.dtype
+    indices = node.at if isinstance(node, Take) else ()
+    at = tuple((axis, as_loads(index, names, of_their_own)) for axis, index in indices)
+    return Load(name, node.axes, dtype, at)

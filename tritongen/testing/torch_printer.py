@@ -1,0 +1,379 @@
+"""Prints the math of a spec line by line in torch, for the oracle of emitted tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+
+from ..emit.axes import regrouped
+from ..lang.functions import FUNCTIONS
+from ..lang.integers import INT64
+from ..lang.ir import Op, Result
+from ..lang.names import shown
+from ..lang.reductions import REDUCTIONS
+from ..lang.syntax import Text
+from ..lang.trees import parenthesized, substitute
+from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec, told_in_order
+from .integer_bounds import integer_bounds
+from .torch_calls import (
+    ANY_DIMS,
+    NUMBERS,
+    ONE_DIM,
+    Term,
+    as_tensor,
+    attribute,
+    axis_of,
+    call,
+    chosen,
+    einsum,
+    factors_of,
+    indexed,
+    merged,
+    method,
+    moved,
+    normalised,
+    parsed,
+    permuted,
+    reduced,
+    replaced,
+    zero,
+)
+
+
+@dataclass
+class Printer:
+    """Prints [compute] as torch. Tensors keep their axes in the operator's order throughout."""
+
+    spec: Spec
+    op: Op
+    terms: dict[str, Term] = field(default_factory=dict)
+    sized: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.parsed_lines = {one.name: Text(one.expression).parse() for one in self.spec.compute}
+
+    def lines(self) -> tuple[str, ...]:
+        before: list[str] = []
+        for tensor in told_in_order(self.op.inputs):
+            kind = "bool" if tensor.type.dtypes == ("bool",) else ""
+            axes = self.ordered(tensor.type.axes)
+            text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
+            is_chosen = len(tensor.type.dtypes) > 1 and set(tensor.type.dtypes) <= set(FLOATS)
+            self.terms[tensor.name] = Term(ast.Name(tensor.name), axes, True, kind, is_chosen)
+            if text != tensor.name:
+                before.append(f"{tensor.name} = {text}")
+        for param in self.op.params:
+            kind = {"enum": "bool"}.get(param.kind, param.kind)
+            self.terms[param.name] = Term(ast.Name(param.name), (), False, kind)
+        math: list[str] = []
+        for statement in self.spec.compute:
+            term = self.visit(self.parsed_lines[statement.name])
+            math.append(f"{statement.name} = {ast.unparse(term.tree)}")
+            self.terms[statement.name] = replace(term, tree=ast.Name(statement.name))
+        results = ", ".join(self.result(result) for result in self.op.results)
+        last = math[-1].partition(" = ")
+        if results == last[0]:
+            math, results = math[:-1], last[2]
+        return (*before, *self.lengths(), *math, f"return {results}")
+
+    def ungrouped(self, tensor: Input) -> str:
+        """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
+        shape, text = tensor.type.shape, tensor.name
+        for position, term in enumerate(shape):
+            if len(term.names) > 1:
+                sizes = ", ".join(self.group_size(axis, tensor) for axis in term.names)
+                text = f"torch.unflatten({text}, {position - len(shape)}, ({sizes}))"
+        return text
+
+    def group_size(self, axis: str, tensor: Input) -> str:
+        """The length of an axis in a group: fixed, another tensor's, or what is left."""
+        fixed = dict(self.op.sizes)
+        if axis in fixed:
+            return str(fixed[axis])
+        for name, term in self.terms.items():
+            if axis in term.axes:
+                return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
+        return "-1"
+
+    def lengths(self) -> Iterator[str]:
+        """The axes whose length the math uses, as variables."""
+        for axis in sorted(self.sized, key=shown):
+            tensor = next(t for t in self.op.inputs if axis in t.type.axes)
+            axes = self.terms[tensor.name].axes
+            position = axes.index(axis) - len(axes)
+            if axis == BATCH:
+                named = f"[:{position + 1}]" if len(axes) > 1 else ""
+                yield f"batch = {tensor.name}.shape{named}"
+            else:
+                yield f"{axis} = {tensor.name}.shape[{position}]"
+
+    def result(self, result: Result) -> str:
+        term = self.terms[result.output.name]
+        text = result.output.name if term.tensor else ast.unparse(as_tensor(term))
+        return text + moved(term.axes, result.axes) + regrouped(self.op.grouping(result))
+
+    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
+        found = set(axes)
+        return tuple(axis for axis in self.op.axes if axis in found)
+
+    # Expressions
+
+    def visit(self, tree: ast.expr) -> Term:
+        match tree:
+            case ast.Constant(value=value):
+                kind = {bool: "bool", int: "int", float: "float"}.get(type(value), "")
+                return Term(tree, (), False, kind)
+            case ast.Name(id=name) if name in self.terms:
+                return self.terms[name]
+            case ast.Name(id=name):
+                return Term(attribute(name), (), False, "float")
+            case ast.UnaryOp(op=op, operand=operand):
+                term = self.visit(operand)
+                if isinstance(op, ast.Not) and term.tensor:
+                    return self.call("logical_not", [term])
+                return replace(term, tree=ast.UnaryOp(op, term.tree))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary(op, self.visit(left), self.visit(right))
+            case ast.BoolOp(op=op, values=values):
+                return self.logic(op, [self.visit(value) for value in values])
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                terms = [self.visit(part) for part in (left, *rights)]
+                pairs = [self.compare(*pair) for pair in zip(terms, ops, terms[1:], strict=False)]
+                return self.logic(ast.And(), pairs)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                then, other = self.visit(body), self.visit(orelse)
+                choice = ast.IfExp(self.visit(test).tree, then.tree, other.tree)
+                axes = self.ordered(then.axes + other.axes)
+                kind = then.kind if then.kind == other.kind else ""
+                is_chosen = then.is_chosen and other.is_chosen
+                return Term(choice, axes, then.tensor or other.tensor, kind, is_chosen)
+            case ast.Call(func=ast.Name(id=name)):
+                return self.function(name, tree)
+        raise AssertionError(f"the type check lets {ast.dump(tree)} through")
+
+    def align(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
+        """The term with dimensions of one where it lacks an axis, for torch to broadcast."""
+        if not term.tensor or not term.axes:
+            return term.tree
+        inner = axes[axes.index(term.axes[0]) :]
+        missing = next((n for n, axis in enumerate(inner) if axis not in term.axes), None)
+        if missing is None:
+            return term.tree
+        parts: list[ast.expr] = [ast.Constant(...)]
+        for axis in inner[missing:]:
+            parts.append(ast.Slice() if axis in term.axes else ast.Constant(None))
+        return ast.Subscript(term.tree, ast.Tuple(parts))
+
+    def aligned(self, terms: list[Term]) -> tuple[list[ast.expr], tuple[str, ...]]:
+        axes = self.ordered(axis for term in terms for axis in term.axes)
+        return [self.align(term, axes) for term in terms], axes
+
+    def binary(self, op: ast.operator, left: Term, right: Term) -> Term:
+        (a, b), axes = self.aligned([left, right])
+        kind = left.kind if left.kind == right.kind else ""
+        return Term(ast.BinOp(a, op, b), axes, left.tensor or right.tensor, kind, chosen(left, right))
+
+    def compare(self, left: Term, op: ast.cmpop, right: Term) -> Term:
+        (a, b), axes = self.aligned([left, right])
+        return Term(ast.Compare(a, [op], [b]), axes, left.tensor or right.tensor, "bool")
+
+    def logic(self, op: ast.boolop, terms: list[Term]) -> Term:
+        if len(terms) == 1:
+            return terms[0]
+        if not any(term.tensor for term in terms):
+            return Term(parenthesized(ast.BoolOp(op, [term.tree for term in terms])), (), False, "bool")
+        result = terms[0]
+        for term in terms[1:]:
+            name = "logical_and" if isinstance(op, ast.And) else "logical_or"
+            result = self.call(name, [result, term])
+        return result
+
+    # Functions
+
+    def function(self, name: str, tree: ast.Call) -> Term:
+        special: dict[str, Callable[[ast.Call], Term]] = {
+            "index": self.index,
+            "size": self.size,
+            "take": self.take,
+            "cast": self.cast,
+        }
+        if name in special:
+            return special[name](tree)
+        if name in REDUCTIONS:
+            return self.reduction(name, tree)
+        row = FUNCTIONS[name]
+        given = dict(zip((arg.name for arg in row.args), map(self.visit, tree.args), strict=False))
+        given |= {str(keyword.arg): self.visit(keyword.value) for keyword in tree.keywords}
+        defaults = (Term(ast.Constant(arg.default), (), False) for arg in row.args)
+        terms = [given.get(a.name, default) for a, default in zip(row.args, defaults, strict=True)]
+        return self.call(name, terms)
+
+    def call(self, name: str, terms: list[Term]) -> Term:
+        row = FUNCTIONS[name]
+        if name == "where" and terms[0].kind != "bool":
+            terms = [self.compare(terms[0], ast.NotEq(), zero()), *terms[1:]]
+        trees, axes = self.aligned(terms)
+        arguments = {}
+        for arg, term, tree in zip(row.args, terms, trees, strict=True):
+            number = not arg.required or f"{name}.{arg.name}" in NUMBERS
+            arguments[arg.name] = tree if term.tensor or number else as_tensor(term)
+        template = parsed(row.torch)
+        kind = {"bool": "bool", "float": "float"}.get(row.result, "")
+        is_chosen = row.result != "bool" and chosen(*terms[name == "where" :])
+        return Term(substitute(template, arguments), axes, True, kind, is_chosen)
+
+    def index(self, tree: ast.Call) -> Term:
+        found, *others = map(self.positions, map(ast.unparse, tree.args))
+        for other in others:
+            first = self.binary(ast.Mult(), found, self.length_of(*other.axes))
+            found = self.binary(ast.Add(), first, other)
+        return found
+
+    def positions(self, axis: str) -> Term:
+        first = next(t.name for t in self.op.inputs)
+        text = f"torch.arange({self.length(axis)}, device={first}.device)"
+        return Term(parsed(text), (axis,), True, "int")
+
+    def size(self, tree: ast.Call) -> Term:
+        return self.length_of(*map(axis_of, tree.args))
+
+    def length_of(self, *axes: str) -> Term:
+        return Term(parsed(" * ".join(map(self.length, axes))), (), False, "int")
+
+    def length(self, axis: str) -> str:
+        fixed = dict(self.op.sizes)
+        if axis in fixed:
+            return str(fixed[axis])
+        self.sized.add(axis)
+        return "math.prod(batch)" if axis == BATCH else axis
+
+    def cast(self, tree: ast.Call) -> Term:
+        term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
+        value = term.tree if term.tensor else as_tensor(term)
+        dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
+        cast = ast.Call(ast.Attribute(value, "to"), [parsed(dtype)], [])
+        return Term(cast, term.axes, True, "bool" if name == "bool" else "")
+
+    def take(self, tree: ast.Call) -> Term:
+        source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
+        axis = ast.unparse(tree.args[2])
+        if not index.tensor:
+            rest = tuple(name for name in source.axes if name != axis)
+            position = source.axes.index(axis) - len(source.axes)
+            return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
+        is_given = any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs)
+        found = self.taken(source, index, axis, is_given)
+        return found if is_given else self.inside(found, tree.args[0], tree.args[1], index, axis)
+
+    def taken(self, source: Term, index: Term, axis: str, is_given: bool) -> Term:
+        """What is taken from positions along an axis, or from the first or last where they are computed and outside."""
+        rest = tuple(name for name in source.axes if name != axis)
+        position = source.axes.index(axis) - len(source.axes)
+        index = Term(method(index.tree, "long"), index.axes, True)
+        if not is_given:
+            index = Term(method(index.tree, "clamp", 0, parsed(f"{self.length(axis)} - 1")), index.axes, True)
+        if set(index.axes) & set(rest):
+            return self.gather(source, index, axis)
+        axes = self.ordered(rest + index.axes)
+        found: ast.expr
+        if BATCH in index.axes and rest:
+            first = method(source.tree, "movedim", position, 0)
+            found, order = ast.Subscript(first, index.tree), index.axes + rest
+        else:
+            found, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
+        return replace(source, tree=permuted(found, order, axes), axes=axes)
+
+    def inside(self, found: Term, source: ast.expr, at: ast.expr, index: Term, axis: str) -> Term:
+        """What was taken where the index is inside an axis, as far as that is not known: else NaN, or 0 of integers."""
+        low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
+        length = Term(parsed(self.length(axis)), (), False, "int")
+        tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
+        if high >= dict(self.op.sizes).get(axis, 0):
+            tests.append(self.compare(index, ast.Lt(), length))
+        names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
+        read = [tensor for tensor in self.op.inputs if tensor.name in names]
+        is_whole = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
+        outside = zero() if is_whole else Term(attribute("nan"), (), False, "float")
+        return (
+            self.call("where", [reduce(partial(self.binary, ast.BitAnd()), tests), found, outside]) if tests else found
+        )
+
+    def gather(self, source: Term, index: Term, axis: str) -> Term:
+        """What an index that varies along other axes of the source picks."""
+        axes = self.ordered(source.axes + index.axes)
+        position = axes.index(axis) - len(axes)
+        spread = self.spread(source, axes), self.spread(index, axes)
+        found = call("torch.take_along_dim", *spread, position)
+        if axis in index.axes:
+            return replace(source, tree=found, axes=axes)
+        rest = tuple(name for name in axes if name != axis)
+        return replace(source, tree=method(found, "squeeze", position), axes=rest)
+
+    def spread(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
+        """The term with a dimension for each axis, where torch does not broadcast by itself."""
+        tree, named = term.tree, [axis for axis in axes if axis != BATCH]
+        if any(axis not in term.axes for axis in named):
+            parts: list[ast.expr] = [ast.Constant(...)] if BATCH in term.axes else []
+            parts += [ast.Slice() if axis in term.axes else ast.Constant(None) for axis in named]
+            tree = ast.Subscript(tree, ast.Tuple(parts))
+        if BATCH in axes and BATCH not in term.axes:
+            self.sized.add(BATCH)
+            tree = method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
+        return tree
+
+    # Reductions
+
+    def reduction(self, name: str, tree: ast.Call) -> Term:
+        if name == "sum" and (product := self.matmul(tree)):
+            return product
+        term = self.visit(tree.args[0])
+        over = self.ordered(axis_of(axis) for axis in tree.args[1:]) or term.axes
+        rest = tuple(axis for axis in term.axes if axis not in over)
+        name = {"max": "amax", "min": "amin"}.get(name, name)
+        options = {str(keyword.arg): self.visit(keyword.value).tree for keyword in tree.keywords}
+        x, dims = self.reduced_dims(name, term, over)
+        if name in ("softmax", "log_softmax"):
+            mapped = normalised(name, x, dims)
+            if x is not term.tree:
+                mapped = method(mapped, "view_as", term.tree)
+            return Term(mapped, term.axes, True, "float", term.is_chosen)
+        axes = term.axes if name in ("cumsum", "cumprod") else rest
+        kind = "bool" if name in ("any", "all") else ""
+        is_chosen = term.is_chosen and name not in ("any", "all", "argmax", "argmin")
+        return Term(reduced(name, x, dims, options), axes, True, kind, is_chosen)
+
+    def matmul(self, tree: ast.Call) -> Term | None:
+        """A sum of products in which two factors each have an axis that the other lacks; None for any other sum."""
+        terms = [self.visit(factor) for factor in factors_of(tree.args[0])]
+        summed = {axis_of(axis) for axis in tree.args[1:]}
+        # What lacks all summed axes multiplies the sum, and what has no more axes than another factor that one.
+        outside = [term for term in terms if summed.isdisjoint(term.axes)]
+        inside: list[Term] = []
+        for term in sorted((one for one in terms if one not in outside), key=lambda one: -len(one.axes)):
+            place = next((n for n, one in enumerate(inside) if {*term.axes} <= {*one.axes}), None)
+            if place is None:
+                inside.append(term)
+            else:
+                inside[place] = self.binary(ast.Mult(), inside[place], term)
+        first = next((term for term in inside if term.is_chosen), None)
+        if len(inside) < 2 or first is None:
+            return None
+        same = [one if one.is_chosen else replace(one, tree=method(one.tree, "to", first.tree)) for one in inside]
+        rest = self.ordered(axis for term in inside for axis in term.axes if axis not in summed)
+        return reduce(partial(self.binary, ast.Mult()), outside, Term(einsum(same, rest), rest, True, "", True))
+
+    def reduced_dims(self, name: str, term: Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
+        """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
+        if over == term.axes and (len(over) > 1 or BATCH in over):
+            if name in ANY_DIMS:
+                return term.tree, ()
+            return method(term.tree, "flatten"), (0,)
+        dims = tuple(term.axes.index(axis) - len(term.axes) for axis in over)
+        x = term.tree
+        if BATCH in over:  # The leading dimensions, and one more in case there are none, become one.
+            self.sized.add(BATCH)
+            first = ast.Subscript(x, ast.Constant(None))
+            x = method(first, "flatten", 0, parsed("len(batch)"))
+        return merged(x, dims) if name in ONE_DIM and len(dims) > 1 else (x, dims)
