@@ -45,6 +45,13 @@ def _merged(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, j: torch.Tensor, 
     return full(q, torch.cat((k, j), 2), torch.cat((v, w), 2))
 
 
+def _by_its_lse(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, j: torch.Tensor, w: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    lse = torch.logsumexp(scores(q, k), -1)
+    return lse.permute(2, 0, 1), full(full(q, k, v) * lse.sigmoid()[..., None], j, w)
+
+
 CASES = {
     "difference_of_softmaxes": Case(
         TWO,
@@ -182,6 +189,16 @@ CASES = {
         outputs="o:q; z:q",
         steps=5,
         passes=4,
+    ),
+    "chain_by_an_lse_that_is_a_result": Case(  # The forward saves it as kernels do, in their order and dtype.
+        CHAIN,
+        "s = sum(q * k, D) * 0.25\nx = logsumexp(s, N)\nz = sum(softmax(s, N) * v, N) * sigmoid(x)\n"
+        "o = sum(softmax(sum(z * j, D) * 0.25, L) * w, L)",
+        _by_its_lse,
+        by="v w",
+        outputs="x:auto[M, B, H]; o:q[B, H, M, E]",
+        steps=4,
+        passes=3,
     ),
     "chain_of_linear_attentions": Case(
         CHAIN,

@@ -56,6 +56,7 @@ class Outgoing:
     others: Mapping[str, Input]
     between: Mapping[str, Dtype]
     name: str
+    results: frozenset[str]
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
@@ -69,7 +70,7 @@ def outgoing_of(op: Op) -> Outgoing:
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
     seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
-    return Outgoing(seeds, {}, {}, f"{op.name}_backward")
+    return Outgoing(seeds, {}, {}, f"{op.name}_backward", frozenset(seeds))
 
 
 class MeansOfRows:
@@ -87,8 +88,7 @@ class MeansOfRows:
         self.taken = self.op.names | {tensor.name for tensor in self.known}
         axes = {axis for one in stream.sums for axis in one.factor.axes} - {*stream.positions}
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
-        is_result = any(result.output.name == self.lse for result in self.op.results)
-        self.saved = self.fresh(f"{self.lse}_exact") if is_result else self.lse
+        self.saved = self.fresh(f"{self.lse}_exact") if self.lse in outgoing.results else self.lse
         self.shift = ""  # lse as gradients read it
         self.delta = self.fresh("delta")
 
@@ -160,7 +160,7 @@ class MeansOfRows:
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
         own_type = replace(dtypes, shape=plain_shape((*self.rows, *own)))
         result = next((result for result in self.op.results if result.output.name == name), None)
-        tensor = Input(name if result is None else self.fresh("mean"), own_type)
+        tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):
             tensor = like(self.op, result, name)
         gradient = Input(self.fresh(f"d{tensor.name}"), own_type)
