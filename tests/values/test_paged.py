@@ -412,7 +412,7 @@ FORMS = {
             q,
             rows_of(k, page),
             rows_of(v, page),
-            (keep.flatten(1) | (torch.arange(20) == 0)).double().log()[:, None, None],
+            (keep.flatten(1) | (torch.arange(20, device=keep.device) == 0)).double().log()[:, None, None],
         ),
     ),
     "documents_of_positions": Form(
@@ -422,7 +422,7 @@ FORMS = {
             q,
             rows_of(k, page),
             rows_of(v, page),
-            ((of.flatten() == row[:, None]) | (torch.arange(20) == 0)).double().log(),
+            ((of.flatten() == row[:, None]) | (torch.arange(20, device=of.device) == 0)).double().log(),
         ),
     ),
 }

@@ -74,7 +74,7 @@ class StreamPlanner(Planner):
         behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
         self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
-        own = {*_names(results), self.told_name}
+        own = {*_names(results), self.told_name} - {value.name for value in told}
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
         left = tuple(result for result in results if result.output.name not in taken)
