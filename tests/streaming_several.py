@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from streaming_behind import rms
 from streaming_cases import Case
-from streaming_formulas import causal, full, grouped, scores
+from streaming_formulas import causal, full, grouped, masked, scores
 
 TWO = "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; j:T[B, H, N, D]; v:T[B, H, N, E]"
 TWICE = "s = sum(q * k, D) * 0.25\nt = sum(r * j, D) * 0.25"
@@ -50,6 +50,15 @@ def _by_its_lse(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lse = torch.logsumexp(scores(q, k), -1)
     return lse.permute(2, 0, 1), full(full(q, k, v) * lse.sigmoid()[..., None], j, w)
+
+
+def _norm_beside_rows_without_keys(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, j: torch.Tensor, w: torch.Tensor
+) -> torch.Tensor:
+    seen = torch.arange(len(k)) + 9 <= torch.arange(len(q))[:, None]
+    some = seen.any(-1, keepdim=True)
+    means = torch.softmax(masked(scores(q, k) + bias.T, seen | ~some), -1) @ v
+    return rms(torch.where(some, means, 0.0) + 0.5 * full(q, j, w))
 
 
 CASES = {
@@ -187,6 +196,18 @@ CASES = {
         lambda q, k, v, j, w: (full(full(q, k, v), j, w) + full(q, k, v), full(q, k, v)),
         by="q k v j w",
         outputs="o:q; z:q",
+        steps=5,
+        passes=4,
+    ),
+    "norm_beside_rows_without_keys": Case(  # Scores are no larger than their bias, and yet none are stored.
+        "q:T[M, D]; k:T[N, D]; v:T[N, E]; bias:T[N, M]; j:T[L, D]; w:T[L, E]",
+        "s = where(index(N) + 9 <= index(M), sum(q * k, D) * 0.25 + bias, -inf)\np = exp(s - max(s, N))\n"
+        "t = sum(q * j, D) * 0.25\n"
+        "a = where(logsumexp(s, N) == -inf, 0.0, sum(p * v, N) / sum(p, N)) + 0.5 * sum(softmax(t, L) * w, L)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)",
+        _norm_beside_rows_without_keys,
+        by="q k v w",
+        outputs="o:q[M, E]",
         steps=5,
         passes=4,
     ),
