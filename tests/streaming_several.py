@@ -61,6 +61,22 @@ def _norm_beside_rows_without_keys(
     return rms(torch.where(some, means, 0.0) + 0.5 * full(q, j, w))
 
 
+def _norm_of_two_matmuls_and_a_sink(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    r: torch.Tensor,
+    i: torch.Tensor,
+    bias: torch.Tensor,
+    sink: torch.Tensor,
+    j: torch.Tensor,
+    w: torch.Tensor,
+) -> torch.Tensor:
+    s = scores(q, k) + r @ i.mT + bias
+    total = torch.logaddexp(torch.logsumexp(s, -1, keepdim=True), sink[:, None, None])
+    return full(rms((s - total).exp() @ v), j, w)
+
+
 CASES = {
     "difference_of_softmaxes": Case(
         TWO,
@@ -209,6 +225,18 @@ CASES = {
         by="q k v w",
         outputs="o:q[M, E]",
         steps=5,
+        passes=4,
+    ),
+    "chain_after_a_sink": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, D]; r:T[B, H, M, K]; i:T[B, H, N, K]; bias:T[H, M, N]; "
+        "sink:T[H]; j:T[B, H, L, D]; w:T[B, H, L, E]",
+        "s = sum(q * k, D) * 0.25 + sum(r * i, K) + bias\ntotal = logaddexp(logsumexp(s, N), sink)\n"
+        "a = where(logsumexp(s, N) == -inf, 0.0, sum(exp(s - total) * v, N))\n"
+        "n = a * rsqrt(mean(a * a, D) + 1e-5)\nt = sum(n * j, D) * 0.25\no = sum(softmax(t, L) * w, L)",
+        _norm_of_two_matmuls_and_a_sink,
+        by="q k v sink j w",
+        outputs="o:q[B, H, M, E]",
+        steps=6,
         passes=4,
     ),
     "chain_by_an_lse_that_is_a_result": Case(  # The forward saves it as kernels do, in their order and dtype.

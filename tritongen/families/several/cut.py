@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...lang.ir import Op, Reduce, Result, Value
+from ...passes.structure import reached
 from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
@@ -82,14 +83,18 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
 
 def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
     """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
-    lines and reductions, and all reductions.
+    lines and reductions, and all reductions; the first two also but what an attention is made of by way of its scores,
+    as by an lse with a sink.
     """
     found, scores = tuple(attentions(op)), {value.name for value in _crossing(op)}
     others = [value for value in op.values if value.name in names and value.name not in scores]
-    totals = {one.total.name for one in found}
-    reductions = {v.name for v in others if isinstance(v.node, Reduce)}
-    lines = [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept, reductions)]
-    return [*lines, tuple(v.name for v in others if v.name in reductions)] if found else []
+    totals, refs = {one.total.name for one in found}, op.refs
+    below = {name: reached(refs, refs[name], ()) for name in refs}
+    inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
+    outside = [value for value in others if value.name not in inside]
+    reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
+    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept)]
+    return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
 
 
 def _scores(op: Op) -> set[str]:
