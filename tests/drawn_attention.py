@@ -301,13 +301,13 @@ class DrawnAttention:
                 ("a", "a * rsqrt(mean(a * a, E) + 1e-5)", "(a - mean(a, E)) * sigmoid(mean(a * a, E))")
             )
             self.line("n", n)
-            self.given("kb", self.of_keys, "L", "E")
-            self.given("vb", self.of_values, "L", "E")
+            self.given("kb", self.of_keys, "L", "E", after=True)
+            self.given("vb", self.of_values, "L", "E", after=True)
             mask = self.random.choice(("index(L) >= 0", "index(L) - size(L) <= index(M) - size(M)"))
             self.line("sb", f"where({mask}, sum(n * kb, E) * 0.25, -inf)")
             return "sum(softmax(sb, L) * vb, L)"
-        self.given("kb", self.of_keys, "L", self.head)
-        self.given("vb", self.of_values, "L", self.wide)
+        self.given("kb", self.of_keys, "L", self.head, after=True)
+        self.given("vb", self.of_values, "L", self.wide, after=True)
         self.line("sb", f"sum(q * kb, {self.over}) * 0.25")
         return f"{mean} + 0.5 * sum(softmax(sb, L) * vb, L)"
 

@@ -153,7 +153,8 @@ class Comparison:
         wanted = [*in_torch[:number], *alone[number:]]
         if self.is_finite:  # What follows the means has a gradient by those of all rows.
             own = {number + place for place, at in enumerate(by) if given[at].name in self.drawn.after}
-            wanted = [in_torch[place] if place in own else one for place, one in enumerate(wanted)]
+            every = differentiated(partial(formula, self.evaluated, True), wide, by, dtype)
+            wanted = [every[place] if place in own else one for place, one in enumerate(wanted)]
         if dtype == torch.float64:
             # What is left of lse where -1e9 masks a row has seven digits behind the point.
             bounds = [(1e-6 if self.is_finite else 1e-8) * largest(one) for one in wanted]

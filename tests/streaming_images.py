@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from streaming_cases import Case
-from streaming_formulas import SIZES, full, scores
+from streaming_formulas import SIZES, full, masked, scores
 
 QUERIES = "q:T[B, H, W, I, D]"
 KEYS = "k:T[B, H, X, Y, D]; v:T[B, H, X, Y, E]"
@@ -36,6 +36,12 @@ def _positions_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple
     return o, lse
 
 
+def _up_to_a_position(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    k, v = _flat(k, v)
+    seen = torch.arange(k.shape[2]) < 9 * last[:, None, None] + 4
+    return torch.softmax(masked(scores(q, k), seen), -1) @ v
+
+
 CASES = {
     "image_of_keys": Case(
         f"q:T[B, H, M, D]; {KEYS}",
@@ -48,6 +54,13 @@ CASES = {
         f"s = sum(q * k, D) * 0.25{MEAN}",
         lambda *tensors: full(*_flat(*tensors)).unflatten(2, ROWS),
         outputs="o:q[B, H, W, I, E]",
+    ),
+    "image_up_to_a_position_by_its_lse": Case(
+        f"q:T[B, H, M, D]; {KEYS}; last:int32[H]",
+        "s = where(index(X, Y) < 9 * last + 4, sum(q * k, D) * 0.25, -inf)\n"
+        "lse = logsumexp(s, X, Y)\no = sum(exp(s - lse) * v, X, Y)",
+        _up_to_a_position,
+        outputs="o:q[B, H, M, E]",
     ),
     "image_with_a_bias": Case(
         f"{QUERIES}; {KEYS}; bias:T[H, W, I, X, Y]; scale:T[H]",

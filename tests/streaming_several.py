@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from streaming_behind import rms
 from streaming_cases import Case
-from streaming_formulas import causal, full, grouped, scores
+from streaming_formulas import causal, full, grouped, masked, scores
 
 TWO = "q:T[B, H, M, D]; k:T[B, H, N, D]; r:T[B, H, M, D]; j:T[B, H, N, D]; v:T[B, H, N, E]"
 TWICE = "s = sum(q * k, D) * 0.25\nt = sum(r * j, D) * 0.25"
@@ -50,6 +50,31 @@ def _by_its_lse(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lse = torch.logsumexp(scores(q, k), -1)
     return lse.permute(2, 0, 1), full(full(q, k, v) * lse.sigmoid()[..., None], j, w)
+
+
+def _norm_beside_rows_without_keys(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, j: torch.Tensor, w: torch.Tensor
+) -> torch.Tensor:
+    seen = torch.arange(len(k)) + 9 <= torch.arange(len(q))[:, None]
+    some = seen.any(-1, keepdim=True)
+    means = torch.softmax(masked(scores(q, k) + bias.T, seen | ~some), -1) @ v
+    return rms(torch.where(some, means, 0.0) + 0.5 * full(q, j, w))
+
+
+def _norm_of_two_matmuls_and_a_sink(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    r: torch.Tensor,
+    i: torch.Tensor,
+    bias: torch.Tensor,
+    sink: torch.Tensor,
+    j: torch.Tensor,
+    w: torch.Tensor,
+) -> torch.Tensor:
+    s = scores(q, k) + r @ i.mT + bias
+    total = torch.logaddexp(torch.logsumexp(s, -1, keepdim=True), sink[:, None, None])
+    return full(rms((s - total).exp() @ v), j, w)
 
 
 CASES = {
@@ -188,6 +213,30 @@ CASES = {
         by="q k v j w",
         outputs="o:q; z:q",
         steps=5,
+        passes=4,
+    ),
+    "norm_beside_rows_without_keys": Case(  # Scores are no larger than their bias, and yet none are stored.
+        "q:T[M, D]; k:T[N, D]; v:T[N, E]; bias:T[N, M]; j:T[L, D]; w:T[L, E]",
+        "s = where(index(N) + 9 <= index(M), sum(q * k, D) * 0.25 + bias, -inf)\np = exp(s - max(s, N))\n"
+        "t = sum(q * j, D) * 0.25\n"
+        "a = where(logsumexp(s, N) == -inf, 0.0, sum(p * v, N) / sum(p, N)) + 0.5 * sum(softmax(t, L) * w, L)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)",
+        _norm_beside_rows_without_keys,
+        by="q k v w",
+        outputs="o:q[M, E]",
+        steps=5,
+        passes=4,
+    ),
+    "chain_after_a_sink": Case(
+        "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, D]; r:T[B, H, M, K]; i:T[B, H, N, K]; bias:T[H, M, N]; "
+        "sink:T[H]; j:T[B, H, L, D]; w:T[B, H, L, E]",
+        "s = sum(q * k, D) * 0.25 + sum(r * i, K) + bias\ntotal = logaddexp(logsumexp(s, N), sink)\n"
+        "a = where(logsumexp(s, N) == -inf, 0.0, sum(exp(s - total) * v, N))\n"
+        "n = a * rsqrt(mean(a * a, D) + 1e-5)\nt = sum(n * j, D) * 0.25\no = sum(softmax(t, L) * w, L)",
+        _norm_of_two_matmuls_and_a_sink,
+        by="q k v sink j w",
+        outputs="o:q[B, H, M, E]",
+        steps=6,
         passes=4,
     ),
     "chain_by_an_lse_that_is_a_result": Case(  # The forward saves it as kernels do, in their order and dtype.

@@ -72,7 +72,8 @@ def test_positions_of_images(name: str) -> None:
     assert (forward.stored, backward.stored) == (None, None)
     program = forward.program
     assert isinstance(program, StreamingProgram)
-    joined = [] if name == "image_with_relative_positions" else [("X", "Y")]
+    apart = "image_with_relative_positions", "image_up_to_a_position_by_its_lse"
+    joined = [] if name in apart else [("X", "Y")]
     assert [group for _, group in program.merged.every] == joined
     assert program.stream.turns == (() if joined else ("X",))
 

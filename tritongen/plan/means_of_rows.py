@@ -185,6 +185,11 @@ def where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
     return Call("where", (test, then, other), other.axes, other.dtype)
 
 
+def where_nan(x: Node, then: Node) -> Call:
+    """A node, and another where it is NaN."""
+    return Call("where", (Call("isnan", (x,), x.axes, BOOL), then, x), x.axes, x.dtype)
+
+
 def _end(op: Op, node: Node, ends: Container[str]) -> str:
     """The value that a node refers to, down to some; "" if there is none."""
     if not isinstance(node, Ref) or node.name in ends:

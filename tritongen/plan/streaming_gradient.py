@@ -10,6 +10,7 @@ are more than means, steps that differentiate what is made of these come first, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal
+from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal, where_nan
 from .streaming_steps import COMPUTE, StreamPlanner, own_result, told_result
 from .weighted_means import means_of, renamed_values
 
@@ -314,7 +315,7 @@ class _Planner(MeansOfRows):
 
     def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
         """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
-        are made of these means: they are NaN there.
+        are made of these means: they are NaN there; if they are not, such rows go on with what other streams give.
         """
         lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
         if lost is None:
@@ -328,9 +329,14 @@ class _Planner(MeansOfRows):
             if name not in streamed or not {*self.rows} <= {*value.node.axes}:
                 continue
             if any(made & reads(one.node) for one in needed(op.values, [value.name])):
-                node = where_equal(lost[0], number, zero, value.node)
-                values = (replace(one, node=node, source="") if one is value else one for one in op.values)
-                op = replace(op, values=tuple(values))
+                node, apart = value.node, tuple[Value, ...]()
+                if name in self.outgoing.between:
+                    apart = (replace(value, name=fresh(f"{value.name}_or_nan", op.names)),)
+                    node = Ref(apart[0].name, node.axes, node.dtype)
+                instead = where_nan(node, zero) if apart else zero
+                last = replace(value, node=where_equal(lost[0], number, instead, node), source="")
+                values = ((*apart, last) if one is value else (one,) for one in op.values)
+                op = replace(op, values=tuple(itertools.chain.from_iterable(values)))
         return replace(behind, op=op)
 
     def empty_sum(self, means: Sequence[Mean]) -> tuple[Load, float] | None:

@@ -17,7 +17,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...lang.ir import Op, Reduce, Result
+from ...lang.ir import Op, Reduce, Result, Value
+from ...passes.structure import reached
 from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
@@ -68,7 +69,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     others = [name for name in names if name not in always]
     few = _few(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
-    few += _but_scores(plain, others, search.kept, search.scores)
+    few += _but_scores(plain, others, search.kept)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
     if best:
@@ -80,27 +81,35 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     return search.merged(search.improved(first, others)) if first else None
 
 
-def _but_scores(op: Op, names: Sequence[str], kept: Container[str], scores: Container[str]) -> list[tuple[str, ...]]:
+def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
     """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
-    lines and reductions, and all reductions.
+    lines and reductions, and all reductions; the first two also but what an attention is made of by way of its scores,
+    as by an lse with a sink.
     """
-    found = tuple(attentions(op))
+    found, scores = tuple(attentions(op)), {value.name for value in _crossing(op)}
     others = [value for value in op.values if value.name in names and value.name not in scores]
-    totals = {one.total.name for one in found}
-    reductions = {v.name for v in others if isinstance(v.node, Reduce)}
-    lines = [tuple(v.name for v in others if v.source or v.name in more) for more in (totals, kept, reductions)]
-    return [*lines, tuple(v.name for v in others if v.name in reductions)] if found else []
+    totals, refs = {one.total.name for one in found}, op.refs
+    below = {name: reached(refs, refs[name], ()) for name in refs}
+    inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
+    outside = [value for value in others if value.name not in inside]
+    reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
+    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept)]
+    return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
 
 
 def _scores(op: Op) -> set[str]:
     """The values that have the axes of scores of an attention; not those all of whose axes a result, or an input of
     floats, has, which is as large.
     """
-    pairs = {(one.rows, one.streamed) for one in attentions(op)}
     floats = [tensor.type.axes for tensor in op.inputs if {*tensor.type.dtypes} & {*FLOATS}]
     given = [{*axes} for axes in (*floats, *(result.axes for result in op.results))]
-    crossing = [value for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)]
-    return {value.name for value in crossing if not any({*value.node.axes} <= axes for axes in given)}
+    return {value.name for value in _crossing(op) if not any({*value.node.axes} <= axes for axes in given)}
+
+
+def _crossing(op: Op) -> list[Value]:
+    """The values that have the axes of scores of an attention."""
+    pairs = {(one.rows, one.streamed) for one in attentions(op)}
+    return [value for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)]
 
 
 def _few(names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, fresh, walk
@@ -89,10 +90,12 @@ class Exponents:
         return not self.streams(node) and any(isinstance(p, Reduce) and self.streamed in p.over for p in below)
 
     def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
-        """The maximum that `x` is taken below: one that there is, or else a new one."""
+        """The maximum that `x` is taken below: one that there is, be it that of more axes in an lse, or a new one."""
         node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
+        inside, over = (self.op.value(name) for name in self.needed(y)), self.streamed
+        wide = (v for v in inside if isinstance(v.node, Reduce) and over in v.node.over and _alike(v.node, node))
         same = (value for value in self.op.values if value.node == node)
-        found = maximum_of(self.op, x, y) or next(same, None)
+        found = maximum_of(self.op, x, y) or next(itertools.chain(wide, same), None)
         if found is None:
             name = fresh("largest", self.taken)
             found = Value(name, node, "")
@@ -125,6 +128,11 @@ def is_shift(op: Op, node: Node, largest: str) -> bool:
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
             return test == other and is_shift(op, other, largest)
     return False
+
+
+def _alike(one: Reduce, other: Reduce) -> bool:
+    """Whether both reduce the same, along whatever axes."""
+    return (one.kind, one.arg) == (other.kind, other.arg)
 
 
 def _without(node: Node, axis: str) -> tuple[str, ...]:
