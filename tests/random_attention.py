@@ -147,8 +147,9 @@ class Comparison:
             with contextlib.suppress(ValueError):
                 differentiated(call, tensors, by, dtype)
             return
-        # Rows masked by a number have no gradient, unless their lse tells how many keys they have.
-        like = self.evaluated if dtype == torch.float64 and FINITE[1] not in self.evaluated.text else self.masked
+        # Rows masked by a number have a gradient if their lse tells how many keys they have, or scores are stored.
+        is_told = dtype == torch.float64 and FINITE[1] not in self.evaluated.text
+        like = self.evaluated if is_told or (self.is_finite and self.stores) else self.masked
         alone = differentiated(partial(formula, like, True), wide, by, dtype)
         wanted = [*in_torch[:number], *alone[number:]]
         if self.is_finite:  # What follows the means has a gradient by those of all rows.
