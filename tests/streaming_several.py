@@ -239,6 +239,15 @@ CASES = {
         steps=6,
         passes=4,
     ),
+    "chain_by_another_name": Case(
+        CHAIN,
+        "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)\nquery = a\nt = sum(query * j, D) * 0.25\n"
+        "p = softmax(t, L)\nweights = p\no = sum(weights * w, L)",
+        lambda q, k, v, j, w: full(full(q, k, v), j, w),
+        by="q k v j w",
+        steps=4,
+        passes=4,
+    ),
     "chain_by_an_lse_that_is_a_result": Case(  # The forward saves it as kernels do, in their order and dtype.
         CHAIN,
         "s = sum(q * k, D) * 0.25\nx = logsumexp(s, N)\nz = sum(softmax(s, N) * v, N) * sigmoid(x)\n"

@@ -26,7 +26,7 @@ from ..lang.ir import Op
 from ..lang.names import marked, shown, told
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
-from ..passes.structure import read_lines
+from ..passes.structure import read_lines, without_aliases
 from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
@@ -124,7 +124,8 @@ def _families(spec: Spec) -> Families:
 def _step(spec: Spec, op: Op) -> Step:
     """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
-    op = read_lines(op, spec.grad.save if spec.grad else ())
+    kept = spec.grad.save if spec.grad else ()
+    op = read_lines(without_aliases(op, kept), kept)
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
 

@@ -131,6 +131,25 @@ def name_reductions(op: Op) -> Op:
     return op.of(values)
 
 
+def without_aliases(op: Op, kept: Container[str]) -> Op:
+    """The operator, in which lines read others by their own names, where a line only calls one otherwise.
+
+    Lines that are `kept` have their own.
+    """
+    others: dict[str, Ref] = {}
+
+    def own(node: Node) -> Node:
+        return others.get(node.name, node) if isinstance(node, Ref) else node
+
+    values: list[Value] = []
+    for value in op.values:
+        value = replace(value, node=replaced(value.node, own))
+        values.append(value)
+        if isinstance(value.node, Ref) and value.name not in kept:
+            others[value.name] = value.node
+    return op.of(values) if others else op
+
+
 def read_lines(op: Op, kept: Container[str]) -> Op:
     """The operator without lines of which nothing is made, as those that `take` reads alone: what is taken is computed
     of their inputs. Lines that mention them are spelled by these; some lines are `kept`.
