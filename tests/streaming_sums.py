@@ -20,8 +20,12 @@ def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(masked(scores(q, k), behind(q, k) >= 0), -1)
 
 
+def _apart(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return torch.arange(q.shape[-2])[:, None] - torch.arange(k.shape[-2])
+
+
 def _kerple(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    d = (behind(q, k) + q.shape[-2] - k.shape[-2]).abs()
+    d = _apart(q, k).abs()
     a, b = a[:, None, None], b[:, None, None]
     return torch.softmax(scores(q, k) - a * torch.log1p(b.exp() * d), -1) @ v
 
@@ -91,6 +95,15 @@ CASES = {
         outputs="o:q; lse:q",
         by="q k v sink",
         steps=4,
+    ),
+    "decay_of_any_batch": Case(  # The sums of rows have `...` first, too.
+        "q:T[..., H, M, D]; k:T[..., H, N, D]; v:T[..., H, N, E]; decay:T[H]",
+        "s = where(index(N) <= index(M), sum(q * k, D) * 0.25 * exp(-abs(decay) * abs(index(M) - index(N))), 0.0)\n"
+        "o = sum(s * v, N)",
+        lambda q, k, v, decay: (scores(q, k) * torch.exp(-decay.abs()[:, None, None] * _apart(q, k).abs())).tril() @ v,
+        by="q decay",
+        steps=2,
+        passes=1,
     ),
     "slopes_of_logarithms": Case(
         f"{QKV}; a:T[H]; b:T[H]",
