@@ -61,16 +61,22 @@ def at_distances(products: torch.Tensor, distance: torch.Tensor) -> torch.Tensor
     return torch.gather(products, -1, distance.expand(*products.shape[:2], -1, -1))
 
 
+def distances(q: torch.Tensor) -> torch.Tensor:
+    """How far each key is behind each query."""
+    positions = torch.arange(q.shape[2], device=q.device)
+    return positions[:, None] - positions
+
+
 def relative_positions(*tensors: torch.Tensor) -> torch.Tensor:
     q, k, v, u, w, rows = tensors
-    distance = POSITIONS[:, None] - POSITIONS
-    of_distance = at_distances((q + w[:, None]) @ rows.permute(1, 2, 0), distance + len(POSITIONS))
+    distance = distances(q)
+    of_distance = at_distances((q + w[:, None]) @ rows.permute(1, 2, 0), distance + q.shape[2])
     scores = ((q + u[:, None]) @ k.mT + of_distance) * 0.125
     return scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
 
 
 def relative_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    distance = (POSITIONS - POSITIONS[:, None]).clamp(-8, 8) + 8
+    distance = (-distances(q)).clamp(-8, 8) + 8
     return ((q @ k.mT + at_distances(q @ rows.mT, distance)) * 0.125).softmax(-1) @ v
 
 
@@ -79,7 +85,6 @@ def chosen_blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Te
     return (q @ k.mT * 0.125).masked_fill(~chosen, -torch.inf).softmax(-1) @ v
 
 
-POSITIONS = torch.arange(2048, device="cuda")
 BATCH = (4, 16, 2048, 64)
 LINEAR = partial(draw, scale=0.02)
 HEADS = (64, 2048, 64)

@@ -48,7 +48,7 @@ class Outgoing:
     """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator; `known` is what steps so far have computed and read besides. Of all that
+    `name` is that of the gradient's operator; `results` and `names` are those of the whole forward; `known` is what steps so far have computed and read besides. Of all that
     the forward has computed before, `dtypes` has the dtypes.
     """
 
@@ -57,6 +57,7 @@ class Outgoing:
     between: Mapping[str, Dtype]
     name: str
     results: frozenset[str]
+    names: frozenset[str]
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
@@ -70,7 +71,7 @@ def outgoing_of(op: Op) -> Outgoing:
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
     seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
-    return Outgoing(seeds, {}, {}, f"{op.name}_backward", frozenset(seeds))
+    return Outgoing(seeds, {}, {}, f"{op.name}_backward", frozenset(seeds), frozenset(op.names))
 
 
 class MeansOfRows:

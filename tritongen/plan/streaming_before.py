@@ -117,6 +117,7 @@ class _Streams:
             {},
             fresh(self.outgoing.name, {*self.named}),
             self.outgoing.results,
+            self.outgoing.names,
             tuple(known.values()),
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)

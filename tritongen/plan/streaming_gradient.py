@@ -60,7 +60,7 @@ def plan_streaming_backward(
     if grad.save:
         raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
     outgoing = outgoing or outgoing_of(op)
-    means = means_of(op, stream, {tensor.name for tensor in outgoing.known})
+    means = means_of(op, stream, {*outgoing.names, *(tensor.name for tensor in outgoing.known)})
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         names = [result.output.name for result in op.results]
