@@ -48,8 +48,8 @@ class Outgoing:
     """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator; `results` and `names` are those of the whole forward; `known` is what steps so far have computed and read besides. Of all that
-    the forward has computed before, `dtypes` has the dtypes.
+    `name` is that of the gradient's operator; `results` and `names` are those of the whole forward; `known` is what
+    steps so far have computed and read besides. Of all that the forward has computed before, `dtypes` has the dtypes.
     """
 
     seeds: Mapping[str, Input]
