@@ -16,7 +16,7 @@ from importing import built
 from oracles import compare
 
 from tritongen.families.streaming.program import StreamingProgram
-from tritongen.operator.compile import backward_of, forward_of
+from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -305,6 +305,14 @@ class Form:
     streams: bool = True
     result: str = "B, (G R), M, E"
 
+    def spec(self) -> Spec:
+        pairs = [entry.split(":") for entry in self.inputs.split("; ")]
+        inputs = "\n".join(f'{one} = "{kind}"' for one, kind in pairs)
+        compute = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
+        head = '[op]\nname = "attend"\nsummary = "Attends to pages."\n[types]\nT = "float"\n'
+        text = f'{head}[inputs]\n{inputs}\n[compute]\n{compute}\n[outputs]\no = "q[{self.result}]"\n'
+        return read_spec("attend.toml", text)
+
 
 FORM_SIZES = {"B": 2, "G": 2, "R": 3, "M": 3, "D": 8, "E": 12, "P": 7, "Q": 9, "S": 4, "J": 5}
 QKV = "q:T[B, (G R), M, D]; k:T[P, S, G, D]; v:T[P, S, G, E]; page:int32[B, J]"
@@ -431,19 +439,14 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_forms(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
     form = FORMS[name]
-    pairs = [entry.split(":") for entry in form.inputs.split("; ")]
-    inputs = "\n".join(f'{one} = "{kind}"' for one, kind in pairs)
-    compute = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in form.compute.split("\n"))
-    head = '[op]\nname = "attend"\nsummary = "Attends to pages."\n[types]\nT = "float"\n'
-    text = f'{head}[inputs]\n{inputs}\n[compute]\n{compute}\n[outputs]\no = "q[{form.result}]"\n'
-    spec = read_spec("attend.toml", text)
+    spec = form.spec()
     assert isinstance(forward_of(spec).program, StreamingProgram) == form.streams
     operator = built(spec, tmp_path)
     small(operator, 1)
     random = torch.Generator().manual_seed(0)
     given = []
-    for _, kind in pairs:
-        dtype, _, axes = kind.rstrip("]").partition("[")
+    for entry in form.inputs.split("; "):
+        dtype, _, axes = entry.split(":")[1].rstrip("]").partition("[")
         lengths = [math.prod(FORM_SIZES[axis] for axis in term.strip("()").split()) for term in axes.split(", ")]
         if "int" in dtype:
             given.append(torch.randint(7, lengths, generator=random).to(getattr(torch, dtype)))
@@ -451,3 +454,8 @@ def test_forms(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
             drawn = torch.randn(lengths, generator=random, dtype=torch.float64)
             given.append(drawn > 0 if dtype == "bool" else drawn if dtype == "T" else drawn.to(getattr(torch, dtype)))
     torch.testing.assert_close(operator.attend(*given), form.torch(*given), rtol=1e-9, atol=1e-9)
+
+
+def test_booleans_of_pages_are_wide_beside_float64() -> None:
+    """Triton 3.6 does not compile them otherwise."""
+    assert "key, keep = None, keep.int()" in generate(FORMS["a_mask_of_positions"].spec())["op.py"]

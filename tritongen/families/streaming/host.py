@@ -167,7 +167,8 @@ class StreamingModule(Common):
         other = multiplied_as(self.op, self.stream)
         is_wide = other and "float64" in self.op.input(other).type.dtypes
         matrices = [load.name for load in self.stream.matrices if is_wide and of_bytes(self.op, load)]
-        flags = [tensor.name for tensor in self.op.inputs if may_be_wide(self.op, self.stream, tensor)]
+        op = self.pages.joined(self.op) if self.pages else self.op
+        flags = [tensor.name for tensor in self.op.inputs if may_be_wide(op, self.stream, tensor)]
         return [*((name, f"{name}.double()") for name in matrices), *((name, f"{name}.int()") for name in flags)]
 
     def reads(self) -> str:
