@@ -27,16 +27,6 @@ def _largest_and_norm(h: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, .
     return p, p.amax(1), (p / p.norm(dim=0)).log_softmax(1).square().sum(0)
 
 
-def _capped_difference(
-    q: torch.Tensor, j: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, sink: torch.Tensor
-) -> torch.Tensor:
-    q, j, k, v = (one.flatten(1, -3).transpose(1, 2) for one in (q, j, k, v))
-    distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
-    s = 5 * torch.tanh(q @ k.mT * 0.1) + table[:, distance.clamp(-8, 8) + 8]
-    total = torch.logaddexp(torch.logsumexp(s, -1, keepdim=True), sink[:, None, None])
-    return (s - total).exp() @ v - (j @ k.mT).softmax(-1) @ v
-
-
 CASES = {
     "take_of_a_sum": Case(
         "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
@@ -236,13 +226,5 @@ CASES = {
     ),
     "least_of_rows_at_positions_of_a_window": Case(
         "x:K, N; at:int64[E=8]", "y = min(take(x, at, K), E)", lambda x, at: x[at].amin(0)
-    ),
-    "soft_cap_of_stored_scores": Case(
-        "q:B, M, G, D; j:B, M, G, D; k:B, P, R, G, D; v:B, P, R, G, E; table:G, V=17; sink:G",
-        "s = 5 * tanh(sum(q * k, D) * 0.1) + take(table, clamp(index(M) - index(P, R), -8, 8) + 8, V)\n"
-        "lse = logaddexp(logsumexp(s, P, R), sink)\n"
-        "y = sum(exp(s - lse) * v, P, R) - sum(softmax(sum(j * k, D), P, R) * v, P, R)",
-        _capped_difference,
-        wrt="k",
     ),
 }

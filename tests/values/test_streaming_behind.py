@@ -85,6 +85,16 @@ def _relative(
     return torch.softmax((q @ k.mT + (other[..., None, :] * rows).sum(-1)) * 0.25, -1) @ v
 
 
+def _capped_difference(
+    q: torch.Tensor, j: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, sink: torch.Tensor
+) -> torch.Tensor:
+    q, j, k, v = (one.flatten(1, -3).transpose(1, 2) for one in (q, j, k, v))
+    distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+    s = 5 * torch.tanh(q @ k.mT * 0.1) + table[:, distance.clamp(-8, 8) + 8]
+    total = torch.logaddexp(torch.logsumexp(s, -1, keepdim=True), sink[:, None, None])
+    return ((s - total).exp() @ v - (j @ k.mT).softmax(-1) @ v).transpose(1, 2)
+
+
 def _biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     k, v = (one.repeat(1, SIZES["R"], 1, 1) for one in (k, v))
     apart = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])).abs()
@@ -116,6 +126,15 @@ STORING = {
         "o = sum(softmax(s, N) * v, N)",
         _disentangled,
         by="q k v kr qr",
+    ),
+    "soft_cap_of_stored_scores": Case(  # The dtype of what scores are made of is told before a tile of it is read.
+        "q:T[B, M, G, D]; j:T[B, M, G, D]; k:T[B, F, R, G, D]; v:T[B, F, R, G, E]; table:T[G, V=17]; sink:T[G]",
+        "s = 5 * tanh(sum(q * k, D) * 0.1) + take(table, clamp(index(M) - index(F, R), -8, 8) + 8, V)\n"
+        "lse = logaddexp(logsumexp(s, F, R), sink)\n"
+        "o = sum(exp(s - lse) * v, F, R) - sum(softmax(sum(j * k, D), F, R) * v, F, R)",
+        _capped_difference,
+        outputs="o:q[B, M, G, E]",
+        by="k",
     ),
     "squared_probabilities": Case(
         QKV,
