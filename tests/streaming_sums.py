@@ -96,6 +96,15 @@ CASES = {
         by="q k v sink",
         steps=4,
     ),
+    "tanh_of_a_bias": Case(
+        f"{QKV}; bias:T[M, N]",
+        "s = sum(q * k, D) * 0.25 + 3 * tanh(bias)\n" + MEAN,
+        lambda q, k, v, bias: torch.softmax(scores(q, k) + 3 * torch.tanh(bias), -1) @ v,
+        by="q k v bias",
+        steps=3,
+        passes=3,
+        tiles="dbias",
+    ),
     "decay_of_any_batch": Case(  # The sums of rows have `...` first, too.
         "q:T[..., H, M, D]; k:T[..., H, N, D]; v:T[..., H, N, E]; decay:T[H]",
         "s = where(index(N) <= index(M), sum(q * k, D) * 0.25 * exp(-abs(decay) * abs(index(M) - index(N))), 0.0)\n"

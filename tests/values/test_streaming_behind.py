@@ -127,7 +127,7 @@ STORING = {
         _disentangled,
         by="q k v kr qr",
     ),
-    "soft_cap_of_stored_scores": Case(  # The dtype of what scores are made of is told before a tile of it is read.
+    "soft_cap_with_a_line_named_lse": Case(  # Two streams save an lse each.
         "q:T[B, M, G, D]; j:T[B, M, G, D]; k:T[B, F, R, G, D]; v:T[B, F, R, G, E]; table:T[G, V=17]; sink:T[G]",
         "s = 5 * tanh(sum(q * k, D) * 0.1) + take(table, clamp(index(M) - index(F, R), -8, 8) + 8, V)\n"
         "lse = logaddexp(logsumexp(s, F, R), sink)\n"

@@ -86,3 +86,16 @@ def test_booleans_beside_float64_are_int32(name: str, flags: str) -> None:
     files = generate(OF_CHOICES[name].spec())
     assert files["op.py"].count(f"{flags}.int()") == 3
     assert f"{flags} = tl.load(" in files["kernels.py"]
+
+
+def test_the_gradient_of_a_bias_over_no_batches(tmp_path: Path) -> None:
+    """A tile reads no queries then, whose dtype tells how exact the derivative of its tanh is."""
+    case = OF_SUMS["tanh_of_a_bias"]
+    operator = built(case.spec(), tmp_path)
+    for dtype in (torch.float16, torch.float32):
+        q, k, v, bias = case.tensors(dtype)
+        given = [one[:0].requires_grad_() for one in (q, k, v)], bias.requires_grad_()
+        o = operator.attend(*given[0], given[1])
+        (found,) = torch.autograd.grad(o.sum(), given[1])
+        assert found.shape == bias.shape
+        assert not found.any()
