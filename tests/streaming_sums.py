@@ -20,12 +20,12 @@ def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(masked(scores(q, k), behind(q, k) >= 0), -1)
 
 
-def _apart(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def apart(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.arange(q.shape[-2])[:, None] - torch.arange(k.shape[-2])
 
 
 def _kerple(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    d = _apart(q, k).abs()
+    d = apart(q, k).abs()
     a, b = a[:, None, None], b[:, None, None]
     return torch.softmax(scores(q, k) - a * torch.log1p(b.exp() * d), -1) @ v
 
@@ -109,7 +109,7 @@ CASES = {
         "q:T[..., H, M, D]; k:T[..., H, N, D]; v:T[..., H, N, E]; decay:T[H]",
         "s = where(index(N) <= index(M), sum(q * k, D) * 0.25 * exp(-abs(decay) * abs(index(M) - index(N))), 0.0)\n"
         "o = sum(s * v, N)",
-        lambda q, k, v, decay: (scores(q, k) * torch.exp(-decay.abs()[:, None, None] * _apart(q, k).abs())).tril() @ v,
+        lambda q, k, v, decay: (scores(q, k) * torch.exp(-decay.abs()[:, None, None] * apart(q, k).abs())).tril() @ v,
         by="q decay",
         steps=2,
         passes=1,

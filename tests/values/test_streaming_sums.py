@@ -8,12 +8,14 @@ import pytest
 import torch
 from importing import built
 from oracles import compare
+from streaming_cases import QKV, Case
 from streaming_choices import CASES as OF_CHOICES
 from streaming_choices import probabilities
 from streaming_formulas import SIZES, behind, masked, scores, with_sink
 from streaming_images import CASES as OF_IMAGES
 from streaming_layouts import CASES as OF_LAYOUTS
 from streaming_sums import CASES as OF_SUMS
+from streaming_sums import apart
 
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
@@ -99,3 +101,21 @@ def test_the_gradient_of_a_bias_over_no_batches(tmp_path: Path) -> None:
         (found,) = torch.autograd.grad(o.sum(), given[1])
         assert found.shape == bias.shape
         assert not found.any()
+
+
+def test_tiles_that_read_the_same_norms(tmp_path: Path) -> None:
+    """A step before both tells them, once."""
+    compute = "qn = q * rsqrt(sum(q * q, D) + 1e-6)\nat = clamp(index(M) - index(N), -4, 4) + 4\n"
+    compute += "s = sum(qn * k, D) + bias + 2 * take(table, at, I)\no = sum(softmax(s, N) * v, N)"
+
+    def attend(*tensors: torch.Tensor) -> torch.Tensor:
+        q, k, v, bias, table = tensors
+        qn = q * (q.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+        return torch.softmax(qn @ k.mT + bias + 2 * table[:, apart(q, k).clamp(-4, 4) + 4], -1) @ v
+
+    case = Case(f"{QKV}; bias:T[H, M, N]; table:T[H, I=9]", compute, attend, by="q k v bias table")
+    backward = backward_of(case.spec(), forward_of(case.spec()))
+    assert backward is not None
+    told = [result.output.name for step in backward.plan.steps for result in step.op.results]
+    assert len(told) == len({*told})
+    compare(built(case.spec(), tmp_path).attend, attend, case.tensors(torch.float64), case.places(), 1e-9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -64,13 +64,13 @@ class StreamPlanner(Planner):
             apart = () if both is not None else (*_of_same_batch(gradients, self.stream), sums)
             found = [both, *(self.step(op, group, every) for group in apart)]
             steps += [step for step in found if step is not None]
-        taken = {name for step in steps for name in _names(step.op.results)}
-        steps += self.tiles(op, [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]])
-        taken = {name for step in steps for name in _names(step.op.results)}
+        tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
+        steps += self.tiles(op, tiles, _made_by(steps))
+        taken = _made_by(steps)
         within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
-        steps += self.tiles(op, list(map(told_result, terms.values())))
-        taken |= {name for step in steps for name in _names(step.op.results)}
+        steps += self.tiles(op, list(map(told_result, terms.values())), taken)
+        taken = _made_by(steps)
         behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
         self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
@@ -89,19 +89,21 @@ class StreamPlanner(Planner):
         self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
 
-    def tiles(self, op: Op, results: Sequence[Result]) -> list[Step]:
+    def tiles(self, op: Op, results: Sequence[Result], made: Container[str]) -> list[Step]:
         """The steps that compute results with both axes of scores, tile by tile, where that can be.
 
-        Tiles sum no matrix by itself, as norms of rows do, which passes along the rows may: steps before do that.
+        Tiles sum no matrix by itself, as norms of rows do, which passes along the rows may: steps before do that,
+        unless the sum is `made` already.
         """
         found: dict[str, Step] = {}
         for one in results:
             own = restricted(op, (one,), f"_{one.output.name}")
             sums = tuple(map(told_result, _sums_of_a_side(own, self.stream)))
-            before = {name: restricted(op, (told,), f"_{name}") for told in sums for name in _names((told,))}
             step = self.found(tile_step_of, _reading(own, sums) if sums else own)
             if step is not None:
-                found |= {name: single_step_of(other, self.families) for name, other in before.items()}
+                for name, told in zip(_names(sums), sums, strict=True):
+                    if name not in made:
+                        found[name] = single_step_of(restricted(op, (told,), f"_{name}"), self.families)
                 found[one.output.name] = step
         return [*found.values()]
 
@@ -183,6 +185,10 @@ def _of_same_batch(results: tuple[Result, ...], stream: Stream) -> list[tuple[Re
         batch = frozenset(result.axes) - {*stream.widths}
         found[batch] = (*found.get(batch, ()), result)
     return [*found.values()]
+
+
+def _made_by(steps: Sequence[Step]) -> set[str]:
+    return {name for step in steps for name in _names(step.op.results)}
 
 
 def _names(results: tuple[Result, ...]) -> list[str]:
