@@ -48,16 +48,15 @@ class Outgoing:
     """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator; `results` and `names` are those of the whole forward; `known` is what
-    steps so far have computed and read besides. Of all that the forward has computed before, `dtypes` has the dtypes.
+    `name` is that of the gradient's operator, `whole` the forward; `known` is what steps so far have computed and read
+    besides. Of all that the forward has computed before, `dtypes` has the dtypes.
     """
 
     seeds: Mapping[str, Input]
     others: Mapping[str, Input]
     between: Mapping[str, Dtype]
     name: str
-    results: frozenset[str]
-    names: frozenset[str]
+    whole: Op
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
@@ -65,13 +64,18 @@ class Outgoing:
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return tuple((result, seed.name) for result, seed in self.seeds.items())
 
+    @property
+    def results(self) -> frozenset[str]:
+        """The results of the whole forward, as other parts of the gradient may read them."""
+        return frozenset(result.output.name for result in self.whole.results)
+
 
 def outgoing_of(op: Op) -> Outgoing:
     """What the gradient of a whole operator goes on from."""
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
     seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
-    return Outgoing(seeds, {}, {}, f"{op.name}_backward", frozenset(seeds), frozenset(op.names))
+    return Outgoing(seeds, {}, {}, f"{op.name}_backward", op)
 
 
 class MeansOfRows:
@@ -184,11 +188,6 @@ def where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
     """One node where two are equal, and another elsewhere."""
     test = Call("eq", (x, y), x.axes, BOOL)
     return Call("where", (test, then, other), other.axes, other.dtype)
-
-
-def where_nan(x: Node, then: Node) -> Call:
-    """A node, and another where it is NaN."""
-    return Call("where", (Call("isnan", (x,), x.axes, BOOL), then, x), x.axes, x.dtype)
 
 
 def _end(op: Op, node: Node, ends: Container[str]) -> str:

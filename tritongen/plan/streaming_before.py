@@ -116,8 +116,7 @@ class _Streams:
             {name: tensor for name, tensor in others.items() if name in further},
             {},
             fresh(self.outgoing.name, {*self.named}),
-            self.outgoing.results,
-            self.outgoing.names,
+            self.op,
             tuple(known.values()),
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)

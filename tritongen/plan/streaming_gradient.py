@@ -10,7 +10,6 @@ are more than means, steps that differentiate what is made of these come first, 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +43,8 @@ from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal, where_nan
+from .lost_rows import LostRows
+from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal
 from .streaming_steps import COMPUTE, StreamPlanner, own_result, told_result
 from .weighted_means import means_of, renamed_values
 
@@ -60,7 +60,7 @@ def plan_streaming_backward(
     if grad.save:
         raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
     outgoing = outgoing or outgoing_of(op)
-    means = means_of(op, stream, {*outgoing.names, *(tensor.name for tensor in outgoing.known)})
+    means = means_of(op, stream, {*outgoing.whole.names, *(tensor.name for tensor in outgoing.known)})
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         names = [result.output.name for result in op.results]
@@ -314,30 +314,13 @@ class _Planner(MeansOfRows):
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
 
     def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
-        """The gradient, of which those by means, and by what other streams give, are 0 for rows without keys where they
-        are made of these means: they are NaN there; if they are not, such rows go on with what other streams give.
-        """
+        """The gradient, of which those that are NaN for rows without keys are 0."""
         lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
         if lost is None:
             return behind
-        streamed = {*self.outgoing.between, *(mean.tensor.name for mean in means if not (self.lse and mean.is_sum))}
-        made = {self.saved, *(mean.tensor.name for mean in means)}
-        number, zero = Constant(lost[1], FLOAT), Constant(0.0, FLOAT)
-        op = behind.op
-        for name, result in zip(behind.wrt, op.results, strict=True):
-            value = op.value(result.output.name)
-            if name not in streamed or not {*self.rows} <= {*value.node.axes}:
-                continue
-            if any(made & reads(one.node) for one in needed(op.values, [value.name])):
-                node, apart = value.node, tuple[Value, ...]()
-                if name in self.outgoing.between:
-                    apart = (replace(value, name=fresh(f"{value.name}_or_nan", op.names)),)
-                    node = Ref(apart[0].name, node.axes, node.dtype)
-                instead = where_nan(node, zero) if apart else zero
-                last = replace(value, node=where_equal(lost[0], number, instead, node), source="")
-                values = ((*apart, last) if one is value else (one,) for one in op.values)
-                op = replace(op, values=tuple(itertools.chain.from_iterable(values)))
-        return replace(behind, op=op)
+        by = {mean.tensor.name for mean in means if not (self.lse and mean.is_sum)}
+        rows = LostRows(self.rows, *lost, {self.saved, *(mean.tensor.name for mean in means)})
+        return rows.zero_in(behind, by, self.outgoing.between)
 
     def empty_sum(self, means: Sequence[Mean]) -> tuple[Load, float] | None:
         """The sum of exponentials that are not below the largest, which is 0 for rows without keys."""
