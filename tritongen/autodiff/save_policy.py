@@ -28,10 +28,6 @@ class Kept:
     def values(self) -> dict[str, Value]:
         return {value.name: value for value in self.op.values}
 
-    @functools.cached_property
-    def refs(self) -> dict[str, frozenset[str]]:
-        return self.op.refs
-
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
@@ -75,7 +71,7 @@ class Kept:
         pairs = [pair for pair in pairs if any(isinstance(one, Ref) and one.name in every for one in pair)]
         extrema = {one.name for pair in pairs for one in pair if isinstance(one, Ref) and one.name in every}
         others = {name for pair in pairs for one in pair for name in references(one)}
-        return extrema, reached(self.refs, others - extrema, set()) - extrema
+        return extrema, reached(self.op.refs, others - extrema, set()) - extrema
 
     def unread(self, name: str) -> Mistake:
         place = ("grad", "save", str(self.save.index(name)))
@@ -113,7 +109,7 @@ class Kept:
 
     def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
         """The values that some names need if others are known; with `leaves`, those of them too."""
-        found = reached(self.refs, roots, known)
+        found = reached(self.op.refs, roots, known)
         return found if leaves else found - known
 
     def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:

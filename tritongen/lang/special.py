@@ -127,21 +127,20 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
-    shared = of_types(typer.inputs.values())
-    follows = isinstance(to, ast.Name) and to.id in {*typer.inputs, *shared}
-    if isinstance(node, Constant) or (isinstance(node, Scalar) and not follows):
+    name = to.id if isinstance(to, ast.Name) else ""
+    source = name if name in typer.inputs else of_types(typer.inputs.values()).get(name, "")
+    if isinstance(node, Constant) or (isinstance(node, Scalar) and not source):
         message = "a number is not cast: it takes the dtype of the tensor that it meets"
         raise typer.fail("TG405", message, tree.args[0], "cast that tensor, or the result")
-    if isinstance(to, ast.Name) and to.id in typer.inputs:
-        typer.used.add(to.id)
-        if typer.is_float8(to.id):
-            raise typer.fail("TG406", f"nothing is cast to the dtype of {to.id}, a float8", to, _FLOAT8_HINT)
-        return Cast(node, typer.dtype_of(to.id), node.axes)
-    if isinstance(to, ast.Name) and to.id in shared and not typer.is_float8(shared[to.id]):
-        return Cast(node, typer.dtype_of(shared[to.id]), node.axes)
-    if isinstance(to, ast.Name) and to.id in (*FLOAT8S, "float8"):
-        raise typer.fail("TG406", f"nothing is cast to {to.id}", to, _FLOAT8_HINT)
-    if not isinstance(to, ast.Name) or to.id not in ALL_DTYPES:
+    if source:
+        if source == name:
+            typer.used.add(name)
+        if typer.is_float8(source):
+            raise typer.fail("TG406", f"nothing is cast to the dtype of {name}, a float8", to, _FLOAT8_HINT)
+        return Cast(node, typer.dtype_of(source), node.axes)
+    if name in (*FLOAT8S, "float8"):
+        raise typer.fail("TG406", f"nothing is cast to {name}", to, _FLOAT8_HINT)
+    if name not in ALL_DTYPES:
         text = ast.unparse(to)
         hint = f"name an input or one of {listed(ALL_DTYPES)}"
         word = text.removeprefix("torch.")
@@ -152,7 +151,7 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
         elif word not in DTYPE_CLASSES:
             hint = did_you_mean(word, ALL_DTYPES, hint)
         raise typer.fail("TG404", f"{text} is not a dtype", to, hint)
-    return Cast(node, Dtype(kind_of((to.id,)), (to.id,)), node.axes)
+    return Cast(node, Dtype(kind_of((name,)), (name,)), node.axes)
 
 
 SPECIAL: dict[str, Callable[[Expressions, ast.Call], Node]] = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, fresh, walk
+from ..lang.ir import Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, fresh
 from .contractions import is_product, times
+from .epilogues import below
 from .factors import factors_of
 
 
@@ -66,11 +67,5 @@ def _is_by_position(op: Op, node: Node) -> bool:
     at = node.at if isinstance(node, Load | Take) else ()
     if not at or len({axis for _, index in at for axis in index.axes}) < 2:
         return False
-    return all(_is_of_positions(op, index) for _, index in at)
-
-
-def _is_of_positions(op: Op, node: Node) -> bool:
-    parts = list(walk(node))
-    if any(isinstance(part, Load | Take | Reduce | ScatterSum) for part in parts):
-        return False
-    return all(_is_of_positions(op, op.value(part.name).node) for part in parts if isinstance(part, Ref))
+    inside = (part for _, index in at for part in below(op, index))
+    return not any(isinstance(part, Load | Take | Reduce | ScatterSum) for part in inside)
