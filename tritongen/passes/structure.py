@@ -143,7 +143,7 @@ def without_aliases(op: Op, kept: Container[str]) -> Op:
 
     values: list[Value] = []
     for value in op.values:
-        value = replace(value, node=replaced(value.node, own))
+        value = value.of(replaced(value.node, own))
         values.append(value)
         if isinstance(value.node, Ref) and value.name not in kept:
             others[value.name] = value.node
