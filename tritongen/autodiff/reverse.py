@@ -37,6 +37,7 @@ from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
 from .algebra import Algebra
+from .scanned import Scanned
 from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
@@ -210,7 +211,10 @@ class Reverse:
             case Call():
                 self.through_call(node, g, value)
             case Scan():
-                self.refuse("TG602", f"a gradient through {node.kind}, which no kernel family of this version plans")
+                assert value is not None
+                taken = Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
+                for arg, gradient in Scanned(node, value.name, self.algebra, taken).gradients(g):
+                    self.push(arg, gradient)
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:

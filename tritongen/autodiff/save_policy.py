@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, Value, walk
 from ..lang.names import shown
 from ..passes.contractions import comes_of_matmuls, is_product
+from ..passes.exponentials import resolve
 from ..passes.structure import is_extremum, reached, references
 
 
@@ -32,15 +33,15 @@ class Kept:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
         A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
-        rounded, or one as large as other tensors, and what a matmul gives costs more to compute again; what is compared
-        with the largest of it must not differ by a bit; of outputs those are read that spare more than they cost; all
+        rounded, or one as large as other tensors, and what a matmul or a scan gives costs more to compute again; what is
+        compared with the largest of it must not differ by a bit; of outputs those are read that spare more than they cost; all
         else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
         exact = [r.output.name for r in self.op.results if self.is_exact(r)]
         # Some outputs are read, and not saved besides.
-        alone = {name for name in exact if comes_of_matmuls(self.op, name) or self.is_picked(name)}
+        alone = {name for name in exact if self.is_costly(name) or self.is_picked(name)}
         extrema, compared = self.compared(nodes)
         alone |= {name for name in exact if self.is_matrix(name)} - extrema - compared
         if self.save:
@@ -83,16 +84,20 @@ class Kept:
 
     def summarises(self, name: str) -> bool:
         """Whether a value is a number for each row, which comes of a reduction and lacks what that was over, or what a
-        matmul gives.
+        matmul or a scan gives.
         """
         value = self.values[name]
-        if is_product(self.op, value.node):
+        if is_product(self.op, value.node) or isinstance(value.node, Scan):
             return value.node.dtype.kind in ("float", "any")
         below = [self.values[n].node for n in self.closure({name}, set())]
         over = {axis for node in below if isinstance(node, Reduce) for axis in node.over}
         own = set(value.node.axes)
         is_smaller = bool(over - own) and len(own) < max(len(node.axes) for node in below)
         return value.node.dtype.kind in ("float", "any") and bool(over) and (is_smaller or not over & own)
+
+    def is_costly(self, name: str) -> bool:
+        """Whether an output comes of matmuls, or is what a scan gives."""
+        return comes_of_matmuls(self.op, name) or isinstance(resolve(self.op, self.values[name].node), Scan)
 
     def is_matrix(self, name: str) -> bool:
         """Whether a value is made of reductions and as large as tensors are, such as distances of all pairs of rows."""
@@ -120,4 +125,4 @@ class Kept:
         read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
         most = max((len(axes) for _, axes in read), default=0)
         large = sum(len(axes) == most for _, axes in read)
-        return large, sum(isinstance(part, Call | Reduce) for node in computed for part in walk(node))
+        return large, sum(isinstance(part, Call | Reduce | Scan) for node in computed for part in walk(node))

@@ -18,6 +18,7 @@ from ..lang.ir import (
     Op,
     Reduce,
     Ref,
+    Scan,
     ScatterSum,
     Size,
     Take,
@@ -108,7 +109,7 @@ class Taken:
                 return self.taken_again(node, axis, index)
             case Reduce() if not {*index.axes} <= {axis} or is_product(self.op, node):  # Computed once, and stored.
                 return self.taken_again(node, axis, index)
-            case ScatterSum():
+            case Scan() | ScatterSum():
                 return self.taken_again(node, axis, index)
             case Ref(name=name):
                 return self.at(self.values[name].node, axis, index)

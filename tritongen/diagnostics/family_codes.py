@@ -18,20 +18,11 @@ FAMILIES = (
         """,
     ),
     row(
-        "TG602",
-        "a scan",
-        """
-        cumsum and cumprod parse and type-check, but no kernel family of this version plans them.
-
-            y = "cumsum(x, N)"
-        """,
-    ),
-    row(
         "TG603",
         "a line that cannot be stored",
         """
-        A line that contains a reduction is stored by one step and read by the next, for `take` and for reductions over
-        different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32, int64 or bool.
+        A line that contains a reduction or a scan is stored by one step and read by the next, for `take` and for
+        reductions over different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32, int64 or bool.
         Cast it, or take from the inputs and reduce afterwards.
 
             [inputs]

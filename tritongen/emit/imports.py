@@ -40,7 +40,7 @@ GLUON = {
     "gl": "import triton.experimental.gluon.language as gl",
 }
 # The modules of the runtime that kernels call, and those that host code calls.
-DEVICE_MODULES = ("addressing", "float8", "math", "matmul", "reduce", "special", "strips", "tiles")
+DEVICE_MODULES = ("addressing", "float8", "math", "matmul", "reduce", "scans", "special", "strips", "tiles")
 SIBLINGS = ("configs", "kernels")
 
 

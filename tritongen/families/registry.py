@@ -21,6 +21,7 @@ from .elementwise.family import ELEMENTWISE, WINDOWS
 from .family import Families, Family, Step
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
+from .scan.family import SCANS
 from .scatter.family import SCATTER
 from .several.cost import leaves_idle, time_of
 from .several.family import Several
@@ -33,7 +34,7 @@ ALIKE = 2**13  # parts of operators whose steps are kept
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
-_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE, SCANS]
 
 
 def register(family: Family[Any], templates: str) -> None:

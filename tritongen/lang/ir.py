@@ -231,11 +231,17 @@ class ScatterSum(Tree):
 
 @dataclass(frozen=True)
 class Scan(Tree):
+    """A running reduction along an axis, from its last element back if it is in `reverse`: cumsum, cumprod, or
+    linear_recurrence, in which each element is the one before it times its `decay`, plus the argument.
+    """
+
     kind: str
     arg: Node
     over: str
     axes: tuple[str, ...]
     dtype: Dtype
+    decay: Node | None = None
+    reverse: bool = False
 
 
 Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | ScatterSum | Scan
@@ -388,7 +394,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Node, ...]]] = {
     Call: lambda node: node.args,
     Cast: lambda node: (node.arg,),
     Reduce: lambda node: (node.arg,),
-    Scan: lambda node: (node.arg,),
+    Scan: lambda node: (node.arg,) if node.decay is None else (node.arg, node.decay),
     Choose: lambda node: (node.condition, node.then, node.other),
     Load: lambda node: tuple(index for _, index in node.at),
     Take: lambda node: (node.arg, *(index for _, index in node.at)),

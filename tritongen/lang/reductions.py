@@ -49,8 +49,8 @@ _ROWS = (
     Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
     Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow; keeps its axes"),
     Reduction("log_softmax", "float", "x - logsumexp(x); keeps its axes"),
-    Reduction("cumsum", "any", "the cumulative sum along one axis"),
-    Reduction("cumprod", "any", "the cumulative product along one axis"),
+    Reduction("cumsum", "any", "the cumulative sum along one axis; integers and booleans are added as int64"),
+    Reduction("cumprod", "any", "the cumulative product along one axis; integers and booleans are multiplied as int64"),
 )
 REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
 
@@ -156,15 +156,14 @@ def _primitive(kind: str) -> Callable[[_Call], Node]:
 
 
 def _sum(kind: str) -> Callable[[_Call], Node]:
-    def build(call: _Call) -> Node:
-        dtype = call.arg.dtype
-        if dtype.kind in ("int", "bool"):
-            dtype = INT64
-        elif dtype.kind == "any":
-            dtype = Dtype("any", dtype.of, "sum")
-        return call.primitive(kind, call.arg, dtype)
+    return lambda call: call.primitive(kind, call.arg, _summed(call.arg.dtype))
 
-    return build
+
+def _summed(dtype: Dtype) -> Dtype:
+    """The dtype of a sum: int64 of integers and booleans."""
+    if dtype.kind in ("int", "bool"):
+        return INT64
+    return Dtype("any", dtype.of, "sum") if dtype.kind == "any" else dtype
 
 
 def _var(call: _Call) -> Node:
@@ -238,7 +237,7 @@ def _scan(call: _Call) -> Node:
     if len(call.over) != 1 or call.over[0] == "...":
         raise call.typer.fail("TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)")
     kind = ast.unparse(call.tree.func)
-    return Scan(kind, call.arg, call.over[0], call.arg.axes, call.arg.dtype)
+    return Scan(kind, call.arg, call.over[0], call.arg.axes, _summed(call.arg.dtype))
 
 
 _BUILD: dict[str, Callable[[_Call], Node]] = {

@@ -16,8 +16,10 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
     match node:
         case Call():
             return replace(node, args=parts)
-        case Cast() | Reduce() | Scan():
+        case Cast() | Reduce():
             return replace(node, arg=parts[0])
+        case Scan():
+            return replace(node, arg=parts[0], decay=parts[1] if len(parts) > 1 else None)
         case Choose():
             return replace(node, condition=parts[0], then=parts[1], other=parts[2])
         case Load(at=at):

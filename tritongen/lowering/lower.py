@@ -28,6 +28,7 @@ from ..lang.ir import (
     Reduce,
     Ref,
     Scalar,
+    Scan,
     Size,
     Value,
     numbered,
@@ -85,7 +86,7 @@ def compute_of(op: Op) -> Compute:
     names = tuple(tensor.name for tensor in floats)
     mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
     if mixed and not as_float:
-        wide = any(isinstance(n, Reduce) and n.kind not in ("any", "all") for n in nodes)
+        wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
         others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
         return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
     if any("float64" in tensor.type.dtypes for tensor in floats):

@@ -99,22 +99,26 @@ def refusals(op: Op) -> list[Mistake]:
     """Why no family takes an operator: what none computes, else what stands apart in it."""
     mistakes = [m for value in op.values if (m := _unsupported(op, value))]
     overs = reduced_sets(op)
+    scanned = next((value for value in op.values if isinstance(value.node, Scan)), None)
+    if not mistakes and scanned is not None:
+        line = line_of(op, scanned)
+        mistakes.append(_unstorable(f"{line} scans in a step of its own", line))
     if not mistakes and len(overs) > 1:
         mistakes.append(_two_reductions(op, overs))
     return mistakes or apart(op, {axis for over in overs for axis in over})
 
 
 def name_reductions(op: Op) -> Op:
-    """Give each reduction inside a larger expression a name, its line's and its own kind's."""
+    """Give each reduction and scan inside a larger expression a name, its line's and its own kind's."""
     values: list[Value] = []
     names = op.names
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
-        if node.kinds.isdisjoint((Reduce, ScatterSum)):
+        if node.kinds.isdisjoint((Reduce, Scan, ScatterSum)):
             return node
         node = rebuild(node, tuple(hoist(child, value, False) for child in children(node)))
-        if not isinstance(node, Reduce | ScatterSum):
+        if not isinstance(node, Reduce | Scan | ScatterSum):
             return node
         if node in known:
             return known[node]
@@ -179,23 +183,12 @@ def _written_out(op: Op, node: Node) -> str:
 
 def _unsupported(op: Op, value: Value) -> Mistake | None:
     for node in walk(value.node):
-        if isinstance(node, Scan):
-            what = {"cumsum": "sum", "cumprod": "product"}[node.kind]
-            found = f"takes a running {what} along {node.over} (a scan)"
-            return _mistake(op, value, "TG602", found)
         if isinstance(node, Take) and isinstance(node.arg, Ref):
             taken = line_of(op, op.value(node.arg.name))
             found = f"takes from {taken}, which would have to be stored in a dtype that is known before the call"
             line = line_of(op, value)
             return Mistake("TG603", f"{line} {found}", ("compute", line), hint=f"cast {taken}, or take from the inputs")
     return None
-
-
-def _mistake(op: Op, value: Value, code: str, found: str) -> Mistake:
-    line = line_of(op, value)
-    message = f"{line} {found}, which no kernel family of this version plans"
-    hint = "elementwise math, reductions and matmuls can be built, in several steps too"
-    return Mistake(code, message, ("compute", line), hint=hint)
 
 
 def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
@@ -206,7 +199,11 @@ def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
     message = f"{line} reduces over {second}, but {above} over {first}"
     if line == above:
         message = f"{line} reduces over {first} and over {second}"
-    message += ": of the steps for that, one would have to store what has no dtype that is known before the call"
+    return _unstorable(message, line)
+
+
+def _unstorable(found: str, line: str) -> Mistake:
+    message = f"{found}: of the steps for that, one would have to store what has no dtype that is known before the call"
     hint = "declare inputs as float or int32, say, not as any or number, or cast them"
     return Mistake("TG603", message, ("compute", line), hint=hint)
 

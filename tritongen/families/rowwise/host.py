@@ -19,15 +19,17 @@ from .sizes import RowSizes, row_after_row
 class RowsModule(RowSizes):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         program = row_after_row(program, around)
-        self.plan: RowKernels = plan_rows(program)
-        plan = self.plan
+        plan = self.plan = self.planned(program)
         # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
         launches_alike = not autotune and around.register == "none" and not around.is_gradient
-        self.shared = share_rows(program) if launches_alike else None
+        self.shared = share_rows(program) if launches_alike and program.reductions else None
         shared = None if self.shared is None else self.shared.kernel
         every = (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping, shared)
         kernels = [kernel for kernel in every if kernel is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
+
+    def planned(self, program: Program) -> RowKernels:
+        return plan_rows(program)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
@@ -120,7 +122,8 @@ class RowsModule(RowSizes):
             for t in self.op.inputs
         ]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
-        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
+        reductions = self.program.reductions
+        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in reductions or self.op.values)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
         online = "VECTOR" in self.plan.loop.constexprs
         in_place = any(result.over for result in self.op.results)

@@ -307,7 +307,7 @@ class RowBuilder(Rows):
         doc = "The first stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
         inputs, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*inputs, *_parts(states), *_SPLITS, *rest))
+        return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""
@@ -322,7 +322,7 @@ class RowBuilder(Rows):
         doc = "The second stage for few long rows: merges the parts of each row."
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
         used, rest = pointers_of(kernel)
-        more = _SPLITS if self.counts(reductions) else _SPLITS[:1]
+        more = SPLITS if self.counts(reductions) else SPLITS[:1]
         return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
 
     def mapping(self, reductions: list[Value]) -> Kernel:
@@ -348,7 +348,7 @@ class RowBuilder(Rows):
         doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
         kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
         used, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*self.parts(reductions), *used, *_SPLITS, *rest))
+        return replace(kernel, arguments=(*self.parts(reductions), *used, *SPLITS, *rest))
 
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
         """The states of the parts of a row, read and merged."""
@@ -363,7 +363,7 @@ class RowBuilder(Rows):
 
     def parts(self, reductions: list[Value]) -> tuple[Argument, ...]:
         """The states that a split stores."""
-        return _parts([state.name for _, run in self.running(reductions) for state in run.states])
+        return part_pointers([state.name for _, run in self.running(reductions) for state in run.states])
 
     def counts(self, reductions: list[Value]) -> bool:
         """Whether merging has to know how many columns a part has."""
@@ -376,10 +376,10 @@ class RowBuilder(Rows):
         return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
 
 
-_SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
+SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
 
 
-def _parts(states: Iterable[str]) -> tuple[Argument, ...]:
+def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
 
 

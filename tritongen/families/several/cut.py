@@ -1,8 +1,8 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
-but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions and
-the row-wise values computed from them, or else at everything that may be stored, but for what a largest must not be
+but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions, scans
+and the row-wise values computed from them, or else at everything that may be stored, but for what a largest must not be
 looked for among, rounded. Then values are added to the stored ones, or removed from them, as long as that lowers the
 cost: in each round the best such change, and of the others those that lower it further. In the end steps are merged.
 Steps that do not store the scores of attention cost less than any that do: lengths of heads are not known, but how many
@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...lang.ir import Op, Reduce, Result, Value
+from ...lang.ir import Op, Reduce, Result, Scan, Value
 from ...passes.structure import reached
 from ...spec.types import FLOATS
 from ..family import Step
@@ -75,7 +75,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     if best:
         return search.merged(search.improved(best, others))
     made = {value.name for value in plain.values} - own
-    reduced = {name for name in names if isinstance(plain.value(name).node, Reduce)}
+    reduced = {name for name in names if isinstance(plain.value(name).node, Reduce | Scan)}
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names) or search.steps(search.without_rounded_ties(names))
     return search.merged(search.improved(first, others)) if first else None

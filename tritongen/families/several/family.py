@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
-from ...lang.ir import Op, Reduce
+from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
@@ -111,7 +111,9 @@ class Several(Maps[SeveralProgram]):
             op = apart
         else:
             found = cut(op, self.take_alone)
-        reduced = {axis for value in op.values if isinstance(value.node, Reduce) for axis in value.node.over}
+        nodes = [value.node for value in op.values]
+        reduced = {axis for node in nodes if isinstance(node, Reduce) for axis in node.over}
+        reduced |= {node.over for node in nodes if isinstance(node, Scan)}
         return SeveralProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 
     def leaves(self, program: SeveralProgram) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Value, walk
+from ...lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, walk
 from ...lowering.choices import Choices
 from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
@@ -81,7 +81,8 @@ class Parts:
         # What the gradient reads as steps of the forward store it, or stores as they do.
         products = {name for name, node in reductions.items() if is_product(op, node)}
         of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
-        self.alike = saved | products | of_matmuls | {*always_stored(op)}
+        scans = {value.name for value in op.values if isinstance(value.node, Scan)}
+        self.alike = saved | products | of_matmuls | scans | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
         self.whole = same_op(replace(op, values=(), results=()))
         self.axes = {value.name: _axes(value) for value in op.values}

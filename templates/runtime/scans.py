@@ -1,0 +1,58 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Running sums, products and linear recurrences along the columns of a tile, as device functions.
+
+Each continues what comes before a block of columns, `carry` [BLOCK_M, 1], and returns besides what comes before the
+next block. In reverse, the last column comes first.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def last_of(x, reverse: tl.constexpr):
+    """The last column of a tile, or the first in reverse."""
+    last: tl.constexpr = 0 if reverse else x.shape[1] - 1
+    cols = tl.arange(0, x.shape[1])[None, :]
+    return tl.sum(tl.where(cols == last, x, 0), axis=1, keep_dims=True)
+
+
+@triton.jit
+def cumsum(x, carry, reverse: tl.constexpr):
+    x = tl.cumsum(x, axis=1, reverse=reverse) + carry
+    return x, last_of(x, reverse)
+
+
+@triton.jit
+def cumprod(x, carry, reverse: tl.constexpr):
+    x = tl.cumprod(x, axis=1, reverse=reverse) * carry
+    return x, last_of(x, reverse)
+
+
+@triton.jit
+def compose(decay, x, later_decay, later_x):
+    """Two steps of a linear recurrence as one."""
+    return decay * later_decay, later_decay * x + later_x
+
+
+@triton.jit
+def compose_tile(decay, x, reverse: tl.constexpr):
+    """All steps of a linear recurrence up to each column as one."""
+    decay, x = tl.broadcast(decay, x)
+    return tl.associative_scan((decay, x), 1, compose, reverse=reverse)
+
+
+@triton.jit
+def linear_recurrence(decay, x, carry, reverse: tl.constexpr):
+    """Each column is the one before it times its decay, plus x."""
+    decay, x = compose_tile(decay, x, reverse)
+    x += decay * carry
+    return x, last_of(x, reverse)
+
+
+@triton.jit
+def end_of_recurrence(decay, x, carry_decay, carry, reverse: tl.constexpr):
+    """The steps of a tile after those before it, all as one: how it decays what is carried in, and what it adds."""
+    decay, x = compose_tile(decay, x, reverse)
+    decay, x = last_of(decay, reverse), last_of(x, reverse)
+    return carry_decay * decay, decay * carry + x

@@ -1,0 +1,217 @@
+"""Kernels of scans: each program goes along a few rows, and carries what comes before a block into it.
+
+Long rows that are few are split among programs, in two stages: the first finds what each part ends with, and the second
+goes along the part again, and carries what the parts before it end with into it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...lang.ir import Node, Reduce, Scan, Value, fresh
+from ...lang.names import shown
+from ...lowering.accumulate import whole
+from ...lowering.lines import Line, under
+from ...lowering.lower import LONGEST, Lowering
+from ...lowering.tile import needed
+from ...lowering.views import Argument, Kernel, Pass
+from ..rowwise.kernels import SPLITS, RowKernels, part_pointers, pointers_of
+from ..rowwise.rows import Rows
+from .program import ScanProgram
+
+# The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
+_ENDS = {"cumsum": "sum", "cumprod": "prod", "linear_recurrence": "sum"}
+
+_LONGEST = 40  # characters of an argument that has no name of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What a scan carries from block to block: its number, and what it starts from. The first stage of a split finds
+    besides how what comes before a part decays in it.
+    """
+
+    name: str
+    decay: str  # "" where nothing decays
+    start: str
+    dtype: str
+
+    @property
+    def starts(self) -> tuple[tuple[str, str], ...]:
+        """The numbers of a part, with what they are where there is no part."""
+        return ((self.decay, "1.0"), (self.name, self.start)) if self.decay else ((self.name, self.start),)
+
+
+def plan_scans(program: ScanProgram) -> RowKernels:
+    builder = ScanBuilder(program)
+    states = (
+        (name, carry.dtype, builder.choices.of(scan))
+        for scan, carry in builder.carries.items()
+        for name, _ in carry.starts
+    )
+    return RowKernels(
+        space=builder.space,
+        compute=builder.compute,
+        registers=None,
+        loop=builder.loop(),
+        partial=builder.partial(),
+        combine=None,
+        mapping=builder.mapping(),
+        sums=(),
+        states=tuple(states),
+        passes=1,
+        uniform=(),
+    )
+
+
+class ScanBuilder(Rows):
+    """The kernels of a scan."""
+
+    def __init__(self, program: ScanProgram) -> None:
+        super().__init__(program)
+        self.scans, self.reverse = program.scans, program.reverse
+        taken = self.op.names
+        self.carries = {scan.name: self.carry(scan, taken) for scan in program.scans}
+
+    def carry(self, scan: Value, taken: set[str]) -> Carry:
+        numbers = self.numbers(_summed(scan))
+        name = fresh(f"{scan.name}_carry", taken)
+        decay = fresh(f"{name}_decay", taken) if _scan(scan).decay else ""
+        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype)
+
+    def loop(self) -> Kernel:
+        lowering = self.lowering()
+        start = self.each(lambda scan, carry: [_filled(carry.name, carry.start, carry.dtype)])
+        walk = self.walk(start, lowering)
+        doc = "A loop along each row, which carries what comes before a block into it."
+        return self.assembler.kernel("loop_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+
+    def partial(self) -> Kernel:
+        """The first stage of a split: what each part of a row ends with."""
+        lowering = self.lowering()
+        setup = self.setup(lowering, stores=False)
+        scans = [scan.name for scan in self.scans]
+        wanted = [value for value in needed(self.op.values, scans) if self.along(value)]
+        body = self.assembler.reads(wanted, True)
+        for value in wanted:
+            body += self.end(value, lowering) if value in self.scans else lowering.line(value)
+        starts = self.each(lambda _, carry: [_filled(name, start, carry.dtype) for name, start in carry.starts])
+        to = "_part_ptr + rows * n_splits + split"
+        stores = self.each(
+            lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
+        )
+        walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
+        doc = "The first stage for few long rows: each program finds what a part of a row ends with."
+        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
+        pointers, rest = pointers_of(kernel)
+        return replace(kernel, arguments=(*pointers, *self.parts(), *SPLITS, *rest))
+
+    def mapping(self) -> Kernel:
+        """The second stage of a split: each program scans a part of a row, after what comes before it."""
+        lowering = self.lowering()
+        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "(splits < split)"
+        start = [
+            Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
+            Line(f"part_mask = row_mask & {is_before}"),
+            *self.each(self.before),
+        ]
+        walk = self.walk(start, lowering)
+        doc = "The second stage for few long rows: each program carries what comes before a part of a row into it."
+        kernel = self.assembler.kernel("map_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+        pointers, rest = pointers_of(kernel)
+        return replace(kernel, arguments=(*self.parts(), *pointers, *SPLITS, *rest))
+
+    def parts(self) -> tuple[Argument, ...]:
+        return part_pointers(name for carry in self.carries.values() for name, _ in carry.starts)
+
+    def each(self, lines: Callable[[Value, Carry], list[Line]]) -> list[Line]:
+        """Lines of each scan, where it is needed."""
+        found = ((self.choices.of(scan.name), lines(scan, self.carries[scan.name])) for scan in self.scans)
+        return [line for path, some in found for line in under(path, some)]
+
+    def setup(self, lowering: Lowering, stores: bool = True) -> list[Line]:
+        """What a kernel reads and computes of rows as a whole."""
+        values = [value for value in self.op.values if not self.along(value)]
+        lines = [line for value in values for line in lowering.line(value)]
+        reads = self.assembler.reads(list(self.op.values), tiles=False)
+        return [*self.assembler.bases(self.op.results if stores else ()), *reads, *lines]
+
+    def walk(self, start: list[Line], lowering: Lowering) -> Pass:
+        """The loop along a row that stores the results."""
+        roots = [result.output.name for result in self.op.results]
+        wanted = [value for value in needed(self.op.values, roots) if self.along(value)]
+        body = self.assembler.reads(wanted, True)
+        for value in wanted:
+            body += self.scanned(value, lowering) if value in self.scans else lowering.line(value)
+        body += self.assembler.stores(self.op.results)
+        return Pass("", tuple(start), tuple(body), (), self.reverse)
+
+    def scanned(self, scan: Value, lowering: Lowering) -> list[Line]:
+        """The scan of a block, and what is carried into the next one."""
+        carry = self.carries[scan.name].name
+        arguments = self.arguments(scan, lowering, self.reverse)
+        call = f"{_scan(scan).kind}({', '.join([*arguments, carry])}, reverse={self.reverse})"
+        lowering.put(Line(f"{scan.name}, {carry} = {call}"))
+        source = shown(f"{scan.name} = {scan.source}") if scan.source else ""
+        first, *others = lowering.pending
+        return [replace(first, comment=source if len(source) <= LONGEST else ""), *others]
+
+    def end(self, scan: Value, lowering: Lowering) -> list[Line]:
+        """What the scan of a block ends with, after what comes before it in the part."""
+        carry, summed = self.carries[scan.name], _summed(scan)
+        arguments = self.arguments(scan, lowering, True)
+        if carry.decay:
+            both = f"{carry.decay}, {carry.name}"
+            lowering.put(Line(f"{both} = end_of_recurrence({', '.join(arguments)}, {both}, reverse={self.reverse})"))
+        else:
+            text = whole(summed, self.numbers(summed), "cols", False, *arguments)
+            lowering.put(Line(f"{carry.name} {'+' if summed.kind == 'sum' else '*'}= {text}"))
+        return lowering.pending
+
+    def before(self, scan: Value, carry: Carry) -> list[Line]:
+        """What the parts before one end with, one after the other."""
+        at = "_part_ptr + rows * n_splits + splits, mask=part_mask, other="
+        lines = [Line(f"{name} = tl.load({name}{at}{start})") for name, start in carry.starts]
+        if carry.decay:
+            call = f"linear_recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
+            return [*lines, Line(f"_, {carry.name} = {call}")]
+        summed = _summed(scan)
+        return [*lines, Line(f"{carry.name} = {whole(summed, self.numbers(summed), 'cols', False, carry.name)}")]
+
+    def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[str]:
+        """What is scanned; lanes behind the end of a row leave it as it is where they `count`."""
+        node = _scan(scan)
+        lowering.begin(scan.name)
+        decays = [_as_reduction("prod", node.decay, node)] if node.decay else []
+        reductions = [*decays, _summed(scan)]
+        guards = (counts and self.needs_guard(one, self.other) for one in reductions)
+        trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
+        names = ["decay", "term"][-len(trees) :]
+        return [
+            ast.unparse(lowering.hoist(name, tree) if len(ast.unparse(tree)) > _LONGEST else tree)
+            for name, tree in zip(names, trees, strict=True)
+        ]
+
+
+def _scan(value: Value) -> Scan:
+    assert isinstance(value.node, Scan)
+    return value.node
+
+
+def _summed(scan: Value) -> Reduce:
+    """The reduction that a whole row of a scan ends with, if nothing decays."""
+    node = _scan(scan)
+    return _as_reduction(_ENDS[node.kind], node.arg, node)
+
+
+def _as_reduction(kind: str, arg: Node, node: Scan) -> Reduce:
+    axes = tuple(axis for axis in node.axes if axis != node.over)
+    return Reduce(kind, arg, (node.over,), axes, node.dtype)
+
+
+def _filled(name: str, number: str, dtype: str) -> Line:
+    zeros = number in ("0", "0.0")
+    text = f"tl.zeros([BLOCK_M, 1], {dtype})" if zeros else f"tl.full([BLOCK_M, 1], {number}, {dtype})"
+    return Line(f"{name} = {text}")
