@@ -33,9 +33,9 @@ class Kept:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
         A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
-        rounded, or one as large as other tensors, and what a matmul or a scan gives costs more to compute again; what is
-        compared with the largest of it must not differ by a bit; of outputs those are read that spare more than they cost; all
-        else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
+        rounded, or one as large as other tensors, and what a matmul or a scan gives costs more to compute again; what
+        is compared with the largest of it must not differ by a bit; of outputs those are read that spare more than they
+        cost; all else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}

@@ -22,8 +22,8 @@ FAMILIES = (
         "a line that cannot be stored",
         """
         A line that contains a reduction or a scan is stored by one step and read by the next, for `take` and for
-        reductions over different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32, int64 or bool.
-        Cast it, or take from the inputs and reduce afterwards.
+        reductions over different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32,
+        int64 or bool. Cast it, or take from the inputs and reduce afterwards.
 
             [inputs]
             x = "number[M, N]"

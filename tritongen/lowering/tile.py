@@ -260,7 +260,7 @@ class Tile:
     # What the lowering asks
 
     def index(self, axis: str) -> ast.expr:
-        dim = next(dim for dim in self.space.dims if axis in dim.axes)
+        dim = next(dim for dim in (*self.space.dims, *self.space.taken) if axis in dim.axes)
         return ast.Name(dim.index)
 
     def size(self, axes: tuple[str, ...]) -> ast.expr:

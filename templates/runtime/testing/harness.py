@@ -132,6 +132,7 @@ class Harness:
     splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
+    cancels: ClassVar[bool] = False  # whether some results are sums of which others are far larger
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
     stores_scores: ClassVar[bool] = False  # among these, if there are any
@@ -396,8 +397,11 @@ class Harness:
 
     @classmethod
     def scale(cls, want: torch.Tensor) -> float:
-        """The scale of an absolute tolerance."""
-        return 1.0
+        """The scale of an absolute tolerance. Sums that cancel are only as accurate as the largest ones."""
+        if not cls.cancels or not want.numel():
+            return 1.0
+        finite = want.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
+        return max(1.0, finite.max().item())
 
     @classmethod
     def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:

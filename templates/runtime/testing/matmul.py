@@ -127,6 +127,7 @@ class Products(Tiles):
     """Tolerances of results that are computed from matmuls."""
 
     tolerances = SUMS
+    cancels = True
     error_factor = (
         4  # In float32 it adds in the order of the inner axis, torch in blocks.
     )
@@ -136,12 +137,6 @@ class Products(Tiles):
     def can_run(cls, dtypes: Dtypes) -> bool:
         """Triton's interpreter does not round to bfloat16, but cuts off: it is for what has no other dtype."""
         return DEVICE == "cuda" or torch.bfloat16 not in dtypes
-
-    @classmethod
-    def scale(cls, want: torch.Tensor) -> float:
-        """Sums that cancel are only as accurate as the largest ones."""
-        finite = want.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
-        return max(1.0, finite.max().item() if want.numel() else 0.0)
 
     @classmethod
     def tolerance(cls, dtype: torch.dtype, tensors: Iterable[Any]) -> float:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from ...lang.ir import Choose, Index, Load, Node, Op, Reduce, Value, walk
+from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
@@ -36,7 +36,7 @@ def is_windowed(program: Program) -> bool:
     nodes = [node for value in op.values for node in walk(value.node)]
     if program.maps_back and not (_is_apart(op.results[0].axes, over) and _has_even_columns(program, nodes)):
         return False
-    if any(isinstance(node, Choose) or (isinstance(node, Index) and node.axis in over) for node in nodes):
+    if any(isinstance(node, Choose) for node in nodes):
         return False
     if any(isinstance(node, Load) and over & {axis for axis, _ in node.at} for node in nodes):
         return False

@@ -7,7 +7,7 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
-from ...lang.ir import Reduce
+from ...lang.ir import Load, Reduce, walk
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
 from ...passes.structure import Program
@@ -145,9 +145,26 @@ class RowsModule(RowSizes):
         """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
         if not self.host.moving(self.space.cols):
             return "True"
+        if self.reads_rows_together():
+            return "False"
         largest = self.largest()
         stride = self.column_strides.get(largest)
         return f"{stride} == 1" if stride else f"1 in {largest}_cols"
+
+    def reads_rows_together(self) -> bool:
+        """Whether neighbouring rows are read together from all inputs, as their axes tell, but neighbouring columns are
+        not: as where each column looks a row of a table up, or where rows of both are compared, element by element.
+        """
+        rows, cols = self.space.row_axes[-1:], self.space.col_axes
+        loads = [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
+        return all(self.is_coalesced(load, rows) for load in loads) and not all(
+            self.is_coalesced(load, cols) for load in loads
+        )
+
+    def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
+        """Whether elements along some axes are next to each other in memory, or the same."""
+        last = self.op.input(load.name).type.axes[-1:]
+        return not {*load.axes} & {*axes} or (set(last) <= {*axes} and not set(last) & dict(load.at).keys())
 
     def largest(self) -> str:
         """The largest tensor with columns, by its axes, or the first input where there is none."""

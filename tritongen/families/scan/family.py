@@ -29,7 +29,7 @@ class Scans(Maps[ScanProgram]):
         return ScanModule(program, autotune, around).module()
 
     def tests(self, spec: Spec, program: ScanProgram, module: Module) -> FamilyTests:
-        declared = {"splits": SPLITS, "tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
+        declared = {"splits": SPLITS, "cancels": "True", "tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...emit.configs import Traffic
 from ...emit.module import Around
 from ..rowwise.host import RowsModule
 from ..rowwise.kernels import RowKernels

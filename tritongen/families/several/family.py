@@ -137,6 +137,7 @@ class Several(Maps[SeveralProgram]):
                 declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
             return FamilyTests("StreamStepsTests", shapes, declared, streams=True)
         declared["shifts"] = SHIFTS if compares_values(spec) else ""
+        declared["cancels"] = "True" if any(isinstance(value.node, Scan) for value in program.op.values) else ""
         if any(step.family.matmuls(step.program) for step in program.steps):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
         return FamilyTests("StepsTests", StepShapes(spec, program), declared)
