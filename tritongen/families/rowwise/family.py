@@ -14,6 +14,7 @@ from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..family import Step
 from ..maps import Maps
 from .host import RowsModule
+from .kernels import plan_rows
 
 SPLITS = "(2, 3, 8)"  # how many programs share a row
 
@@ -33,7 +34,7 @@ class Rowwise(Maps[Program]):
         return row_space(program.op, program.over, tuple(value.node for value in program.op.values)).row_axes
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
-        return RowsModule(program, autotune, around).module()
+        return RowsModule(program, autotune, around, plan_rows).module()
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         declared = {

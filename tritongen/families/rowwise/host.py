@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...emit.configs import Traffic
@@ -10,16 +11,18 @@ from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
 from ...lang.ir import Load, Reduce, walk
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
-from ...passes.structure import Program
-from .kernels import RowKernels, plan_rows
+from ..family import P
+from .kernels import RowKernels
 from .shared import share_rows
 from .sizes import RowSizes, row_after_row
 
 
 class RowsModule(RowSizes):
-    def __init__(self, program: Program, autotune: bool, around: Around) -> None:
+    """The module of kernels over rows that some function plans."""
+
+    def __init__(self, program: P, autotune: bool, around: Around, plan_kernels: Callable[[P], RowKernels]) -> None:
         program = row_after_row(program, around)
-        plan = self.plan = self.planned(program)
+        plan = self.plan = plan_kernels(program)
         # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
         launches_alike = not autotune and around.register == "none" and not around.is_gradient
         self.shared = share_rows(program) if launches_alike and program.reductions else None
@@ -27,9 +30,6 @@ class RowsModule(RowSizes):
         every = (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping, shared)
         kernels = [kernel for kernel in every if kernel is not None]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
-
-    def planned(self, program: Program) -> RowKernels:
-        return plan_rows(program)
 
     def module(self) -> Module:
         plan, host = self.plan, self.host
@@ -145,21 +145,21 @@ class RowsModule(RowSizes):
         """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
         if not self.host.moving(self.space.cols):
             return "True"
-        if self.reads_rows_together():
+        if self.is_read_by_rows():
             return "False"
         largest = self.largest()
         stride = self.column_strides.get(largest)
         return f"{stride} == 1" if stride else f"1 in {largest}_cols"
 
-    def reads_rows_together(self) -> bool:
-        """Whether neighbouring rows are read together from all inputs, as their axes tell, but neighbouring columns are
-        not: as where each column looks a row of a table up, or where rows of both are compared, element by element.
+    def is_read_by_rows(self) -> bool:
+        """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns
+        in the largest alone: each of these may look a row of a table up.
         """
         rows, cols = self.space.row_axes[-1:], self.space.col_axes
         loads = [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
-        return all(self.is_coalesced(load, rows) for load in loads) and not all(
-            self.is_coalesced(load, cols) for load in loads
-        )
+        largest = [load for load in loads if load.name == self.largest()]
+        by_col = [all(self.is_coalesced(load, cols) for load in some) for some in (largest, loads)]
+        return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in loads)
 
     def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
         """Whether elements along some axes are next to each other in memory, or the same."""

@@ -13,8 +13,8 @@ from ...emit.module import Around, Common, starred
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
 from ...lowering.views import Kernel
-from ...passes.structure import Program
 from ...spec.types import BATCH
+from ..family import P
 
 _OF_SPLITS = ("n_splits", "split_cols")  # which the runtime adds
 
@@ -148,7 +148,7 @@ class RowSizes(Common):
         return texts
 
 
-def row_after_row(program: Program, around: Around) -> Program:
+def row_after_row(program: P, around: Around) -> P:
     """The program with results of one number a row in the order of the rows, unless they are laid out as an input."""
     op = program.op
     space = row_space(op, program.over, tuple(value.node for value in op.values))

@@ -12,7 +12,8 @@ from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import SPLITS
-from .host import ScanModule
+from ..rowwise.host import RowsModule
+from .kernels import plan_scans
 from .program import ScanProgram, recognise_scans
 
 
@@ -26,7 +27,7 @@ class Scans(Maps[ScanProgram]):
         return recognise_scans(op)
 
     def module(self, program: ScanProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return ScanModule(program, autotune, around).module()
+        return RowsModule(program, autotune, around, plan_scans).module()
 
     def tests(self, spec: Spec, program: ScanProgram, module: Module) -> FamilyTests:
         declared = {"splits": SPLITS, "cancels": "True", "tolerances": tolerances(program.op, "SUMS", "1e-4", {})}

@@ -166,7 +166,7 @@ class ScanBuilder(Rows):
             both = f"{carry.decay}, {carry.name}"
             lowering.put(Line(f"{both} = end_of_recurrence({', '.join(arguments)}, {both}, reverse={self.reverse})"))
         else:
-            text = whole(summed, self.numbers(summed), "cols", False, *arguments)
+            text = whole(summed, self.numbers(summed), "cols", False, arguments[0])
             lowering.put(Line(f"{carry.name} {'+' if summed.kind == 'sum' else '*'}= {text}"))
         return lowering.pending
 
