@@ -387,8 +387,21 @@ class Algebra:
                 yield term
 
 
+def decided(node: Node) -> Node:
+    """The outcome of a comparison that is known, or the side that is chosen by one; else the node itself."""
+    match node:
+        case Call(function="where", args=(Constant(value=bool() as holds), then, other)):
+            return then if holds else other
+        case Call(function=name, args=args):
+            return _compared(name, args) or node
+    return node
+
+
 def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
-    """The outcome of a comparison of numbers, such as of a fixed exponent with 0."""
+    """The outcome of a comparison of numbers, such as of a fixed exponent with 0, or of a position with 0."""
+    match name, args:
+        case "ge" | "lt", (Index(), Constant(value=0)):
+            return constant(name == "ge")
     numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
     if name not in _COMPARISONS or len(numbers) != 2:
         return None

@@ -29,7 +29,7 @@ from ..lang.rewrite import rebuild
 from ..lang.special import is_reduced
 from ..passes.contractions import is_product
 from ..spec.lengths import LENGTH
-from .algebra import Algebra, position
+from .algebra import Algebra, decided, position
 from .scattered import scattered
 from .terms import ZERO
 
@@ -126,7 +126,7 @@ class Taken:
             case Call() | Cast() | Choose():
                 parts = tuple(self.at(part, axis, index) for part in children(node))
                 found = replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
-                return self.sum_of(self.algebra.linear(found)) if _is_sum_of_integers(found) else found
+                return self.sum_of(self.algebra.linear(found)) if _is_sum_of_integers(found) else decided(found)
             case Reduce(over=over):
                 arg = self.at(node.arg, axis, index)
                 return replace(node, arg=arg, axes=tuple(a for a in arg.axes if a not in over))

@@ -26,9 +26,9 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", "loop", "descriptors", "shares",
-    "pointers", "warps" where those of rows in registers are searched), the inputs that a row kernel reads whole, and
-    those that it reads along the columns alone."""
+    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", one of `LOOPS`, "descriptors",
+    "shares", "pointers", "warps" where those of rows in registers are searched), the inputs that a row kernel reads
+    whole, and those that it reads along the columns alone."""
 
     kinds: frozenset[str]
     streams: int = 1
@@ -43,6 +43,8 @@ class Traffic:
     windows: bool = False  # whether results vary along windows
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
+
+LOOPS = ("loop", "pairs", "lookup", "scan")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
@@ -111,6 +113,12 @@ LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
 # Where they are read and written at once, half as many columns a step are faster: 0.94 instead of 1.11 ms.
 LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
+# Each element is of a pair of rows that many rows read: what is computed counts, and registers.
+PAIRS = (Config(2, block_m=64, block_n=32), LOOP[-1])
+# Each column looks a row of a table up: lanes are along that, one row after another.
+LOOKUP = (LOOP[0], Config(4, block_m=256, block_n=1))
+# Few warps, which scan a block together.
+SCAN = (Config(2, block_m=1, block_n=2048), Config(8, block_m=1, block_n=8192), Config(2, block_m=64, block_n=32))
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 
@@ -169,6 +177,9 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,
         "loop": loop(traffic),
+        "pairs": PAIRS,
+        "lookup": LOOKUP,
+        "scan": SCAN,
     }
     rules = {"registers": strided(traffic)}
     found = [
@@ -209,13 +220,14 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
         # What is searched is known by its table.
         told.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
     # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
-    names_configs = any(table.kind in ("loop", "sums", "warps") for table in told if not table.same_as)
+    names_configs = any(table.kind in (*LOOPS, "sums", "warps") for table in told if not table.same_as)
     modules = sorted({_MODULES.get(table.kind, "heuristics") for table in told})
     return {
         "name": name,
         "tables": told,
         "search": schedule.autotune,
         "names_configs": names_configs,
+        "loops": LOOPS,
         "modules": modules,
     }
 

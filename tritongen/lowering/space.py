@@ -75,6 +75,8 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
     rows = tuple(axis for axis in _visited(op) if axis not in (*cols, *window))
     sizes = {axis: str(size) for axis, size in op.sizes}
     row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
+    if not window:
+        row_dims = _neighbours_last(op, row_dims)
     if len(row_dims) == 1:
         row_dims = (replace(row_dims[0], index="rows"),)
     col_dims: tuple[Dim, ...]
@@ -91,6 +93,17 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
     indices = {axis: index_of(axis) for axis in window}
     return Space(row_dims, col_dims, taken=_outside(op, (*rows, *cols), indices))
+
+
+def _neighbours_last(op: Op, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The dimensions of rows, in an order in which neighbouring rows are neighbours in the inputs: those of fixed
+    lengths first, where these are not the last of any input, and others are.
+    """
+    last = {tensor.type.axes[-1] for tensor in op.inputs if tensor.type.axes}
+    fixed = [dim for dim in dims if dim.pinned and {*dim.axes} <= dict(op.sizes).keys()]
+    others = [dim for dim in dims if dim not in fixed]
+    is_apart = bool(others) and others[-1].axes[-1] in last and not any({*dim.axes} & last for dim in fixed)
+    return (*fixed, *others) if is_apart else dims
 
 
 def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple[Dim, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..emit.registration import autocast_rule
 from ..families.family import Step
 from ..families.stream import StoredScores
-from ..lang.ir import Load, Op, Reduce, Ref, Result
+from ..lang.ir import Call, Load, Op, Reduce, Ref, Result, Scan, walk
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of, stored_in
 from ..passes.contractions import is_product
@@ -42,7 +42,8 @@ class StepCost:
     """A step: the function that computes it, its math, and what it costs.
 
     `recomputes` are lines that an earlier step has computed and not stored. `kernels` are those that its function
-    chooses from, each with what it is for.
+    chooses from, each with what it is for. `flops` are those of matmuls, and `operations` those of other math where
+    that takes longer than memory does, 0 elsewhere.
     """
 
     number: int
@@ -54,6 +55,7 @@ class StepCost:
     recomputes: tuple[str, ...]
     kernels: tuple[tuple[str, str], ...]
     flops: int
+    operations: int
     seconds: float
 
     @property
@@ -181,6 +183,9 @@ class _Counted:
         flops, peak_seconds = self.matmuls(op)
         moved = sum(tensor.bytes for tensor in (*reads, *writes))
         seconds = max(moved / self.device.bandwidth, peak_seconds)
+        operations = 0 if flops else self.operations(op)
+        computing = 2 * operations / self.device.flops["float32"]  # An FMA counts twice there.
+        seconds, operations = (computing, operations) if computing > seconds else (seconds, 0)
         given = {tensor.name for tensor in op.inputs}
         names = [value.name for value in op.values if not isinstance(value.node, Ref | Load)]
         recomputes = tuple(name for name in names if name in self.computed and name not in given)
@@ -188,7 +193,8 @@ class _Counted:
         self.sources |= {tensor.name: self.count for tensor in writes}
         name, math_lines = view.get("function", op.name), tuple(view["formula"])
         title = step.family.title.removeprefix("a ")
-        return [StepCost(self.count, name, title, math_lines, reads, writes, recomputes, kernels, flops, seconds)]
+        costs = (flops, operations, seconds)
+        return [StepCost(self.count, name, title, math_lines, reads, writes, recomputes, kernels, *costs)]
 
     def read(self, tensor: Input, op: Op) -> Tensor:
         """An input, of which `take` reads no more than it has positions for."""
@@ -220,6 +226,12 @@ class _Counted:
                 dtype = resolved(replace(node.arg.dtype, of=leaves), self.dtypes)
                 seconds += own / self.device.peak(dtype, op.precision)
         return flops, seconds
+
+    def operations(self, op: Op) -> int:
+        """The elements that math computes or reduces, each by an instruction at least."""
+        nodes = [node for value in op.values for node in walk(value.node) if isinstance(node, Call | Reduce | Scan)]
+        axes = [(*node.axes, *(node.over if isinstance(node, Reduce) else ())) for node in nodes]
+        return sum(map(self.elements, axes))
 
     def elements(self, axes: tuple[str, ...]) -> int:
         return math.prod(self.lengths[axis] for axis in dict.fromkeys(axes))

@@ -35,6 +35,7 @@ def _step(step: StepCost) -> dict[str, Any]:
         "kernels": [{"name": name, "for": doc} for name, doc in step.kernels],
         "bytes": step.bytes,
         "flops": step.flops,
+        "operations": step.operations,
         "seconds": step.seconds,
     }
 

@@ -127,7 +127,9 @@ def _held(account: Account) -> list[Tensor]:
 
 def _cost(steps: Sequence[StepCost]) -> str:
     flops = sum(step.flops for step in steps)
+    others = sum(step.operations for step in steps)
     operations = f", {_scaled(flops)}FLOP of matmuls" if flops else ""
+    operations += f", {_scaled(others)}op of other math" if others else ""
     return f"{_bytes(sum(step.bytes for step in steps))}{operations}, {_time(sum(step.seconds for step in steps))}"
 
 

@@ -11,6 +11,7 @@ from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
 from ...lang.ir import Load, Reduce, walk
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
+from ...passes.structure import gathered
 from ..family import P
 from .kernels import RowKernels
 from .shared import share_rows
@@ -36,10 +37,12 @@ class RowsModule(RowSizes):
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
-        loop = self.searched(plan.loop, "LOOP") or plan.loop
+        table = self.table()
+        loop = self.searched(plan.loop, table.upper()) or plan.loop
         uniform = ", ".join(f"{name}_cols" for name in plan.uniform)
         extra: dict[str, Any] = {
             "family": "rowwise",
+            "table": table.upper(),
             "key": "key" if self.knows else "None",
             "autotune": self.autotune,
             "n_rows": length_text(rows),
@@ -85,7 +88,7 @@ class RowsModule(RowSizes):
             names = ("before", "ahead", "next", "inside", "after", "tensor", "words", "numbers")
             parts = {name: getattr(self.shared, name) for name in names}
             extra["shared"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
-        kinds = {"loop"}
+        kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
         return Module(self.view(extra), self.traffic(kinds))
@@ -122,8 +125,7 @@ class RowsModule(RowSizes):
             for t in self.op.inputs
         ]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
-        reductions = self.program.reductions
-        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in reductions or self.op.values)
+        flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
         online = "VECTOR" in self.plan.loop.constexprs
         in_place = any(result.over for result in self.op.results)
@@ -151,15 +153,30 @@ class RowsModule(RowSizes):
         stride = self.column_strides.get(largest)
         return f"{stride} == 1" if stride else f"1 in {largest}_cols"
 
+    def table(self) -> str:
+        """The kind of the table of the loop along a row."""
+        if not self.program.reductions:
+            return "scan"
+        if self.is_read_by_rows() and gathered(self.op):
+            return "lookup"
+        # Of the elements that are compared, none is read for one row alone.
+        every = {*self.space.row_axes, *self.space.col_axes}
+        axes = [{*load.axes} for load in self.loads]
+        are_pairs = every in [one | other for one in axes for other in axes] and every not in axes
+        return "pairs" if are_pairs and not self.program.maps_back and self.plan.registers is None else "loop"
+
+    @property
+    def loads(self) -> list[Load]:
+        return [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
+
     def is_read_by_rows(self) -> bool:
         """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns
         in the largest alone: each of these may look a row of a table up.
         """
         rows, cols = self.space.row_axes[-1:], self.space.col_axes
-        loads = [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
-        largest = [load for load in loads if load.name == self.largest()]
-        by_col = [all(self.is_coalesced(load, cols) for load in some) for some in (largest, loads)]
-        return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in loads)
+        largest = [load for load in self.loads if load.name == self.largest()]
+        by_col = [all(self.is_coalesced(load, cols) for load in some) for some in (largest, self.loads)]
+        return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in self.loads)
 
     def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
         """Whether elements along some axes are next to each other in memory, or the same."""

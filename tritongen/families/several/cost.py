@@ -1,7 +1,8 @@
 """The cost model of steps, by which cuts are compared.
 
 A roofline: the bytes that a step moves over the bandwidth, or the operations of its matmuls over the peak of the tensor
-cores, whichever takes longer, plus a part of the other, plus a launch. Lengths that a spec does not fix are `LENGTH`.
+cores, whichever takes longer, plus a part of the other, plus a launch; without matmuls, no less than its other
+operations take. Lengths that a spec does not fix are `LENGTH`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ...lang.ir import Load, Op
+from ...lang.ir import Call, Load, Op, Reduce, Scan
 from ...passes.contractions import Contraction
 from ...passes.exponentials import walks
 from ...passes.structure import gathered
@@ -21,6 +22,7 @@ ITEMSIZE = 2
 LAUNCH = 3_000.0  # ns
 BANDWIDTH = 3_000.0  # bytes per ns
 RATE = 600_000.0  # floating-point operations of tensor cores per ns
+SCALAR_RATE = 20_000.0  # operations of other math per ns
 # How much longer a matmul takes with a prologue, whose tiles pass through registers, again for each tile of the result.
 # 3.5 times was measured with loads by TMA, and 20 times without.
 PROLOGUE = 4
@@ -42,6 +44,8 @@ def time_of(step: Step) -> float:
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
     multiplied = _multiplied(matmuls, lengths) if matmuls else 0.0
+    if not matmuls and not step.family.stream(step.program):
+        moved = max(moved, _computed(step.op, lengths) / SCALAR_RATE)
     return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
 
 
@@ -99,6 +103,12 @@ def _multiplied(matmuls: Contraction, lengths: dict[str, int]) -> float:
     axes = (*matmuls.batch, *matmuls.rows, *matmuls.cols, *matmuls.inner)
     operations = 2 * len(matmuls.products) * _count(axes, lengths)
     return operations * (1 if matmuls.is_plain else PROLOGUE) / RATE
+
+
+def _computed(op: Op, lengths: dict[str, int]) -> int:
+    """The operations of math other than matmuls: as many as elements that are computed or reduced."""
+    nodes = (node for value in op.values for node in value.node.nodes if isinstance(node, Call | Reduce | Scan))
+    return sum(_count((*node.axes, *(node.over if isinstance(node, Reduce) else ())), lengths) for node in nodes)
 
 
 def _bytes(axes: tuple[str, ...], lengths: dict[str, int]) -> int:
