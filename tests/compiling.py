@@ -51,6 +51,7 @@ TARGETS = {
 # Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
 # lines of PTX, where a reduction is a store or two. The error function in float64, spelled out, is 13,000 for a whole
 # tile, and what cross entropy and its gradient have of exponentials is 14,300.
+LOOPS = ("LOOP", "PAIRS", "LOOKUP", "SCAN")  # tables of loops along rows
 SHARED, LONGEST = 100, 15_000
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
@@ -246,7 +247,7 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
         call_by_tma(spec, operator, params)
     kinds, backward_kinds = ({_kind(name) for name in tables} for tables in (forward, backward))
     layouts = ["sliced" if other else "contiguous"]
-    if "LOOP" not in kinds or "TILE" in backward_kinds:
+    if kinds.isdisjoint(LOOPS) or "TILE" in backward_kinds:
         flat = "FLAT" in kinds | backward_kinds
         layouts = ["sliced", "line" if flat else "contiguous"]
     for layout in layouts:
@@ -348,7 +349,7 @@ def ways(
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
     fixed += [(heuristics, "choose_shared", shared), (heuristics, "choose_groups", always(2))]
     fixed.append((heuristics, "choose_shared_rows", shared))
-    for table in (table for kind in ("FLAT", "TILE", "LOOP", "SUMS") for table in of(kind)):
+    for table in (table for kind in ("FLAT", "TILE", *LOOPS, "SUMS") for table in of(kind)):
         smallest = min(table, key=lambda config: math.prod(config.kwargs.values()))
         fixed.append((table, "choose", always(smallest)))
 
@@ -361,11 +362,11 @@ def ways(
         return [*fixed, *chosen, *others]
 
     if of("SUMS"):
-        long = [rows("WHOLE", False, splits) for splits in ((1, 3) if of("LOOP") else (1,))]
+        long = [rows("WHOLE", False, splits) for splits in ((1, 3) if any(map(of, LOOPS)) else (1,))]
         if target.startswith("sm_"):
             long.append(rows("WHOLE", False, use_shared=True))
         others = [rows("WHOLE", True), *long]
-    elif of("LOOP"):
+    elif any(map(of, LOOPS)):
         others = [rows("REGISTERS", fits, splits) for fits, splits in ((True, 1), (False, 1), (False, 3))]
         if target.startswith("sm_"):
             others.append(rows("REGISTERS", False, use_shared=True))

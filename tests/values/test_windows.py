@@ -33,6 +33,12 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         [(3, 10, 57)],
         lambda x: x.unflatten(1, (5, 2)).unflatten(3, (19, 3)).mean((2, 4)),
     ),
+    "depthwise_convolution": (
+        'x = "T[B, S, C]"\nw = "T[C, K=4]"',
+        'at = "index(S) + index(K) - 3"\ny = "sum(where(at >= 0, take(x, at, S), 0) * w, K)"',
+        [(2, 19, 37), (37, 4)],
+        lambda x, w: torch.nn.functional.conv1d(torch.nn.functional.pad(x.mT, (3, 0)), w[:, None], groups=len(w)).mT,
+    ),
     "in_a_line": ('x = "T[N, R=4]"', 'y = "prod(x, R)"', [(130, 4)], lambda x: x.prod(1)),
     "mapped_back": (
         'x = "T[B, (M R=2), (N S=3)]"\nb = "T[N]"',

@@ -1,0 +1,71 @@
+"""Which tiles loops along rows take, by how their inputs lie in memory."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from importing import built
+
+from tritongen.operator.compile import forward_of
+from tritongen.roofline.account import account_of
+from tritongen.roofline.devices import DEVICES
+from tritongen.spec.read import read_spec
+
+HEAD = '[op]\nname = "rows"\n[types]\nT = "float"\n'
+LOOKUP = 'i = "int64[B, L]"\nx = "T[V, D]"', 'y = "sum(take(x, i, V), L)"'
+PAIRS = 'x = "T[M, D]"\nz = "T[N, D]"', 'y = "sum(abs(x - z), D)"'
+OF_ROWS = 'x = "T[M, N]"\nz = "T[N, D]"\nc = "T[M, D]"', 'y = "sum(x * where(c > z, 1.0, -1.0), N)"'
+PLAIN = 'x = "T[M, D]"', 'y = "sum(abs(x), D)"'
+
+
+def spec_of(inputs: str, line: str, wrt: str = "") -> Any:
+    grad = f"[grad]\nwrt = [{wrt}]\n" if wrt else ""
+    text = f'{HEAD}[inputs]\n{inputs}\n[compute]\n{line}\n[outputs]\ny = "auto"\n{grad}'
+    return read_spec("rows.toml", text)
+
+
+@pytest.mark.parametrize(
+    ("case", "table", "by_rows"),
+    [(LOOKUP, "LOOKUP", True), (PAIRS, "PAIRS", False), (OF_ROWS, "PAIRS", True), (PLAIN, "LOOP", False)],
+)
+def test_tables(case: tuple[str, str], table: str, by_rows: bool, tmp_path: Path) -> None:
+    """Lanes go along rows where neighbouring columns are read from other rows of a table, or of a matrix."""
+    module = built(spec_of(*case), tmp_path)
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    assert isinstance(getattr(configs, table), configs.heuristics.Loop)
+    text = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
+    assert f"loop=(configs.{table}," in text
+    contiguous = re.search(r"rowwise\.run\(\s*\w+,\s*\([^)]*\),\s*(.*?),\s*\(\(", text, re.DOTALL)
+    assert contiguous is not None
+    assert (contiguous[1] == "False") == by_rows
+
+
+@pytest.mark.parametrize("tile", [(8, 1), (4, 8)])
+def test_values(tile: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = built(spec_of(*LOOKUP, wrt='"x"'), tmp_path)
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    config = triton.Config({"BLOCK_M": tile[0], "BLOCK_N": tile[1]}, num_warps=4)
+    monkeypatch.setattr(configs.LOOKUP, "choose", lambda *_: config)
+    x = torch.randn(9, 5, dtype=torch.float64, requires_grad=True)
+    i = torch.randint(0, 9, (3, 7))
+    y = module.rows(i, x)
+    torch.testing.assert_close(y, x[i].sum(1))
+    (found,) = torch.autograd.grad(y.square().sum(), x)
+    (wanted,) = torch.autograd.grad(x[i].sum(1).square().sum(), x)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_pairs_take_as_long_as_their_operations() -> None:
+    """An instruction for each difference, its size and the sum, of which an H100 starts 33.5e12 a second."""
+    (step,) = account_of(spec_of(*PAIRS), {"M": 4096, "N": 4096, "D": 1024}, DEVICES["h100"]).forward
+    assert step.operations == 3 * 4096 * 4096 * 1024
+    assert step.seconds == pytest.approx(step.operations / 33.5e12)
+    (short,) = account_of(spec_of(*PLAIN), {"M": 4096, "D": 1024}, DEVICES["h100"]).forward
+    assert short.operations == 0
+    assert forward_of(spec_of(*PAIRS)).family.title == "row-wise"
