@@ -85,6 +85,15 @@ def chosen_blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Te
     return (q @ k.mT * 0.125).masked_fill(~chosen, -torch.inf).softmax(-1) @ v
 
 
+def causal_conv(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    padded = F.pad(x, (0, 0, 3, 0))
+    return sum(padded[:, tap : tap + x.shape[1]] * w[:, tap] for tap in range(4))  # type: ignore[return-value]
+
+
+def bags() -> list[torch.Tensor]:
+    return [*draw((50_000, 128)), torch.randint(50_000, (16384, 64), device="cuda")]
+
+
 BATCH = (4, 16, 2048, 64)
 LINEAR = partial(draw, scale=0.02)
 HEADS = (64, 2048, 64)
@@ -122,9 +131,13 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "scaled_gelu": (partial(draw, (16384, 4096), ()), lambda x, s: F.gelu(x) * s),
     "average_pool": (partial(draw, (32, 256, 112, 112)), lambda x: F.avg_pool2d(x, 2)),
     "max_pool": (partial(draw, (32, 256, 114, 114)), lambda x: F.max_pool2d(x, 3)),
+    "cumsum": (partial(draw, (16384, 16384)), lambda x: x.cumsum(1)),
+    "causal_conv": (partial(draw, (8, 4096, 2048), (2048, 4)), causal_conv),
+    "embedding_bag": (bags, lambda w, i: F.embedding_bag(i, w, mode="sum")),
+    "distances": (partial(draw, (2048, 256), (2048, 256)), lambda x, z: (x[:, None] - z).abs().sum(-1)),
     "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),
 }
-FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4)}  # inputs that are not learned
+FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4), "embedding_bag": (1,)}  # inputs that are not learned
 
 
 def replayed(call: Callable[[], Any]) -> float:
@@ -171,7 +184,7 @@ def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> N
         seed = torch.randn_like(call(*inputs))
         backward.append(replayed(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
     with torch.no_grad():
-        exact = peer(*(one.double() for one in inputs))
+        exact = peer(*(one.double() if one.is_floating_point() else one for one in inputs))
         errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]
     cells = [*runner.cells(forward), *runner.cells(backward)]
     print(f"| {name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)

@@ -24,6 +24,7 @@ def run(
     shared: tuple[Any, Sequence[torch.Tensor], int] | None = None,
     rows: tuple[Callable[..., Any], Sequence[Any]] | None = None,
     tiles_args: launch.Args | None = None,
+    contiguous: bool = True,
     add_parts_kernel: Any = add_parts_kernel,
 ) -> None:
     """Launch the kernel for rows and columns of a `shape`: whole rows, rows that CTAs share, or tiles of them.
@@ -42,6 +43,7 @@ def run(
         rows: the function that only reduces rows, and its arguments; the kernel for tiles takes its results before its
             own tensors.
         tiles_args: the arguments of the kernel for tiles, if they are not `args`.
+        contiguous: whether columns are contiguous.
         add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
     n_rows, n_cols = shape
@@ -50,7 +52,7 @@ def run(
     options: dict[str, Any] = {}
     if whole is not None and whole[0].fits(n_cols):
         table, kernel, reads = whole
-        config = table.choose(n_cols, _column_bytes(reads), device)
+        config = table.choose(n_cols, _column_bytes(reads), device, contiguous)
         n_programs = heuristics.choose_whole_programs(n_rows, config, device)
         grid: tuple[int, ...] = (n_programs,)
     elif (

@@ -265,16 +265,23 @@ class Whole:
 
     @memoized
     def choose(
-        self, n_cols: int, column_bytes: int, device: torch.device
+        self,
+        n_cols: int,
+        column_bytes: int,
+        device: torch.device,
+        contiguous: bool = True,
     ) -> triton.Config:
         """Several short rows per iteration, and as many pipeline stages as fit in shared memory at that many bytes per
-        column.
+        column. More rows where neighbours in memory are in neighbouring ones.
         """
         block_n = power_of_two(n_cols)
         _, elements, num_warps, stages = next(
             (row for row in self.rows if block_n <= row[0]), self.rows[-1]
         )
         rows = max(1, elements // block_n)
+        if not contiguous:
+            rows = max(rows, min(32, 16_384 // block_n))
+            num_warps = max(num_warps, rows * block_n // 1024)
         prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
         stages = min(stages, 1 + prefetched)
         tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}

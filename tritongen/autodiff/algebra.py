@@ -388,8 +388,12 @@ class Algebra:
 
 
 def decided(node: Node) -> Node:
-    """The outcome of a comparison that is known, or the side that is chosen by one; else the node itself."""
+    """The outcome of a comparison that is known, or what is left of a choice or conjunction by one; else the node."""
     match node:
+        case Call(
+            function="bitwise_and" | "logical_and", args=(Constant(value=True), other) | (other, Constant(value=True))
+        ):
+            return other
         case Call(function="where", args=(Constant(value=bool() as holds), then, other)):
             return then if holds else other
         case Call(function=name, args=args):
@@ -398,10 +402,12 @@ def decided(node: Node) -> Node:
 
 
 def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
-    """The outcome of a comparison of numbers, such as of a fixed exponent with 0, or of a position with 0."""
+    """The outcome of a comparison of numbers, such as of a fixed exponent with 0, or of a position with its bounds."""
     match name, args:
         case "ge" | "lt", (Index(), Constant(value=0)):
             return constant(name == "ge")
+        case "ge" | "lt", (Index(axis=axis), Size(over=over)) if over == (axis,):
+            return constant(name == "lt")
     numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
     if name not in _COMPARISONS or len(numbers) != 2:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..lang.ir import (
@@ -51,12 +51,14 @@ class Taken:
         (axis, index), *others = at
         if not others and axis not in index.axes and set(index.axes) <= set(own):
             return self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO)
-        if not others and (back := self.turned_back(index, axis, own)) is not None:
-            taken_to, place = back
-            summed = tuple(axis for axis in place.axes if axis not in own)
-            moved = self.moved(g, taken_to, place)
-            return self.algebra.reduce_sum(moved, summed) if summed else moved
-        return scattered(self.op, self.algebra, g, own, at)
+        backs = [self.turned_back(index, axis, own) for axis, index in at]
+        places = [back for back in backs if back is not None]
+        if len(places) < len(at) or not _are_apart(places, at):
+            return scattered(self.op, self.algebra, g, own, at)
+        for taken_to, place in places:
+            g = self.moved(g, taken_to, place)
+        summed = tuple(axis for _, place in places for axis in place.axes if axis not in own)
+        return self.algebra.reduce_sum(g, summed) if summed else g
 
     def turned_back(self, index: Node, axis: str, own: tuple[str, ...]) -> tuple[str, Node] | None:
         """An axis along which an element is taken at most once, and where it is taken to: its position or the negative
@@ -136,6 +138,12 @@ class Taken:
     def taken_again(self, node: Node, axis: str, index: Node) -> Take:
         axes = self.algebra.order((*(a for a in node.axes if a != axis), *index.axes))
         return Take(node, ((axis, index),), axes, node.dtype)
+
+
+def _are_apart(places: Sequence[tuple[str, Node]], at: tuple[tuple[str, Node], ...]) -> bool:
+    """Whether each position is computed from axes of its own, so that elements are taken back along one by one."""
+    read = [{*index.axes, taken_to} for (taken_to, _), (_, index) in zip(places, at, strict=True)]
+    return sum(map(len, read)) == len({axis for axes in read for axis in axes})
 
 
 def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:

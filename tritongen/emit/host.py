@@ -182,6 +182,11 @@ class Host(Checks):
         singular = group[:-1]
         lines: list[str] = []
         tensors = self.moving(dims)
+
+        def beside(folded: str, own: list[str]) -> str:
+            """What is folded and what is not, in the order of the dimensions."""
+            return ", ".join([*own, folded] if dims[0].pinned else [folded, *own])
+
         folds = len(free) > 1 or free_axes[:1] == (BATCH,)
         if folds:
             named = self.moving(free)
@@ -190,7 +195,7 @@ class Host(Checks):
             call = f"tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})"
             lines += self.folded(f"{singular}_sizes, {targets}", call, free_axes, len(free))
             if pinned:
-                lines.append(f"{singular}_sizes = (*{singular}_sizes, {', '.join(dim.axes[0] for dim in pinned)})")
+                lines.append(f"{singular}_sizes = ({beside(f'*{singular}_sizes', [dim.axes[0] for dim in pinned])})")
         else:
             axes = tuple(dim.axes[0] for dim in dims)
             if len(dims) > 1:
@@ -200,9 +205,10 @@ class Host(Checks):
             rest = pinned if folds else dims
             if not rest:
                 continue
-            own = tuple(self.stride(name, axes, dim.axes[0]) for dim in rest)
-            start = f"*{name}_{group}, " if steps else "*(0,) * " + str(len(free)) + ", " if folds else ""
-            text = f"({start}{', '.join(own)}{',' if len(own) == 1 and not start else ''})"
+            own = [self.stride(name, axes, dim.axes[0]) for dim in rest]
+            text = tuple_text([*own])
+            if folds:
+                text = f"({beside(f'*{name}_{group}' if steps else f'*(0,) * {len(free)}', own)})"
             if optional:
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")

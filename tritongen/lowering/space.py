@@ -67,15 +67,17 @@ class Space:
         return tuple(dim for dim in dims if (all if dim.pinned else any)(axis in axes for axis in dim.axes))
 
 
-def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
-    """The space of a kernel that reduces, or works along, `cols`: one row for each other index, but those of a window,
-    which each element goes through.
+def row_space(
+    op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = (), reduces: bool = True
+) -> Space:
+    """The space of a kernel that `reduces`, or works along, `cols`: one row for each other index, but those of a
+    window, which each element goes through.
     """
     pinned = pinned_axes(nodes)
     rows = tuple(axis for axis in _visited(op) if axis not in (*cols, *window))
     sizes = {axis: str(size) for axis, size in op.sizes}
     row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
-    if not window:
+    if reduces:
         row_dims = _neighbours_last(op, row_dims)
     if len(row_dims) == 1:
         row_dims = (replace(row_dims[0], index="rows"),)
@@ -96,14 +98,15 @@ def row_space(op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tu
 
 
 def _neighbours_last(op: Op, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The dimensions of rows, in an order in which neighbouring rows are neighbours in the inputs: those of fixed
-    lengths first, where these are not the last of any input, and others are.
+    """The dimensions of rows in an order in which neighbouring rows are neighbours in some inputs, if in any: positions
+    that the math uses, which come last, may be along an axis that is the last of none.
     """
     last = {tensor.type.axes[-1] for tensor in op.inputs if tensor.type.axes}
-    fixed = [dim for dim in dims if dim.pinned and {*dim.axes} <= dict(op.sizes).keys()]
-    others = [dim for dim in dims if dim not in fixed]
-    is_apart = bool(others) and others[-1].axes[-1] in last and not any({*dim.axes} & last for dim in fixed)
-    return (*fixed, *others) if is_apart else dims
+    if not dims or dims[-1].axes[-1] in last:
+        return dims
+    near = [dim for dim in dims if dim.axes[-1] in last and not dim.pinned]
+    near = near or [dim for dim in dims if dim.axes[-1] in last]
+    return (*(dim for dim in dims if dim not in near), *near)
 
 
 def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple[Dim, ...]:
@@ -129,7 +132,7 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
-    return row_space(op, _line_of(op, axes), nodes, window)
+    return row_space(op, _line_of(op, axes), nodes, window, reduces=False)
 
 
 def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
-from ...lang.ir import Load, Reduce, walk
+from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
 from ...passes.structure import gathered
@@ -143,16 +143,6 @@ class RowsModule(RowSizes):
             "tl.int32": "torch.int32",
         }[dtype]
 
-    def contiguous_cols(self) -> str:
-        """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
-        if not self.host.moving(self.space.cols):
-            return "True"
-        if self.is_read_by_rows():
-            return "False"
-        largest = self.largest()
-        stride = self.column_strides.get(largest)
-        return f"{stride} == 1" if stride else f"1 in {largest}_cols"
-
     def table(self) -> str:
         """The kind of the table of the loop along a row."""
         if not self.program.reductions:
@@ -164,29 +154,6 @@ class RowsModule(RowSizes):
         axes = [{*load.axes} for load in self.loads]
         are_pairs = every in [one | other for one in axes for other in axes] and every not in axes
         return "pairs" if are_pairs and not self.program.maps_back and self.plan.registers is None else "loop"
-
-    @property
-    def loads(self) -> list[Load]:
-        return [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
-
-    def is_read_by_rows(self) -> bool:
-        """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns
-        in the largest alone: each of these may look a row of a table up.
-        """
-        rows, cols = self.space.row_axes[-1:], self.space.col_axes
-        largest = [load for load in self.loads if load.name == self.largest()]
-        by_col = [all(self.is_coalesced(load, cols) for load in some) for some in (largest, self.loads)]
-        return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in self.loads)
-
-    def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
-        """Whether elements along some axes are next to each other in memory, or the same."""
-        last = self.op.input(load.name).type.axes[-1:]
-        return not {*load.axes} & {*axes} or (set(last) <= {*axes} and not set(last) & dict(load.at).keys())
-
-    def largest(self) -> str:
-        """The largest tensor with columns, by its axes, or the first input where there is none."""
-        moving = self.host.moving(self.space.cols)
-        return max(moving, key=lambda entry: len(entry[1]))[0] if moving else self.op.inputs[0].name
 
     def of_vectors(self) -> str:
         """The tensor whose elements tell how many columns a thread loads at once: the largest, or the first that is not

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Common, starred
+from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
 from ...lowering.views import Kernel
@@ -146,6 +147,48 @@ class RowSizes(Common):
                 if count > 1 and texts[first : first + count] == whole:
                     texts[first : first + count] = [f"*{name}.stride()"]
         return texts
+
+    # How columns lie in memory
+
+    def contiguous_cols(self) -> str:
+        """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
+        if not self.host.moving(self.space.cols):
+            return "True"
+        if self.is_read_by_rows():
+            return "False"
+        largest = self.largest()
+        stride = self.column_strides.get(largest)
+        return f"{stride} == 1" if stride else f"1 in {largest}_cols"
+
+    def is_laid_out_by_rows(self) -> bool:
+        """Whether columns of the largest input are next to each other where it is contiguous, as its axes tell."""
+        axes = next(
+            (tensor.type.axes for tensor in self.op.inputs if tensor.name == self.largest()), self.space.col_axes
+        )
+        return axes[-1:] == () or axes[-1] in self.space.col_axes
+
+    @property
+    def loads(self) -> list[Load]:
+        return [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
+
+    def is_read_by_rows(self) -> bool:
+        """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns
+        in the largest alone: each of these may look a row of a table up.
+        """
+        rows, cols = self.space.row_axes[-1:], self.space.col_axes
+        largest = [load for load in self.loads if load.name == self.largest()]
+        by_col = [all(self.is_coalesced(load, cols) for load in some) for some in (largest, self.loads)]
+        return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in self.loads)
+
+    def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
+        """Whether elements along some axes are next to each other in memory, or the same."""
+        last = self.op.input(load.name).type.axes[-1:]
+        return not {*load.axes} & {*axes} or (set(last) <= {*axes} and not set(last) & dict(load.at).keys())
+
+    def largest(self) -> str:
+        """The largest tensor with columns, by its axes, or the first input where there is none."""
+        moving = self.host.moving(self.space.cols)
+        return max(moving, key=lambda entry: len(entry[1]))[0] if moving else self.op.inputs[0].name
 
 
 def row_after_row(program: P, around: Around) -> P:
