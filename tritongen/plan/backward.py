@@ -218,8 +218,6 @@ class Planner:
             return []
         whole = self.restricted(results, 0)
         single = self.found(single_step_of, whole)
-        if single is not None and not leaves_idle(single):
-            return [single]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
             values = needed(self.op.values, [result.output.name])
@@ -228,6 +226,9 @@ class Planner:
         ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
         alone = [step for step in steps if step is not None]
+        if single is not None and not leaves_idle(single):
+            is_faster = len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
+            return alone if is_faster else [single]
         is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
         if is_refused or len(ops) > 1:
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))
