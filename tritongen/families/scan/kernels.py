@@ -37,11 +37,18 @@ class Carry:
     decay: str  # "" where nothing decays
     start: str
     dtype: str
+    rows: str  # of a tile, or 1 where all rows are scanned alike
 
     @property
     def starts(self) -> tuple[tuple[str, str], ...]:
         """The numbers of a part, with what they are where there is no part."""
         return ((self.decay, "1.0"), (self.name, self.start)) if self.decay else ((self.name, self.start),)
+
+    def filled(self, name: str, number: str) -> Line:
+        """A number where nothing comes before."""
+        zeros = number in ("0", "0.0")
+        made = f"zeros([{self.rows}, 1], " if zeros else f"full([{self.rows}, 1], {number}, "
+        return Line(f"{name} = tl.{made}{self.dtype})")
 
 
 def plan_scans(program: ScanProgram) -> RowKernels:
@@ -79,11 +86,12 @@ class ScanBuilder(Rows):
         numbers = self.numbers(_summed(scan))
         name = fresh(f"{scan.name}_carry", taken)
         decay = fresh(f"{name}_decay", taken) if _scan(scan).decay else ""
-        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype)
+        rows = "BLOCK_M" if self.tile.moves(scan.node.axes)[0] else "1"
+        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype, rows)
 
     def loop(self) -> Kernel:
         lowering = self.lowering()
-        start = self.each(lambda scan, carry: [_filled(carry.name, carry.start, carry.dtype)])
+        start = self.each(lambda scan, carry: [carry.filled(carry.name, carry.start)])
         walk = self.walk(start, lowering)
         doc = "A loop along each row, which carries what comes before a block into it."
         return self.assembler.kernel("loop_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
@@ -97,7 +105,7 @@ class ScanBuilder(Rows):
         body = self.assembler.reads(wanted, True)
         for value in wanted:
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
-        starts = self.each(lambda _, carry: [_filled(name, start, carry.dtype) for name, start in carry.starts])
+        starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
         to = "_part_ptr + rows * n_splits + split"
         stores = self.each(
             lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
@@ -111,10 +119,10 @@ class ScanBuilder(Rows):
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a part of a row, after what comes before it."""
         lowering = self.lowering()
-        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "(splits < split)"
+        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "splits < split"
         start = [
             Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
-            Line(f"part_mask = row_mask & {is_before}"),
+            Line(f"is_before = {is_before}"),
             *self.each(self.before),
         ]
         walk = self.walk(start, lowering)
@@ -172,8 +180,11 @@ class ScanBuilder(Rows):
 
     def before(self, scan: Value, carry: Carry) -> list[Line]:
         """What the parts before one end with, one after the other."""
-        at = "_part_ptr + rows * n_splits + splits, mask=part_mask, other="
-        lines = [Line(f"{name} = tl.load({name}{at}{start})") for name, start in carry.starts]
+        at, mask = "rows * n_splits + splits", "row_mask & is_before"
+        if carry.rows == "1":
+            at, mask = "splits", "is_before"
+        where = f"_part_ptr + {at}, mask={mask}, other="
+        lines = [Line(f"{name} = tl.load({name}{where}{start})") for name, start in carry.starts]
         if carry.decay:
             call = f"linear_recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
             return [*lines, Line(f"_, {carry.name} = {call}")]
@@ -209,9 +220,3 @@ def _summed(scan: Value) -> Reduce:
 def _as_reduction(kind: str, arg: Node, node: Scan) -> Reduce:
     axes = tuple(axis for axis in node.axes if axis != node.over)
     return Reduce(kind, arg, (node.over,), axes, node.dtype)
-
-
-def _filled(name: str, number: str, dtype: str) -> Line:
-    zeros = number in ("0", "0.0")
-    text = f"tl.zeros([BLOCK_M, 1], {dtype})" if zeros else f"tl.full([BLOCK_M, 1], {number}, {dtype})"
-    return Line(f"{name} = {text}")
