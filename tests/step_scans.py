@@ -64,6 +64,11 @@ CASES = {
         "y z",
     ),
     "of_different_axes": Case("x:M, N", "y = cumsum(x, N) * cumsum(x, M)", lambda x: x.cumsum(1) * x.cumsum(0)),
+    "from_the_end": Case(
+        "x:M, N",
+        "r = size(N) - 1 - index(N)\nc = cumsum(take(x, r, N), N)\ny = take(c, r, N)",
+        lambda x: x.flip(1).cumsum(1).flip(1),
+    ),
     "an_integral_image": Case("x:B, M, N", "y = cumsum(cumsum(x, N), M)", lambda x: x.cumsum(2).cumsum(1)),
     "a_scan_of_a_scan": Case("x:M, N", "y = cumsum(cumsum(x, N) * 0.1, N)", lambda x: (x.cumsum(1) * 0.1).cumsum(1)),
     "a_product_of_sums": Case(
