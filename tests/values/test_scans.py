@@ -185,6 +185,35 @@ def test_what_a_param_chooses(
 
 
 @pytest.mark.parametrize("splits", WAYS.values())
+@pytest.mark.parametrize(
+    "compute", ["cumsum(w * v, N)", "cumprod(v * w, N)", "cumsum(w, N)", "cumsum(w if flag else x, N)"]
+)
+@pytest.mark.parametrize("default", [0.0, 0.5])
+def test_what_is_left_out(
+    default: float, compute: str, splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is scanned, only a number is there, or one for each row."""
+    inputs = f'x = "T[M, N]"\nv = "T[M]"\nw = "T[M, N] = {default}"'
+    spec = scanned(inputs, f'z = "x * v if flag else x"\ny = "{compute}"', 'z = "auto"\ny = "auto"', '"x", "v"', "flag = true")
+    module = built(spec, tmp_path)
+    force(module, monkeypatch, splits)
+    x, v, w = drawn(5, 37), drawn(5, seed=1), torch.full((5, 37), default, dtype=torch.float64)
+    assert torch.equal(module.scanned(x, v)[1], module.scanned(x, v, w)[1])
+
+
+@pytest.mark.parametrize("splits", WAYS.values())
+@pytest.mark.parametrize("default", [True, False])
+def test_a_bool_that_is_left_out(default: bool, splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = str(default).lower()
+    spec = scanned(f'x = "T[M, N]"\nkeep = "bool[N] = {keep}"', 'y = "x * cumsum(keep, N)"')
+    module = built(spec, tmp_path)
+    force(module, monkeypatch, splits)
+    x = drawn(5, 37)
+    wanted = torch.full((37,), default).cumsum(0)
+    compare(module.scanned, lambda x: x * wanted, [x], (0,), 1e-9)
+
+
+@pytest.mark.parametrize("splits", WAYS.values())
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.bool])
 def test_integers_are_int64(dtype: torch.dtype, splits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many bits their sums and products take, which wrap around."""

@@ -10,12 +10,12 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Node, Reduce, Scan, Value, fresh
+from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value, fresh
 from ...lang.names import shown
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
 from ...lowering.lower import LONGEST, Lowering
-from ...lowering.tile import needed
+from ...lowering.tile import needed, parts_of
 from ...lowering.views import Argument, Kernel, Pass
 from ..rowwise.kernels import SPLITS, RowKernels, part_pointers, pointers_of
 from ..rowwise.rows import Rows
@@ -93,17 +93,17 @@ class ScanBuilder(Rows):
         lowering = self.lowering()
         start = self.each(lambda scan, carry: [carry.filled(carry.name, carry.start)])
         walk = self.walk(start, lowering)
+        setup = self.setup(self.stored(), self.op.results, lowering)
         doc = "A loop along each row, which carries what comes before a block into it."
-        return self.assembler.kernel("loop_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+        return self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), [], lowering)
 
     def partial(self) -> Kernel:
         """The first stage of a split: what each part of a row ends with."""
         lowering = self.lowering()
-        setup = self.setup(lowering, stores=False)
-        scans = [scan.name for scan in self.scans]
-        wanted = [value for value in needed(self.op.values, scans) if self.along(value)]
-        body = self.assembler.reads(wanted, True)
-        for value in wanted:
+        values = needed(self.op.values, [scan.name for scan in self.scans])
+        setup = self.setup(values, (), lowering)
+        body = self.assembler.reads(values, True)
+        for value in filter(self.along, values):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
         starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
         to = "_part_ptr + rows * n_splits + split"
@@ -127,7 +127,8 @@ class ScanBuilder(Rows):
         ]
         walk = self.walk(start, lowering)
         doc = "The second stage for few long rows: each program carries what comes before a part of a row into it."
-        kernel = self.assembler.kernel("map_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+        setup = self.setup(self.stored(), self.op.results, lowering)
+        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), [], lowering)
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(), *pointers, *SPLITS, *rest))
 
@@ -139,19 +140,19 @@ class ScanBuilder(Rows):
         found = ((self.choices.of(scan.name), lines(scan, self.carries[scan.name])) for scan in self.scans)
         return [line for path, some in found for line in under(path, some)]
 
-    def setup(self, lowering: Lowering, stores: bool = True) -> list[Line]:
-        """What a kernel reads and computes of rows as a whole."""
-        values = [value for value in self.op.values if not self.along(value)]
-        lines = [line for value in values for line in lowering.line(value)]
-        reads = self.assembler.reads(list(self.op.values), tiles=False)
-        return [*self.assembler.bases(self.op.results if stores else ()), *reads, *lines]
+    def stored(self) -> list[Value]:
+        """The values that the results need."""
+        return needed(self.op.values, [result.output.name for result in self.op.results])
+
+    def setup(self, values: list[Value], results: tuple[Result, ...], lowering: Lowering) -> list[Line]:
+        """What a kernel of some values reads and computes of rows as a whole."""
+        lines = [line for value in values if not self.along(value) for line in lowering.line(value)]
+        return [*self.assembler.bases(results), *self.assembler.reads(values, tiles=False), *lines]
 
     def walk(self, start: list[Line], lowering: Lowering) -> Pass:
         """The loop along a row that stores the results."""
-        roots = [result.output.name for result in self.op.results]
-        wanted = [value for value in needed(self.op.values, roots) if self.along(value)]
-        body = self.assembler.reads(wanted, True)
-        for value in wanted:
+        body = self.assembler.reads(self.stored(), True)
+        for value in filter(self.along, self.stored()):
             body += self.scanned(value, lowering) if value in self.scans else lowering.line(value)
         body += self.assembler.stores(self.op.results)
         return Pass("", tuple(start), tuple(body), (), self.reverse)
@@ -192,18 +193,30 @@ class ScanBuilder(Rows):
         return [*lines, Line(f"{carry.name} = {whole(summed, self.numbers(summed), 'cols', False, carry.name)}")]
 
     def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[str]:
-        """What is scanned; lanes behind the end of a row leave it as it is where they `count`."""
+        """What is scanned; lanes behind the end of a row leave it as it is where they `count`, or where only their mask
+        is surely a tile.
+        """
         node = _scan(scan)
         lowering.begin(scan.name)
         decays = [_as_reduction("prod", node.decay, node)] if node.decay else []
         reductions = [*decays, _summed(scan)]
-        guards = (counts and self.needs_guard(one, self.other) for one in reductions)
+        is_tile = any(self.is_tile(one.arg) for one in reductions)
+        guards = (not is_tile or (counts and self.needs_guard(one, self.other)) for one in reductions)
         trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
         names = ["decay", "term"][-len(trees) :]
         return [
             ast.unparse(lowering.hoist(name, tree) if len(ast.unparse(tree)) > _LONGEST else tree)
             for name, tree in zip(names, trees, strict=True)
         ]
+
+    def is_tile(self, node: Node) -> bool:
+        """Whether something in a node has columns, whatever params choose and whichever inputs are left out."""
+        parts = parts_of(self.op, node)
+        along = [part for part in parts if set(part.axes) & set(self.program.over)]
+        return not any(isinstance(part, Choose) for part in parts) and any(
+            isinstance(part, Index) or (isinstance(part, Load) and self.op.input(part.name).default is None)
+            for part in along
+        )
 
 
 def _scan(value: Value) -> Scan:
