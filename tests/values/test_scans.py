@@ -194,7 +194,9 @@ def test_what_is_left_out(
 ) -> None:
     """Of what is scanned, only a number is there, or one for each row."""
     inputs = f'x = "T[M, N]"\nv = "T[M]"\nw = "T[M, N] = {default}"'
-    spec = scanned(inputs, f'z = "x * v if flag else x"\ny = "{compute}"', 'z = "auto"\ny = "auto"', '"x", "v"', "flag = true")
+    spec = scanned(
+        inputs, f'z = "x * v if flag else x"\ny = "{compute}"', 'z = "auto"\ny = "auto"', '"x", "v"', "flag = true"
+    )
     module = built(spec, tmp_path)
     force(module, monkeypatch, splits)
     x, v, w = drawn(5, 37), drawn(5, seed=1), torch.full((5, 37), default, dtype=torch.float64)
