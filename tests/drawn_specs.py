@@ -13,7 +13,21 @@ from functools import cached_property
 from random import Random
 
 import torch
-from random_terms import BATCH, BINARY, BY, DEFAULTS, MAPPED_BACK, REDUCE, UNARY, Tensor, Term, Values, names, position
+from random_terms import (
+    BATCH,
+    BINARY,
+    BY,
+    DEFAULTS,
+    MAPPED_BACK,
+    REDUCE,
+    SCANS,
+    UNARY,
+    Tensor,
+    Term,
+    Values,
+    names,
+    position,
+)
 
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
@@ -21,6 +35,7 @@ from tritongen.spec.types import Spec
 LENGTHS = (2, 3, 5, 8, 16, 17, 24, 33, 40)
 BATCHES = ((), (3,), (4,), (2, 3), (2, 1, 3))
 LARGEST = 20_000  # elements over all axes
+SCANNED = 4000  # the first seed that has scans, too
 TIES = 2**10  # roundings by which the largest has to be so
 
 
@@ -121,7 +136,8 @@ class Drawn:
         self.unused = [one for one in self.unused if one not in names(term.text)] + [name]
 
     def of_one(self, term: Term) -> Term:
-        kind = self.random.choice(("map", "map", "reduce", "mapped_back", "where", "chosen", "take", "position"))
+        kinds = ("map", "map", "reduce", "mapped_back", "where", "chosen", "take", "position")
+        kind = self.random.choice((*kinds, "scan", "scan", "packed") if self.seed >= SCANNED else kinds)
         if kind == "map" or not term.axes:
             text, function = self.random.choice([*UNARY.items()])
             return Term(text.format(term.text), term.axes, lambda values: function(term.value(values)))
@@ -141,6 +157,12 @@ class Drawn:
             return self.chosen(term)
         if kind == "take" and named:
             return self.taken(term, named[0])
+        if kind == "scan" and named:
+            axis, (text, scan) = named[0], self.random.choice([*SCANS.items()])
+            place = [*self.lengths].index(axis)
+            return Term(text.format(term.text, axis), term.axes, lambda values: scan(term.value(values), place))
+        if kind == "packed" and named:
+            return self.packed(term, named[0])
         texts, left = (REDUCE, term.axes - set(over)) if kind == "reduce" else (MAPPED_BACK, term.axes)
         text, reduce = self.random.choice([*texts.items()])
         return Term(text.format(term.text, ", ".join(over)), left, lambda values: reduce(term.value(values), dims))
@@ -164,6 +186,19 @@ class Drawn:
         others = self.some(self.lengths.keys() - term.axes | {axis}, least=0)
         self.inputs.append(Tensor(name, self.dims(others), axis, "int64"))
         return self.rows(term, Term(name, frozenset(others), lambda values: values[name]), axis)
+
+    def packed(self, term: Term, axis: str) -> Term:
+        """Rows by how many so far are those that a bool tells, which may vary along other axes of theirs, too."""
+        name = f"is{len(self.inputs)}"
+        others = {axis, *self.some(term.axes - {axis}, least=0)}
+        self.inputs.append(Tensor(name, self.dims(others), type="bool"))
+        place = [*self.lengths].index(axis)
+        at = Term(
+            f"maximum(cumsum({name}, {axis}) - 1, 0)",
+            frozenset(others),
+            lambda values: (values[name].cumsum(place) - 1).clamp(min=0),
+        )
+        return self.rows(term, at, axis)
 
     def rows(self, term: Term, at: Term, axis: str) -> Term:
         place, whole = [*self.lengths].index(axis), {*term.axes, *at.axes} - ({axis} - at.axes)

@@ -266,6 +266,16 @@ class Names(dict[str, Any]):
     def of_count_nonzero(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
         return (x != 0).sum(self.dims(over), keepdim=True)
 
+    def of_cumsum(self, x: torch.Tensor, axis: str) -> torch.Tensor:
+        return self.along(x, axis).cumsum(self.axes.index(axis))
+
+    def of_cumprod(self, x: torch.Tensor, axis: str) -> torch.Tensor:
+        return self.along(x, axis).cumprod(self.axes.index(axis))
+
+    def along(self, x: torch.Tensor, axis: str) -> torch.Tensor:
+        """With an axis, which what is left out has not."""
+        return x.expand([self.sizes[one] if one == axis else n for one, n in zip(self.axes, x.shape, strict=True)])
+
     def of_var(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
         return x.var(self.dims(over), correction=correction, keepdim=True)
 

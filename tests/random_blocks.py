@@ -1,7 +1,8 @@
 """Random specs of the blocks that people fuse: norms, matmuls, activations, losses, gathers, quantisation.
 
 `python tests/random_blocks.py FIRST COUNT` builds them, and compares what they compute with their oracle. A third
-number has the emitted tests of every so many of them run, too. Seeds from 1,000 on have more kinds of blocks.
+number has the emitted tests of every so many of them run, too. Seeds from 1,000 on have more kinds of blocks, and those
+from 4,000 on scans.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from blocks_of_layers import LAYERS, reduced, statistics
 from blocks_of_losses import LOSSES
+from blocks_of_scans import SCANS
 from blocks_of_sums import SUMS
 from drawn_blocks import Blocks
 from importing import built, emitted_tests, written
 from oracles import compare
 from random_specs import rounded_off
 
-MORE = 1000  # the first seed that has blocks of sums, too
+MORE, SCANNED = 1000, 4000  # the first seeds that have blocks of sums, too, and of scans
 
 
 def drawn(seed: int) -> Blocks:
-    return Blocks(seed, LAYERS if seed < MORE else (*LAYERS, *SUMS, *SUMS), (*LOSSES, reduced, statistics))
+    blocks = (*LAYERS, *(SUMS + SUMS if seed >= MORE else ()), *(SCANS * 3 if seed >= SCANNED else ()))
+    return Blocks(seed, blocks, (*LOSSES, reduced, statistics))
 
 
 def check(blocks: Blocks, folder: Path) -> None:

@@ -82,6 +82,15 @@ MAPPED_BACK: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
     ),
     "({0} - mean({0}, {1}))": lambda x, dims: x - x.mean(dims, keepdim=True),
 }
+# Of which numbers stay small, however long an axis is.
+SCANS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "(cumsum({0}, {1}) * 0.25)": lambda x, dim: x.cumsum(dim) * 0.25,
+    "(cumsum({0}, {1}) / (index({1}) + 1))": lambda x, dim: (
+        x.cumsum(dim) / torch.arange(1, x.shape[dim] + 1).view([-1 if n == dim else 1 for n in range(x.ndim)])
+    ),
+    "cumprod(tanh({0}), {1})": lambda x, dim: x.tanh().cumprod(dim),
+    "cumprod(1 - 0.25 * sigmoid({0}), {1})": lambda x, dim: (1 - 0.25 * x.sigmoid()).cumprod(dim),
+}
 DEFAULTS: dict[str, tuple[float, ...]] = {"T": (0, 1, 0.5, -2), "bool": (True, False), "int64": (0,)}
 
 

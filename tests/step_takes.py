@@ -27,6 +27,12 @@ def _largest_and_norm(h: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, .
     return p, p.amax(1), (p / p.norm(dim=0)).log_softmax(1).square().sum(0)
 
 
+def _of_a_softmax_of_takes(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    h = x - x.sum(1, keepdim=True)
+    h = h + h.gather(2, at)
+    return (h - h[:1]).softmax(2).logsumexp(2)
+
+
 CASES = {
     "take_of_a_sum": Case(
         "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
@@ -53,6 +59,12 @@ CASES = {
         "x:B, S, N; at:int64[B, S]; old:B, S; a:B",
         "l = take(x, at, N) - logsumexp(x, N)\nr = exp(l - old)\ny = -mean(minimum(r * a, clamp(r, 0.8, 1.2) * a))",
         lambda x, at, old, a: _clipped((x.log_softmax(2).gather(2, at[..., None])[..., 0] - old).exp(), a[:, None]),
+    ),
+    # The gradient computes again what one step stores in the dtype of what another does.
+    "softmax_of_what_is_taken_of_what_is_taken": Case(
+        "x:B, S, D; at:int64[B, S, D]",
+        "h = x - sum(x, S)\ng = h + take(h, at, D)\np = softmax(g - take(g, 0, B), D)\ny = logsumexp(p, D)",
+        _of_a_softmax_of_takes,
     ),
     "take_of_a_neighbour": Case(
         "x:M, N",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import step_scans
 import torch
 import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
@@ -43,7 +44,8 @@ OTHERS = (
     " product_float8_batched product_float8_result gradient_options product_int32_of_int8 product_masked"
     " product_unpacked product_around product_bf16x3_prologue product_bf16x6 product_many_axes product_prologue"
     " product_quantised product_strips product_sums product_sums_batched registered_heads registered_product"
-    " registered_take reverse row_constants scaled_softmax spelled_dtypes standard_scores steps_sinkhorn take_optional"
+    " registered_scans registered_take reverse row_constants scaled_softmax scan_of_choice scans"
+    " spelled_dtypes standard_scores steps_sinkhorn take_optional"
     " take_optional_map variances vector_reductions whole_statistics wide_positions wide_reductions"
 ).split()
 
@@ -96,6 +98,14 @@ def test_specs(place: int, all_targets: bool, tmp_path: Path) -> None:
 def test_examples(place: int) -> None:
     """One in five for each GPU: their kernels are of the gallery's kinds."""
     compile_all(EXAMPLES[place :: len(PASSES)], "--target", PASSES[place])
+
+
+@pytest.mark.parametrize("place", range(len(TARGETS)))
+@pytest.mark.usefixtures("in_ci")
+def test_scans(place: int, tmp_path: Path) -> None:
+    """One in four for each GPU, forward and backward."""
+    cases = [*step_scans.CASES.items()][place :: len(TARGETS)]
+    compile_all([_written(case, tmp_path / name) for name, case in cases], "--target", TARGETS[place])
 
 
 @pytest.mark.parametrize("place", range(len(TARGETS)))

@@ -147,7 +147,9 @@ def ways(module: ModuleType) -> list[Way]:
         loop: Way = [(configs.LOOP, "choose", always(BLOCK_M=4, BLOCK_N=8))]
         if hasattr(configs, "REGISTERS"):
             loop.append((configs.REGISTERS, "fits", lambda *_: False))
-        found += [[*loop, (heuristics, "choose_splits", lambda *_, splits=splits: splits)] for splits in (1, 3)]
+        rules = ("choose_splits", "choose_mapped_splits")
+        for splits in (1, 3):
+            found.append([*loop, *((heuristics, rule, lambda *_, splits=splits: splits) for rule in rules)])
     return found
 
 

@@ -50,7 +50,7 @@ def for_function(found: Expressions, name: str, tree: ast.Call) -> str:
     if name in _TRIANGLES:
         return _triangle(found, name, tree)
     if name in _SCANS:
-        return f"{name} is a scan: what runs along an axis is not planned by this version"
+        return f"{name} is a scan: those along an axis are cumsum and cumprod"
     return did_you_mean(name, [*FUNCTIONS, *REDUCTIONS, *SPECIAL], "docs/spec.md lists all functions")
 
 

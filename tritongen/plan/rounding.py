@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
@@ -38,8 +38,14 @@ def _summed_as_stored(steps: Sequence[Step]) -> dict[str, Dtype]:
             summed |= {tensor.name for tensor in step.op.inputs}
         for strips in reduced_by_strips(step.op):
             summed |= made_for(step.op, strips)
+    told = {name: _of_inputs(dtype, stored) for name, dtype in stored.items() if name in summed}
     return {
-        name: dtype
-        for name, dtype in stored.items()
-        if name in summed and dtype.kind == "float" and len(dtype.of) == 1 and not dtype.rule
+        name: dtype for name, dtype in told.items() if dtype.kind == "float" and len(dtype.of) == 1 and not dtype.rule
     }
+
+
+def _of_inputs(dtype: Dtype, stored: Mapping[str, Dtype]) -> Dtype:
+    """The dtype, as that of what another step has stored is told by the inputs of the whole, which a gradient knows."""
+    while len(dtype.of) == 1 and dtype.of[0] in stored and stored[dtype.of[0]] != dtype:
+        dtype = stored[dtype.of[0]]
+    return dtype

@@ -10,12 +10,12 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Node, Reduce, Scan, Value, fresh
+from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value, fresh
 from ...lang.names import shown
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
 from ...lowering.lower import LONGEST, Lowering
-from ...lowering.tile import needed
+from ...lowering.tile import needed, parts_of
 from ...lowering.views import Argument, Kernel, Pass
 from ..rowwise.kernels import SPLITS, RowKernels, part_pointers, pointers_of
 from ..rowwise.rows import Rows
@@ -37,11 +37,18 @@ class Carry:
     decay: str  # "" where nothing decays
     start: str
     dtype: str
+    rows: str  # of a tile, or 1 where all rows are scanned alike
 
     @property
     def starts(self) -> tuple[tuple[str, str], ...]:
         """The numbers of a part, with what they are where there is no part."""
         return ((self.decay, "1.0"), (self.name, self.start)) if self.decay else ((self.name, self.start),)
+
+    def filled(self, name: str, number: str) -> Line:
+        """A number where nothing comes before."""
+        zeros = number in ("0", "0.0")
+        made = f"zeros([{self.rows}, 1], " if zeros else f"full([{self.rows}, 1], {number}, "
+        return Line(f"{name} = tl.{made}{self.dtype})")
 
 
 def plan_scans(program: ScanProgram) -> RowKernels:
@@ -79,25 +86,26 @@ class ScanBuilder(Rows):
         numbers = self.numbers(_summed(scan))
         name = fresh(f"{scan.name}_carry", taken)
         decay = fresh(f"{name}_decay", taken) if _scan(scan).decay else ""
-        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype)
+        rows = "BLOCK_M" if self.tile.moves(scan.node.axes)[0] else "1"
+        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype, rows)
 
     def loop(self) -> Kernel:
         lowering = self.lowering()
-        start = self.each(lambda scan, carry: [_filled(carry.name, carry.start, carry.dtype)])
+        start = self.each(lambda scan, carry: [carry.filled(carry.name, carry.start)])
         walk = self.walk(start, lowering)
+        setup = self.setup(self.stored(), self.op.results, lowering)
         doc = "A loop along each row, which carries what comes before a block into it."
-        return self.assembler.kernel("loop_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+        return self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), [], lowering)
 
     def partial(self) -> Kernel:
         """The first stage of a split: what each part of a row ends with."""
         lowering = self.lowering()
-        setup = self.setup(lowering, stores=False)
-        scans = [scan.name for scan in self.scans]
-        wanted = [value for value in needed(self.op.values, scans) if self.along(value)]
-        body = self.assembler.reads(wanted, True)
-        for value in wanted:
+        values = needed(self.op.values, [scan.name for scan in self.scans])
+        setup = self.setup(values, (), lowering)
+        body = self.assembler.reads(values, True)
+        for value in filter(self.along, values):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
-        starts = self.each(lambda _, carry: [_filled(name, start, carry.dtype) for name, start in carry.starts])
+        starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
         to = "_part_ptr + rows * n_splits + split"
         stores = self.each(
             lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
@@ -111,15 +119,16 @@ class ScanBuilder(Rows):
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a part of a row, after what comes before it."""
         lowering = self.lowering()
-        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "(splits < split)"
+        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "splits < split"
         start = [
             Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
-            Line(f"part_mask = row_mask & {is_before}"),
+            Line(f"is_before = {is_before}"),
             *self.each(self.before),
         ]
         walk = self.walk(start, lowering)
         doc = "The second stage for few long rows: each program carries what comes before a part of a row into it."
-        kernel = self.assembler.kernel("map_kernel", doc, self.setup(lowering), [], (walk,), [], lowering)
+        setup = self.setup(self.stored(), self.op.results, lowering)
+        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), [], lowering)
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(), *pointers, *SPLITS, *rest))
 
@@ -131,19 +140,19 @@ class ScanBuilder(Rows):
         found = ((self.choices.of(scan.name), lines(scan, self.carries[scan.name])) for scan in self.scans)
         return [line for path, some in found for line in under(path, some)]
 
-    def setup(self, lowering: Lowering, stores: bool = True) -> list[Line]:
-        """What a kernel reads and computes of rows as a whole."""
-        values = [value for value in self.op.values if not self.along(value)]
-        lines = [line for value in values for line in lowering.line(value)]
-        reads = self.assembler.reads(list(self.op.values), tiles=False)
-        return [*self.assembler.bases(self.op.results if stores else ()), *reads, *lines]
+    def stored(self) -> list[Value]:
+        """The values that the results need."""
+        return needed(self.op.values, [result.output.name for result in self.op.results])
+
+    def setup(self, values: list[Value], results: tuple[Result, ...], lowering: Lowering) -> list[Line]:
+        """What a kernel of some values reads and computes of rows as a whole."""
+        lines = [line for value in values if not self.along(value) for line in lowering.line(value)]
+        return [*self.assembler.bases(results), *self.assembler.reads(values, tiles=False), *lines]
 
     def walk(self, start: list[Line], lowering: Lowering) -> Pass:
         """The loop along a row that stores the results."""
-        roots = [result.output.name for result in self.op.results]
-        wanted = [value for value in needed(self.op.values, roots) if self.along(value)]
-        body = self.assembler.reads(wanted, True)
-        for value in wanted:
+        body = self.assembler.reads(self.stored(), True)
+        for value in filter(self.along, self.stored()):
             body += self.scanned(value, lowering) if value in self.scans else lowering.line(value)
         body += self.assembler.stores(self.op.results)
         return Pass("", tuple(start), tuple(body), (), self.reverse)
@@ -172,8 +181,11 @@ class ScanBuilder(Rows):
 
     def before(self, scan: Value, carry: Carry) -> list[Line]:
         """What the parts before one end with, one after the other."""
-        at = "_part_ptr + rows * n_splits + splits, mask=part_mask, other="
-        lines = [Line(f"{name} = tl.load({name}{at}{start})") for name, start in carry.starts]
+        at, mask = "rows * n_splits + splits", "row_mask & is_before"
+        if carry.rows == "1":
+            at, mask = "splits", "is_before"
+        where = f"_part_ptr + {at}, mask={mask}, other="
+        lines = [Line(f"{name} = tl.load({name}{where}{start})") for name, start in carry.starts]
         if carry.decay:
             call = f"linear_recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
             return [*lines, Line(f"_, {carry.name} = {call}")]
@@ -181,18 +193,30 @@ class ScanBuilder(Rows):
         return [*lines, Line(f"{carry.name} = {whole(summed, self.numbers(summed), 'cols', False, carry.name)}")]
 
     def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[str]:
-        """What is scanned; lanes behind the end of a row leave it as it is where they `count`."""
+        """What is scanned; lanes behind the end of a row leave it as it is where they `count`, or where only their mask
+        is surely a tile.
+        """
         node = _scan(scan)
         lowering.begin(scan.name)
         decays = [_as_reduction("prod", node.decay, node)] if node.decay else []
         reductions = [*decays, _summed(scan)]
-        guards = (counts and self.needs_guard(one, self.other) for one in reductions)
+        is_tile = any(self.is_tile(one.arg) for one in reductions)
+        guards = (not is_tile or (counts and self.needs_guard(one, self.other)) for one in reductions)
         trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
         names = ["decay", "term"][-len(trees) :]
         return [
             ast.unparse(lowering.hoist(name, tree) if len(ast.unparse(tree)) > _LONGEST else tree)
             for name, tree in zip(names, trees, strict=True)
         ]
+
+    def is_tile(self, node: Node) -> bool:
+        """Whether something in a node has columns, whatever params choose and whichever inputs are left out."""
+        parts = parts_of(self.op, node)
+        along = [part for part in parts if set(part.axes) & set(self.program.over)]
+        return not any(isinstance(part, Choose) for part in parts) and any(
+            isinstance(part, Index) or (isinstance(part, Load) and self.op.input(part.name).default is None)
+            for part in along
+        )
 
 
 def _scan(value: Value) -> Scan:
@@ -209,9 +233,3 @@ def _summed(scan: Value) -> Reduce:
 def _as_reduction(kind: str, arg: Node, node: Scan) -> Reduce:
     axes = tuple(axis for axis in node.axes if axis != node.over)
     return Reduce(kind, arg, (node.over,), axes, node.dtype)
-
-
-def _filled(name: str, number: str, dtype: str) -> Line:
-    zeros = number in ("0", "0.0")
-    text = f"tl.zeros([BLOCK_M, 1], {dtype})" if zeros else f"tl.full([BLOCK_M, 1], {number}, {dtype})"
-    return Line(f"{name} = {text}")
