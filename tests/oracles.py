@@ -76,7 +76,9 @@ def _on_device(tensor: Any) -> Any:
     """The tensor with the same strides; what is none as it is."""
     if not isinstance(tensor, torch.Tensor) or tensor.device.type == DEVICE:
         return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE).copy_(tensor)
+    apart = tensor[tuple(slice(None if step else 1) for step in tensor.stride())]  # Elements that are expanded, once.
+    copy = torch.empty_strided(apart.shape, apart.stride(), dtype=tensor.dtype, device=DEVICE).copy_(apart)
+    return copy.expand(tensor.shape)
 
 
 def _gradients(
