@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from importing import written
 
 from tritongen.lang.integers import Integers
 from tritongen.lang.typecheck import typecheck
@@ -88,3 +91,43 @@ def test_int32_is_too_narrow(expression: str, params: set[str]) -> None:
     found = integers(expression)
     assert found.wide == params
     assert bool(found.widened) == (not params)
+
+
+@pytest.mark.parametrize(
+    ("expression", "past"),
+    [
+        ("index(N)", (0, 0)),
+        ("index(N) - 1", (-1, -1)),
+        ("3 + index(N) + near", (-97, 103)),
+        ("index(N) + index(F) - 7", (-7, 0)),
+        ("index(F) + (index(N) - 2)", (-2, 5)),
+        ("7 - index(N)", None),  # The other way.
+        ("2 * index(N)", None),
+        ("index(M) + 1", None),
+        ("near + 1", None),
+    ],
+)
+def test_past_a_position(expression: str, past: tuple[int, int] | None) -> None:
+    """What is known of a sum of a position along N and others, without the length of N."""
+    found = integers(f"x * ({expression})")
+    node = found.op.value("y").node.args[1].args[1]  # type: ignore[union-attr]
+    assert found.past(node, "N") == past
+
+
+@pytest.mark.parametrize(
+    ("at", "mask"),
+    [
+        ("index(N) - 1", "tile_mask & (y_at >= 0)"),
+        ("index(N) + 1", "tile_mask & (y_at < n_cols)"),
+        ("index(N) + near", "tile_mask & (y_at >= 0) & (y_at < n_cols)"),
+        ("index(N) + size(N) - index(N) - 1", "tile_mask & (y_at >= 0) & (y_at < n_cols)"),
+    ],
+)
+def test_reads_compare_with_open_bounds(at: str, mask: str, tmp_path: Path) -> None:
+    """A position that is surely at least 0, or below the length, is not compared with that."""
+    text = '[op]\nname = "moved"\n[inputs]\nx = "float[M, N]"\n[params]\nnear = { type = "int", default = 1 }\n'
+    text += f'[compute]\ny = "x + take(x, {at}, N)" \n[outputs]\ny = "x"\n'
+    text = text.replace('[params]\nnear = { type = "int", default = 1 }\n', "") if "near" not in at else text
+    folder = written(read_spec("moved.toml", text), tmp_path)
+    kernels = (folder / "kernels.py").read_text(encoding="utf-8")
+    assert f"mask={mask}," in " ".join(kernels.split())

@@ -61,6 +61,25 @@ def test_values(tile: tuple[int, int], tmp_path: Path, monkeypatch: pytest.Monke
     torch.testing.assert_close(found, wanted)
 
 
+def test_rows_whose_position_the_math_uses(tmp_path: Path) -> None:
+    """The position comes first, since neighbours in memory are along the axis behind it; by the host and in kernels."""
+    line = 'y = "where(index(M) >= index(N), exp(a - b), 0)"'
+    spec = spec_of('a = "T[B, M, D]"\nb = "T[B, N, D]"', line, wrt='"a", "b"')
+    module = built(spec, tmp_path)
+    kernels = Path(str(module.__file__)).with_name("kernels.py").read_text(encoding="utf-8")
+    assert "i_m = rows // size_1 // size_0" in kernels
+    a, b = (torch.randn(3, n, 4, dtype=torch.float64, requires_grad=True) for n in (5, 6))
+    lower = torch.ones(5, 6).tril().bool()[..., None]
+    wanted = torch.where(lower, (a[:, :, None] - b[:, None]).exp(), 0)
+    found = module.rows(a, b)
+    found = found.permute([found.shape.index(n) for n in (3, 5, 6, 4)])
+    torch.testing.assert_close(found, wanted)
+    seed = torch.randn_like(wanted)
+    pairs = zip(*(torch.autograd.grad(one, (a, b), seed) for one in (found, wanted)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
 def test_pairs_take_as_long_as_their_operations() -> None:
     """An instruction for each difference, its size and the sum, of which an H100 starts 33.5e12 a second."""
     (step,) = account_of(spec_of(*PAIRS), {"M": 4096, "N": 4096, "D": 1024}, DEVICES["h100"]).forward

@@ -39,6 +39,14 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         [(2, 19, 37), (37, 4)],
         lambda x, w: torch.nn.functional.conv1d(torch.nn.functional.pad(x.mT, (3, 0)), w[:, None], groups=len(w)).mT,
     ),
+    "depthwise_convolution_of_images": (
+        'x = "T[B, C, H, W]"\nw = "T[C, R=3, S=3]"',
+        'i = "index(H) + index(R) - 1"\nj = "index(W) + index(S) - 1"\n'
+        'inside = "(i >= 0) & (i < size(H)) & (j >= 0) & (j < size(W))"\n'
+        'y = "sum(where(inside, take(take(x, i, H), j, W), 0) * w, R, S)"',
+        [(2, 3, 9, 21), (3, 3, 3)],
+        lambda x, w: torch.nn.functional.conv2d(x, w[:, None], padding=1, groups=3),
+    ),
     "in_a_line": ('x = "T[N, R=4]"', 'y = "prod(x, R)"', [(130, 4)], lambda x: x.prod(1)),
     "mapped_back": (
         'x = "T[B, (M R=2), (N S=3)]"\nb = "T[N]"',

@@ -103,6 +103,20 @@ class Integers:
             case _:
                 return True
 
+    def past(self, node: Node, axis: str) -> Bounds | None:
+        """Between which integers a value lies past the position along an axis, if it is a sum of that and others."""
+        match node:
+            case Index(axis=own):
+                return (0, 0) if own == axis else None
+            case Ref(name=name):
+                return self.past(self.op.value(name).node, axis)
+            case Call(function="add" | "sub" as function, args=(left, right)):
+                for first, other in ((left, right), (right, left)):
+                    terms = self.past(first, axis), self.bounds(other)
+                    if None not in terms and (function == "add" or first is left):
+                        return bounds_of_call(function, terms)
+        return None
+
     def bounds(self, node: Node) -> Bounds | None:
         """Between which integers a value lies, if that is known."""
         match node:

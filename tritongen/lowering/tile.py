@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..lang.integers import Integers, bounds_of_dtypes, inside, operands
+from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.names import shown
 from ..lang.trees import parse
@@ -207,13 +207,13 @@ class Tile:
             if not isinstance(position, ast.Name):
                 position = lowering.hoist("at", position)
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
-            if not self.within(at[moved], moved, lowering.integers):
-                name = ast.unparse(position)
+            name = ast.unparse(position)
+            if bounds := self.open_bounds(name, at[moved], moved, lowering.integers):
                 parts = parts_of(self.op, at[moved])
                 varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, parts))
                 is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in parts))
                 own = checks if is_tile else alike
-                own += [f"({name} >= 0)", f"({name} < {ast.unparse(self.size((moved,)))})"]
+                own += bounds
         if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
             mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
             mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
@@ -238,10 +238,15 @@ class Tile:
         other = any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in _computed(node))
         return f"{ast.unparse(position)}.to(INDEX)" if other else ast.unparse(position)
 
-    def within(self, node: Node, axis: str, integers: Integers) -> bool:
-        """Whether an index is surely a position along an axis of fixed size."""
-        size = dict(self.op.sizes).get(axis)
-        return bool(size and inside(integers.bounds(node), (0, size - 1)))
+    def open_bounds(self, name: str, node: Node, axis: str, integers: Integers) -> list[str]:
+        """The comparisons that tell whether an index of a name is a position along an axis, where it may not be."""
+        low, high = integers.bounds(node) or INT64
+        past_low, past_high = integers.past(node, axis) or INT64
+        size = dict(self.op.sizes).get(axis, 0)
+        is_above = low >= 0 or past_low >= 0
+        is_below = high < size or past_high <= 0
+        above, below = f"({name} >= 0)", f"({name} < {ast.unparse(self.size((axis,)))})"
+        return [*(() if is_above else (above,)), *(() if is_below else (below,))]
 
     def store_lines(self, result: Result, value: str) -> list[Line]:
         mine = self.result(result)
