@@ -132,7 +132,9 @@ def fold_rows(
             stepped += strides(layout, own, tuple(axis for axis in cols if axis in own))
         elif all(axis in own for axis in cols):
             stepped += strides(layout, own, cols[-1:])
-    close = all(s <= CLOSE for one in moving for s in strides(*one, cols[-1:]))
+    close = all(
+        min(filter(None, strides(*one, cols)), default=0) <= CLOSE for one in moving
+    )
     n_rows = math.prod(free) * math.prod(pinned)
     n_cols = math.prod(lengths(moving, cols))
     return close, (n_rows, n_cols, *stepped)

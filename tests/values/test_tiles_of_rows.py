@@ -88,3 +88,23 @@ def test_pairs_take_as_long_as_their_operations() -> None:
     (short,) = account_of(spec_of(*PLAIN), {"M": 4096, "D": 1024}, DEVICES["h100"]).forward
     assert short.operations == 0
     assert forward_of(spec_of(*PAIRS)).family.title == "row-wise"
+
+
+def test_shuffled_pixels(tmp_path: Path) -> None:
+    """Neighbours in a line of the result come from different planes, of which each is read in order."""
+    text = f'{HEAD}[inputs]\nx = "T[B, (C P=2 Q=2), H, W]"\n[compute]\ny = "2 * x"\n'
+    text += '[outputs]\ny = "T[B, C, (H P), (W Q)]"\n[grad]\nwrt = ["x"]\n'
+    module = built(read_spec("rows.toml", text), tmp_path)
+    kernels = Path(str(module.__file__)).with_name("kernels.py").read_text(encoding="utf-8")
+    assert "i_q = cols % 2" in kernels
+    x = torch.randn(2, 12, 5, 7, dtype=torch.float64, requires_grad=True)
+    found, wanted = module.rows(x), 2 * torch.nn.functional.pixel_shuffle(x, 2)
+    torch.testing.assert_close(found, wanted)
+    seed = torch.randn_like(wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(one, x, seed) for one in (found, wanted)))
+    fold = importlib.import_module(f"{module.__name__}._runtime.elementwise").fold_rows
+    axes = "B C P Q H W, B C H P W Q -> (B C) H P=2 W*Q=2"
+    layouts = [((2, 3, 2, 2, 5, 700), one.stride()) for one in (torch.empty(2, 3, 2, 2, 5, 700),)]
+    layouts.append(((2, 3, 5, 2, 700, 2), torch.empty(2, 3, 5, 2, 700, 2).stride()))
+    close, _ = fold(axes, 1, tuple(layouts))
+    assert close

@@ -128,7 +128,9 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
     pinned = pinned_axes(nodes)
     loads = [node for node in _all(nodes) if isinstance(node, Load)]
     ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
-    if not (pinned or ragged or window):
+    # Neighbours along a line of two axes may lie apart elsewhere, as pixels do that are shuffled.
+    interleaved = len(_line_of(op, axes)) > 1 and any(tensor.type.axes[-1:] != axes[-1:] for tensor in op.inputs)
+    if not (pinned or ragged or window or interleaved):
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
