@@ -72,6 +72,11 @@ def strides(
     return tuple(found)
 
 
+def are_close(steps: tuple[int, ...]) -> bool:
+    """Whether neighbours along some axis are close together, or along all the same element."""
+    return not any(steps) or any(0 < step <= CLOSE for step in steps)
+
+
 @launch.memoized
 def fold_all(
     axes: str, n_dims: int, given: tuple[Layout | None, ...]
@@ -132,9 +137,7 @@ def fold_rows(
             stepped += strides(layout, own, tuple(axis for axis in cols if axis in own))
         elif all(axis in own for axis in cols):
             stepped += strides(layout, own, cols[-1:])
-    close = all(
-        min(filter(None, strides(*one, cols)), default=0) <= CLOSE for one in moving
-    )
+    close = all(are_close(strides(*one, cols)) for one in moving)
     n_rows = math.prod(free) * math.prod(pinned)
     n_cols = math.prod(lengths(moving, cols))
     return close, (n_rows, n_cols, *stepped)
