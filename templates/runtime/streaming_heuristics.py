@@ -54,16 +54,13 @@ def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Conf
     return triton.Config(tile, num_warps=warps, num_stages=stages)
 
 
-def most_rows(
-    n_rows: int, tile: Widths, block: Widths, itemsize: int, device: torch.device
-) -> int:
+def most_rows(n_rows: int, widths: Widths, itemsize: int, device: torch.device) -> int:
     """No more than there are; and 32 where a block may lie over another that is swizzled otherwise: of such, ptxas 12.8
     (of Triton 3.6 and 3.7) leaves out descriptors that Hopper's warp groups read.
     """
     most = max(16, power_of_two(n_rows))
-    swizzles = {min(one * itemsize, 128) for one in block}
-    is_lost = len(block) > len(tile) and len(swizzles) > 1 and TRITON < (3, 8)
-    return min(most, 32) if is_lost and capability(device)[0] == 9 else most
+    are_lost = len({min(one * itemsize, 128) for one in widths}) > 1 and TRITON < (3, 8)
+    return min(most, 32) if are_lost and capability(device)[0] == 9 else most
 
 
 def streamed_elements(
@@ -117,7 +114,7 @@ class Streamed:
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]
-        most = most_rows(n_rows, tile_widths, block_widths, itemsize, device)
+        most = most_rows(n_rows, block_widths, itemsize, device)
         rows: int = min(config.kwargs["BLOCK_M"], most)
         block: int = config.kwargs["BLOCK_N"] * (2 if self.float8 and rows == 16 else 1)
         stages: int = config.num_stages
@@ -154,7 +151,7 @@ class Streamed:
         are and at least half of the maximum among these.
         """
         room: int = heuristics.shared_memory(device) // itemsize
-        most = most_rows(n_rows, tile_widths, block_widths, itemsize, device)
+        most = most_rows(n_rows, block_widths, itemsize, device)
         fitting = [
             tile
             for tile in (self.timed_wide if itemsize > 2 else self.timed_half)
