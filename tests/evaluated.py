@@ -21,7 +21,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 LEADING = ("...0", "...1")  # the dimensions of `...`, those on the left of length 1 where an input has fewer
-LOWEST = -1e30  # stands for -inf as the lse of rows without keys
+LOWEST = -1e300  # stands for -inf as the lse of rows without keys: less than that of rows that a number masks
 F = torch.nn.functional
 
 

@@ -29,13 +29,15 @@ class Form:
     streams: bool = True
     result: str = "B, (G R), M, E"
 
-    def spec(self) -> Spec:
+    def text(self) -> str:
         pairs = [entry.split(":") for entry in self.inputs.split("; ")]
         inputs = "\n".join(f'{one} = "{kind}"' for one, kind in pairs)
         compute = "\n".join('{} = "{}"'.format(*line.split(" = ", 1)) for line in self.compute.split("\n"))
         head = '[op]\nname = "attend"\nsummary = "Attends to pages."\n[types]\nT = "float"\n'
-        text = f'{head}[inputs]\n{inputs}\n[compute]\n{compute}\n[outputs]\no = "q[{self.result}]"\n'
-        return read_spec("attend.toml", text)
+        return f'{head}[inputs]\n{inputs}\n[compute]\n{compute}\n[outputs]\no = "q[{self.result}]"\n'
+
+    def spec(self) -> Spec:
+        return read_spec("attend.toml", self.text())
 
 
 FORM_SIZES = {"B": 2, "G": 2, "R": R, "M": 3, "D": 8, "E": 12, "P": 7, "Q": 9, "S": 4, "J": 5}

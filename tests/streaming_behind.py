@@ -80,6 +80,13 @@ CASES = {
         outputs="o:q; a:q; lse:q",
         steps=3,
     ),
+    "mean_and_norm_of_columns": Case(
+        "q:T[B, H, D, M]; k:T[B, H, D, N]; v:T[B, H, (C=2 E), N]",
+        f"{ATTENDED}\no = a * rsqrt(mean(a * a, C, E) + 1e-5)",
+        lambda q, k, v: (rms(full(q.mT, k.mT, v.mT)).mT, full(q.mT, k.mT, v.mT).mT),
+        outputs="o:q[B, H, (C=2 E), M]; a:q[B, H, (C=2 E), M]",
+        steps=3,
+    ),
     "decay_and_norm": Case(
         f"{QKV}; decay:T[H]",
         f"{DECAY}\no = a * rsqrt(mean(a * a, E) + 1e-5)",

@@ -215,8 +215,9 @@ def pages_at(numbers, positions, first, last, n_pages):
 
     It is -1 before `first` and from `last` on, and where the table has no page's number.
     """
-    needed = (positions >= first) & (positions < last)
-    exists = needed & (numbers >= 0) & (numbers < n_pages)
+    exists = (numbers >= 0) & (numbers < n_pages)
+    if len(numbers.shape) == 0:  # One for a block that may not be needed as a whole.
+        exists &= (positions >= first) & (positions < last)
     return tl.where(exists, numbers.to(positions.dtype), -1)
 
 
@@ -234,7 +235,7 @@ def load_rows_at(
     """Rows of a matrix as a whole, each at a place of a page: 0 beyond the SIZE of a row, and in page -1."""
     pages, places = pages[:, None], places[:, None]
     cols = tl.arange(0, PADDED).to(places.dtype)[None, :]
-    at = ptr + pages * stride_page + places * stride_row + cols * stride_col
+    at = ptr + (pages * stride_page + places * stride_row) + cols * stride_col
     if SIZE < PADDED:
         block = tl.load(at, mask=(pages >= 0) & (cols < SIZE), other=0.0)
     else:

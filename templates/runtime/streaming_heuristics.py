@@ -9,15 +9,17 @@ from .tensors import cdiv, power_of_two
 
 # The first Triton that Gluon kernels compile with, and the first that they were not tested with.
 GLUON, GLUON_END = (3, 6), (3, 10)
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 Tiling = tuple[int, int, int, int, int]
 Timed = tuple[int, int, int, int]
+Widths = tuple[int, ...]
 
 
 def use_gluon(
     device: torch.device,
     dtype: torch.dtype,
     lengths: tuple[int, int, int],
-    widths: tuple[int, ...],
+    widths: Widths,
     is_gradient: bool,
 ) -> bool:
     """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: for half precision, heads of
@@ -32,7 +34,7 @@ def use_gluon(
         and n_rows > 64
         and n_cols > 0
         and (64 if is_gradient else 0) < max(widths) <= 128
-        and GLUON <= tuple(map(int, triton.__version__.split(".")[:2])) < GLUON_END
+        and GLUON <= TRITON < GLUON_END
     )
 
 
@@ -52,12 +54,17 @@ def streamed_tile(rows: int, block: int, warps: int, stages: int) -> triton.Conf
     return triton.Config(tile, num_warps=warps, num_stages=stages)
 
 
+def most_rows(n_rows: int, widths: Widths, itemsize: int, device: torch.device) -> int:
+    """No more than there are; and 32 where a block may lie over another that is swizzled otherwise: of such, ptxas 12.8
+    (of Triton 3.6 and 3.7) leaves out descriptors that Hopper's warp groups read.
+    """
+    most = max(16, power_of_two(n_rows))
+    are_lost = len({min(one * itemsize, 128) for one in widths}) > 1 and TRITON < (3, 8)
+    return min(most, 32) if are_lost and capability(device)[0] == 9 else most
+
+
 def streamed_elements(
-    rows: int,
-    block: int,
-    stages: int,
-    tile_widths: tuple[int, ...],
-    block_widths: tuple[int, ...],
+    rows: int, block: int, stages: int, tile_widths: Widths, block_widths: Widths
 ) -> int:
     """The elements that a program has in shared memory: its tile of matrices of these widths, and blocks in flight."""
     return rows * sum(tile_widths) + stages * block * sum(block_widths)
@@ -96,8 +103,8 @@ class Streamed:
     def choose(
         self,
         n_rows: int,
-        tile_widths: tuple[int, ...],
-        block_widths: tuple[int, ...],
+        tile_widths: Widths,
+        block_widths: Widths,
         itemsize: int,
         device: torch.device,
         is_described: bool = False,
@@ -107,7 +114,8 @@ class Streamed:
         widest = max(*tile_widths, *block_widths)
         limits = [width for width in tiles if widest <= width] or [*tiles][-1:]
         config = tiles[limits[0]]
-        rows: int = min(config.kwargs["BLOCK_M"], max(16, power_of_two(n_rows)))
+        most = most_rows(n_rows, block_widths, itemsize, device)
+        rows: int = min(config.kwargs["BLOCK_M"], most)
         block: int = config.kwargs["BLOCK_N"] * (2 if self.float8 and rows == 16 else 1)
         stages: int = config.num_stages
         room: int = heuristics.shared_memory(device) // itemsize
@@ -133,8 +141,8 @@ class Streamed:
     def candidates(
         self,
         n_rows: int,
-        tile_widths: tuple[int, ...],
-        block_widths: tuple[int, ...],
+        tile_widths: Widths,
+        block_widths: Widths,
         itemsize: int,
         device: torch.device,
         is_described: bool = False,
@@ -143,7 +151,7 @@ class Streamed:
         are and at least half of the maximum among these.
         """
         room: int = heuristics.shared_memory(device) // itemsize
-        most = max(16, power_of_two(n_rows))
+        most = most_rows(n_rows, block_widths, itemsize, device)
         fitting = [
             tile
             for tile in (self.timed_wide if itemsize > 2 else self.timed_half)

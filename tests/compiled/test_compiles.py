@@ -20,6 +20,7 @@ import torch
 import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
 from importing import written
+from paged_forms import FORMS
 from step_cases import CASES, Case
 
 from tritongen.emit.hygiene import LAUNCH
@@ -205,6 +206,15 @@ def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: 
     spec = ROOT / path
     folder = written(read_spec(spec.name, spec.read_text(encoding="utf-8")), tmp_path)
     compile_all([(spec, folder)], "--largest")
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_100"])
+@pytest.mark.usefixtures("in_ci")
+def test_bytes_in_small_pages_have_scales(target: str, tmp_path: Path) -> None:
+    """Of each position: also where pages of five positions are read element by element."""
+    path = tmp_path / "attend.toml"
+    path.write_text(FORMS["scales_in_pages"].text(), encoding="utf-8")
+    compile_all([(path, written(FORMS["scales_in_pages"].spec(), tmp_path))], "--target", target)
 
 
 def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: Path) -> None:

@@ -119,3 +119,14 @@ def check(text: str, folder: Path, small: Callable[..., None], stores: bool = Fa
     number = len(evaluated.outputs)
     wanted = in_torch if stores else [*in_torch[:number], *alone[number:]]
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def test_rows_that_a_number_masks_are_not_without_keys() -> None:
+    """For the oracle: not where the number is as low as float32 has any."""
+    text = QUOTIENT.replace("0.3, -inf)", "0.3, -3e38)")
+    text = text.replace("sum(p / sum(p, N) * v, N)", "where(z == -inf, 0.0, 1.0)").replace("M, E]", "M]")
+    evaluated = Evaluated(text)
+    lengths = {"B": 1, "M": 3, "N": 2, "D": 1, "E": 1, "...0": 1, "...1": 1}
+    tensors = [torch.ones(evaluated.shape(one, lengths), dtype=torch.float64) for one in evaluated.inputs]
+    tensors[-2:] = torch.arange(3), torch.ones(2)
+    assert evaluated(lengths, tensors, {}, True)[0].tolist() == [[1.0, 1.0, 1.0]]

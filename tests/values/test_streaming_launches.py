@@ -155,6 +155,23 @@ def test_candidates_have_room(width: int, n_rows: int, itemsize: int, monkeypatc
         assert others or width > 256
 
 
+@pytest.mark.parametrize("version", [(3, 7), (3, 8)])
+def test_no_block_lies_over_one_that_is_swizzled_otherwise(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tiles of warp groups, of which ptxas 12.8 loses descriptors: in a gradient, too, of which a part is needed."""
+    streaming_heuristics = runtime_module("streaming_heuristics")
+    monkeypatch.setattr(streaming_heuristics, "TRITON", version)
+    monkeypatch.setattr(streaming_heuristics, "capability", lambda _: (9, 0))
+    tile = (256, 64, 32, 4, 2)
+    table = streaming_heuristics.Streamed((tile,), (tile,), timed_half=(tile[1:],), timed_wide=(tile[1:],))
+    limited = 32 if version < (3, 8) else 64
+    for widths, rows in (((64, 16), limited), ((32, 16), limited), ((64, 64), 64), ((128, 64), 64)):
+        for tile_widths in (widths[:1], widths):
+            found = table.candidates(4096, tile_widths, widths, 2, torch.device("cpu"))
+            assert {config.kwargs["BLOCK_M"] for config in found} == {rows}
+
+
 def test_lists_are_what_a_search_times() -> None:
     text = generate(gallery("attention", f"{SEARCH}block_m = [32, 64]\nnum_stages = [2]\n"))["configs.py"]
     forward = text[text.index("timed_half") : text.index("STREAMED_DQ")]

@@ -168,7 +168,8 @@ class MeansOfRows:
         tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):
             tensor = like(self.op, result, name)
-        gradient = Input(self.fresh(f"d{tensor.name}"), own_type)
+        # Its gradient has the same shape, as that by any input has.
+        gradient = Input(self.fresh(f"d{tensor.name}"), replace(own_type, shape=tensor.type.shape))
         return Mean(name, name in self.sums, matrix, own, axes, tensor, gradient)
 
 

@@ -342,7 +342,7 @@ class _Planner(MeansOfRows):
 
     def seed_of(self, mean: Mean, gradient: Node) -> Input | None:
         """The outgoing gradient of a result that is the gradient of a mean as it comes, in the dtype of the mean."""
-        if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or gradient.axes != mean.axes:
+        if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or {*gradient.axes} != {*mean.axes}:
             return None
         for result in self.op.results:
             seed = self.seeds[result.output.name]
