@@ -38,7 +38,7 @@ def integral(b: Blocks, h: Value) -> Value:
 def decayed(b: Blocks, h: Value) -> Value:
     """A sum in which what comes before fades, as in linear attention with gates."""
     n = b.one(h)
-    gate = b.input("gate", (*b.some(b.without(h, n), 0), n), optional=0)
+    gate = b.input("gate", (*b.some(b.without(h, n), 0), n))
     left = b.line(f"cumprod(1 - 0.2 * sigmoid({gate}), {n})", gate.axes, "left")
     return b.line(f"{left} * cumsum({h} / ({left} + 0.1), {n}) * 0.2", h.axes)
 
@@ -64,7 +64,7 @@ def packed(b: Blocks, h: Value) -> Value:
     """Rows by how many of them are kept so far."""
     n = b.one(h)
     keep = b.input("keep", (*b.some(b.without(h, n), 0), n), "bool")
-    at = f"maximum(cumsum({keep}, {n}) - 1, 0)"
+    at = f"clamp_min(cumsum({keep}, {n}) - 1, 0)"
     if b.maybe():
         at = str(b.line(at, keep.axes, "place"))
     return b.line(f"{h} + take({h}, {at}, {n})", h.axes)

@@ -228,7 +228,12 @@ def power_of_two(count: int) -> int:
 
 
 def contiguous(*args: Any) -> tuple[Any, ...]:
-    """The arguments of a call, with every tensor contiguous."""
+    """The arguments of a call, with every tensor contiguous, and strides that tell so."""
     return tuple(
-        arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args
+        _contiguous(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
     )
+
+
+def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """To torch, a tensor without elements is contiguous whatever its strides are."""
+    return tensor.contiguous() if tensor.numel() else tensor.new_empty(tensor.shape)

@@ -133,3 +133,14 @@ def _text(inputs: str, compute: str, axes: str) -> str:
     return f'{head}[inputs]\n{types}\n[compute]\n{lines}\n[outputs]\ny = "auto[{axes}]"\n[grad]\nwrt = {by}\n'.replace(
         "'", '"'
     )
+
+
+def test_tensors_without_elements_that_do_not_fold(tmp_path: Path) -> None:
+    """Of which torch makes no contiguous ones, for to it they are."""
+    head = '[op]\nname = "empty"\nsummary = "Sums."\n[types]\nT = "float"\n'
+    text = f'{head}[inputs]\nx = "T[..., K, N, M]"\nz = "T[..., M, N]"\n[compute]\ny = "sum(x, K) + z"\n'
+    operator = built(read_spec("empty.toml", f'{text}[outputs]\ny = "auto[..., M, N]"\n'), tmp_path).empty
+    x, z = torch.empty(2, 1, 0, 5, 4).expand(2, 3, 0, 5, 4), torch.randn(2, 3, 4, 5)
+    for one in (x, x.transpose(0, 1)):
+        z = z.reshape(*one.shape[:2], 4, 5)
+        assert torch.equal(operator(one, z), z)

@@ -132,7 +132,7 @@ class Harness:
     splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
-    cancels: ClassVar[bool] = False  # whether some results are sums of which others are far larger
+    cancels: ClassVar[bool] = False  # whether sums may be far smaller than terms
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
     stores_scores: ClassVar[bool] = False  # among these, if there are any
