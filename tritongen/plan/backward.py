@@ -9,7 +9,7 @@ from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import leaves_idle, time_of
+from ..families.several.cost import is_strided, leaves_idle, time_of
 from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
@@ -227,8 +227,8 @@ class Planner:
         steps = [self.found(single_step_of, op) for op in ops]
         alone = [step for step in steps if step is not None]
         if single is not None and not leaves_idle(single):
-            is_faster = len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
-            return alone if is_faster else [single]
+            is_slower = is_strided(single) and len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
+            return alone if is_slower else [single]
         is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
         if is_refused or len(ops) > 1:
             several = self.found(step_of, in_own_dtypes(self.gradient, whole))

@@ -71,9 +71,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     rows = _whole_rows(step)
     if rows is None:
         return reads + writes
-    over = step.program.over
-    apart = any(tensor.type.axes[-1] not in over for tensor in op.inputs if set(over) & set(tensor.type.axes))
-    again = _count(over, lengths) > (APART if apart else LONGEST)
+    again = _count(step.program.over, lengths) > (APART if is_strided(step) else LONGEST)
     return (reads * (1 + again) + writes) * max(1.0, SMS / _count(rows, lengths))
 
 
@@ -81,6 +79,12 @@ def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes read of an input, of which `take` reads at most one element per index."""
     whole = _bytes(tensor.type.axes, lengths)
     return min(whole, sum(_bytes(load.axes, lengths) for load in loads)) if loads else whole
+
+
+def is_strided(step: Step) -> bool:
+    """Whether neighbours along what a step reduces lie apart in memory in some input."""
+    over = {*step.program.over}
+    return any(tensor.type.axes[-1] not in over for tensor in step.op.inputs if over & {*tensor.type.axes})
 
 
 def leaves_idle(step: Step) -> bool:
