@@ -124,8 +124,9 @@ class Launches:
                 for mistake in mistakes(disassembled(result.asm["cubin"])):
                     self.refuse(f"{kernel.__name__} for {self.driver.target}: {mistake}")
             length, shared = ptx.count("\n"), ptx.count("st.shared")
-            product = "tl.dot(" in kernel.src  # Its tiles go through shared memory.
-            if length > LONGEST or (shared > SHARED and not product):
+            # Tiles of a product go through shared memory, and what the threads of a scan end with.
+            exchanges = "tl.dot(" in kernel.src or "reverse=" in kernel.src
+            if length > LONGEST or (shared > SHARED and not exchanges):
                 found = f"{length} lines of PTX with {shared} stores to shared memory"
                 self.refuse(f"{kernel.__name__} for {self.driver.target} is {found}: its layouts are bad")
         except Exception as error:
