@@ -26,10 +26,9 @@ from ..lang.ir import (
     Take,
     Value,
     children,
-    fresh,
     walk,
 )
-from ..lang.names import shown
+from ..lang.names import fresh, shown
 from ..lang.promotion import is_float8
 from ..lang.rewrite import rebuild
 from ..passes.empty_sums import Axes, possibly_empty

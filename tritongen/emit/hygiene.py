@@ -19,8 +19,7 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from ..lang.ir import numbered, unused
-from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, shown
+from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, numbered, shown, unused
 from .imports import STANDARD
 
 # What Triton and the function that it makes of a kernel's signature call their own, so that no argument can.

@@ -6,10 +6,9 @@ immutable and compare by structure, so that equal expressions are equal nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
 from operator import is_
 from typing import Any, Literal, cast
 
@@ -362,26 +361,6 @@ class Op(Hashed):
         """What inputs, params and lines are called, and the means that kernels compute beside variances."""
         means = {f"{v.name}_mean" for v in self.values if isinstance(v.node, Reduce) and v.node.kind == "var"}
         return means | {named.name for group in (self.inputs, self.params, self.values) for named in group}
-
-
-def unused(name: str, taken: Container[str]) -> str:
-    """The name, with as many underscores behind it as make it new."""
-    while name in taken:
-        name += "_"
-    return name
-
-
-def numbered(name: str, taken: Container[str]) -> str:
-    """The name, with the first number from 2 that makes it new where it is taken."""
-    free = (each for number in count(1) if (each := f"{name}_{number}" if number > 1 else name) not in taken)
-    return next(free)
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """The name, numbered where it is taken; from now on it is."""
-    name = numbered(name, taken)
-    taken.add(name)
-    return name
 
 
 def children(node: Tree) -> tuple[Node, ...]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from itertools import count
 from typing import TypeVar
 
 from ..diagnostics.report import Mistake, Mistakes
@@ -136,3 +137,23 @@ def told() -> Iterator[None]:
 def _told(mistake: Mistake) -> Mistake:
     key = tuple(map(shown, mistake.key))
     return replace(mistake, message=shown(mistake.message), key=key, hint=shown(mistake.hint))
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name, with as many underscores behind it as make it new."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def numbered(name: str, taken: Container[str]) -> str:
+    """The name, with the first number from 2 that makes it new where it is taken."""
+    free = (each for number in count(1) if (each := f"{name}_{number}" if number > 1 else name) not in taken)
+    return next(free)
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, numbered where it is taken; from now on it is."""
+    name = numbered(name, taken)
+    taken.add(name)
+    return name

@@ -31,10 +31,9 @@ from ..lang.ir import (
     Scan,
     Size,
     Value,
-    numbered,
     walk,
 )
-from ..lang.names import shown
+from ..lang.names import numbered, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..passes.exponentials import resolve
 from ..spec.types import FLOATS, Input

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, fresh, numbered, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ..lang.names import fresh, numbered
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
 from .empty_sums import outside

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lang.ir import Call, Op, Reduce, Ref, Size, Value, fresh
+from ..lang.ir import Call, Op, Reduce, Ref, Size, Value
+from ..lang.names import fresh
 from .contractions import is_product
 
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, numbered, walk
+from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, walk
+from ..lang.names import numbered
 from ..lang.rewrite import rebuild
 from ..spec.types import BATCH, AxisTerm, Input
 from .structure import reached

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, fresh, walk
+from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, walk
+from ..lang.names import fresh
 from ..lang.rewrite import rebuild
 from .contractions import Contraction
 

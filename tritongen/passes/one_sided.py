@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeGuard
 
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, walk
+from ..lang.names import fresh
 from ..lang.unparse import spelled
 from .contractions import is_product, times
 from .empty_sums import outside, undefined_over

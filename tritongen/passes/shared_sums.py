@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, fresh, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, walk
+from ..lang.names import fresh
 from .contractions import is_product, times
 from .empty_sums import outside
 from .factors import factors_of

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..lang.ir import Call, Node, Op, Reduce, Ref, Value, fresh
+from ..lang.ir import Call, Node, Op, Reduce, Ref, Value
+from ..lang.names import fresh
 from .contractions import applied, dot_of, is_product, product_of
 from .structure import is_extremum, reached, references
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, fresh, walk
-from ..lang.names import shown
+from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, walk
+from ..lang.names import fresh, shown
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
 

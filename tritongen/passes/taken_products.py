@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, fresh
+from ..lang.ir import Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value
+from ..lang.names import fresh
 from .contractions import is_product, times
 from .epilogues import below
 from .factors import factors_of

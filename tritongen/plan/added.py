@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import Node, Ref, Value, fresh
+from ..lang.ir import Node, Ref, Value
+from ..lang.names import fresh
 from ..lang.unparse import spelled
 from ..passes.contractions import applied
 from ..passes.structure import references

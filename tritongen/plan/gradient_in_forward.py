@@ -14,8 +14,8 @@ from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, fresh, walk
-from ..lang.names import shown
+from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, walk
+from ..lang.names import fresh, shown
 from ..lang.rewrite import rebuild
 from ..lowering.space import row_space
 from ..passes.structure import Program

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import BOOL, Call, Constant, Load, Node, Ref, Value, fresh
+from ..lang.ir import BOOL, Call, Constant, Load, Node, Ref, Value
+from ..lang.names import fresh
 from ..lowering.tile import needed
 from ..passes.structure import reads
 from .means_of_rows import FLOAT, where_equal

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ..families.family import Families
 from ..families.stream import Stream, multiplied_as, of_bytes
-from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Result, Value, fresh
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Result, Value
+from ..lang.names import fresh
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lang.ir import Dtype, Load, Op, Reduce, fresh, walk
+from ..lang.ir import Dtype, Load, Op, Reduce, walk
+from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..lowering.tile import needed
 from ..passes.contractions import Contraction, Product

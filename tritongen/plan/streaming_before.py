@@ -20,7 +20,8 @@ from ..families.several.stored import as_input
 from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
-from ..lang.ir import Dtype, Op, Ref, Result, Value, fresh
+from ..lang.ir import Dtype, Op, Ref, Result, Value
+from ..lang.names import fresh
 from ..lowering.tile import needed
 from ..passes.structure import reads
 from ..spec.types import Grad, Input, Output

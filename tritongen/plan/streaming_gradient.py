@@ -19,21 +19,8 @@ from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.steps import restricted
 from ..families.stream import NotStreamed, Stream
-from ..lang.ir import (
-    Call,
-    Cast,
-    Constant,
-    Dtype,
-    Load,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Result,
-    Value,
-    children,
-    fresh,
-)
+from ..lang.ir import Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children
+from ..lang.names import fresh
 from ..lang.rewrite import as_loads, rebuild
 from ..lang.unparse import spelled
 from ..lowering.tile import needed

@@ -9,7 +9,8 @@ from ..families.family import Step
 from ..families.several.naming import factors_named, rows_named, sums_parted
 from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
-from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value, fresh
+from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
+from ..lang.names import fresh
 from ..lang.rewrite import as_loads, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references

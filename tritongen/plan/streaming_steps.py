@@ -16,7 +16,8 @@ from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, fresh, walk
+from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
+from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled

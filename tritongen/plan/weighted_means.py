@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children, fresh
+from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
+from ..lang.names import fresh
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed

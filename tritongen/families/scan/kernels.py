@@ -10,8 +10,8 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value, fresh
-from ...lang.names import shown
+from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value
+from ...lang.names import fresh, shown
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
 from ...lowering.lower import LONGEST, Lowering

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, fresh, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, walk
+from ...lang.names import fresh
 from ...lang.rewrite import rebuild
 from ...passes.contractions import dot_of, is_product, product_of, sides_of
 from ...passes.empty_sums import outside

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, numbered, walk
+from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
+from ...lang.names import numbered
 from ...lang.promotion import kind_of
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of

@@ -10,23 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from ...lang.ir import (
-    ALWAYS,
-    Call,
-    Constant,
-    Dtype,
-    Index,
-    Load,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Size,
-    Strips,
-    Value,
-    fresh,
-    walk,
-)
+from ...lang.ir import ALWAYS, Call, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Strips, Value, walk
+from ...lang.names import fresh
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
 from ...passes.contractions import applied, is_product, sides_of

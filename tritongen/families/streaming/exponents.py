@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, fresh, walk
+from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, walk
+from ...lang.names import fresh
 from ...lang.rewrite import rebuild, replaced
 from ...lowering.tile import needed
 from ...passes.contractions import applied

@@ -13,21 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeGuard
 
-from ...lang.ir import (
-    Call,
-    Cast,
-    Index,
-    Load,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Size,
-    Take,
-    Value,
-    fresh,
-    walk,
-)
+from ...lang.ir import Call, Cast, Index, Load, Node, Op, Reduce, Ref, Size, Take, Value, walk
+from ...lang.names import fresh
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
