@@ -7,7 +7,6 @@ Sums are never multiplied out, so that no cancellation is added to the numbers.
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from ..lang.promotion import as_float, constant, fold_numbers, promote
 from ..lang.syntax import SYMBOLS
 from ..passes.empty_sums import Axes, possibly_empty, undefined_over
 from ..passes.factors import unless_empty
+from .outcomes import outcome
 from .terms import (
     ZERO,
     Term,
@@ -32,7 +32,6 @@ from .terms import (
     terms,
 )
 
-_COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 ONE = constant(1)
 IsSeen = Callable[[Axes, Axes], bool]
 _LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
@@ -54,7 +53,7 @@ class Algebra:
 
     def call(self, name: str, *args: Node) -> Node:
         """A function of the table, applied; arithmetic is put in order."""
-        folded = fold_numbers(name, list(args)) or _compared(name, args)
+        folded = fold_numbers(name, list(args)) or outcome(name, args)
         if folded is not None:
             return folded
         match name, args:
@@ -385,33 +384,6 @@ class Algebra:
                 yield from (one * Term(term.coefficient) for one in self._written_out(definition))
             else:
                 yield term
-
-
-def decided(node: Node) -> Node:
-    """The outcome of a comparison that is known, or what is left of a choice or conjunction by one; else the node."""
-    match node:
-        case Call(
-            function="bitwise_and" | "logical_and", args=(Constant(value=True), other) | (other, Constant(value=True))
-        ):
-            return other
-        case Call(function="where", args=(Constant(value=bool() as holds), then, other)):
-            return then if holds else other
-        case Call(function=name, args=args):
-            return _compared(name, args) or node
-    return node
-
-
-def _compared(name: str, args: tuple[Node, ...]) -> Constant | None:
-    """The outcome of a comparison of numbers, such as of a fixed exponent with 0, or of a position with its bounds."""
-    match name, args:
-        case "ge" | "lt", (Index(), Constant(value=0)):
-            return constant(name == "ge")
-        case "ge" | "lt", (Index(axis=axis), Size(over=over)) if over == (axis,):
-            return constant(name == "lt")
-    numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
-    if name not in _COMPARISONS or len(numbers) != 2:
-        return None
-    return constant(bool(_COMPARISONS[name](*numbers)))
 
 
 def position(axis: str) -> Index:

@@ -211,9 +211,7 @@ class Reverse:
                 self.through_call(node, g, value)
             case Scan():
                 assert value is not None
-                taken = Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
-                for arg, gradient in Scanned(node, value.name, self.algebra, taken).gradients(g):
-                    self.push(arg, gradient)
+                self.push(node.arg, Scanned(node, value.name, self.algebra, self.takes).gradient(g))
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:
@@ -338,8 +336,11 @@ class Reverse:
         return replace(node, kind="mean", correction=0)
 
     def scatter(self, name: str, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> None:
-        taken = Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
-        self.flow(name, taken.gradient(own, at, g))
+        self.flow(name, self.takes.gradient(own, at, g))
+
+    @property
+    def takes(self) -> Taken:
+        return Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
 
     def axes_of(self, name: str) -> tuple[str, ...]:
         """The axes of an input, or of the gradient of a result."""

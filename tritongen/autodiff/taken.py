@@ -29,7 +29,8 @@ from ..lang.rewrite import rebuild
 from ..lang.special import is_reduced
 from ..passes.contractions import is_product
 from ..spec.lengths import LENGTH
-from .algebra import Algebra, decided, position
+from .algebra import Algebra, position
+from .outcomes import decided
 from .scattered import scattered
 from .terms import ZERO
 

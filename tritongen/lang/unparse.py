@@ -6,8 +6,23 @@ import ast
 from functools import lru_cache
 
 from .functions import FUNCTIONS, OPERATORS
-from .ir import Call, Cast, Choose, Constant, Index, Load, Node, Reduce, Ref, Scalar, Scan, ScatterSum, Size, Take
-from .ir import children as parts_of
+from .ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Index,
+    Load,
+    Node,
+    Reduce,
+    Ref,
+    Scalar,
+    Scan,
+    ScatterSum,
+    Size,
+    Take,
+    children,
+)
 from .syntax import SYMBOLS
 from .trees import literal
 
@@ -54,7 +69,7 @@ def _tree(node: Node) -> ast.expr:
         case ScatterSum():
             return _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
         case Scan():
-            call = _applied(node.kind, *map(_tree, reversed(parts_of(node))), ast.Name(node.over))
+            call = _applied(node.kind, *map(_tree, reversed(children(node))), ast.Name(node.over))
             call.keywords = [ast.keyword("reverse", ast.Constant(True))] if node.reverse else []
             return call
         case Call(function=function, args=args):

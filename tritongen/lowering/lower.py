@@ -137,14 +137,17 @@ class Lowering:
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it, where the value is needed."""
         self.begin(value.name)
-        path = self.path
         self.assign(value, value.node)
+        return self.finished(value, comment)
+
+    def finished(self, value: Value, comment: bool = True) -> list[Line]:
+        """The lines that a value took since it was begun, with what it is above the first."""
         lines, self.pending = self.pending, []
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
         if source and shown(source) != shown(lines[-1].text):
-            lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(path))
+            lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(self.path))
         return lines
 
     def begin(self, name: str, path: Path | None = None) -> None:

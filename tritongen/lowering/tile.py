@@ -243,10 +243,11 @@ class Tile:
         low, high = integers.bounds(node) or INT64
         past_low, past_high = integers.past(node, axis) or INT64
         size = dict(self.op.sizes).get(axis, 0)
-        is_above = low >= 0 or past_low >= 0
-        is_below = high < size or past_high <= 0
-        above, below = f"({name} >= 0)", f"({name} < {ast.unparse(self.size((axis,)))})"
-        return [*(() if is_above else (above,)), *(() if is_below else (below,))]
+        known = {
+            f"({name} >= 0)": low >= 0 or past_low >= 0,
+            f"({name} < {ast.unparse(self.size((axis,)))})": high < size or past_high <= 0,
+        }
+        return [text for text, holds in known.items() if not holds]
 
     def store_lines(self, result: Result, value: str) -> list[Line]:
         mine = self.result(result)

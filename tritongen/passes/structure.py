@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, walk
 from ..lang.names import fresh, shown
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
@@ -47,6 +47,12 @@ def plain(op: Op) -> Program | None:
     if not only_maps_and_reduces(op) or len(overs) > 1 or apart(op, {axis for over in overs for axis in over}):
         return None
     return Program(op, next(iter(overs), ()))
+
+
+def computed(op: Op) -> list[tuple[str, ...]]:
+    """The axes along which math computes an element each, or reduces one: of each function, reduction and scan."""
+    nodes = [node for value in op.values for node in value.node.nodes if isinstance(node, Call | Reduce | Scan)]
+    return [(*node.axes, *node.over) if isinstance(node, Reduce) else node.axes for node in nodes]
 
 
 def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:

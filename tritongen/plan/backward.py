@@ -218,6 +218,9 @@ class Planner:
             return []
         whole = self.restricted(results, 0)
         single = self.found(single_step_of, whole)
+        fills = single is not None and not leaves_idle(single)
+        if single is not None and fills and not is_strided(single):
+            return [single]
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
             values = needed(self.op.values, [result.output.name])
@@ -226,8 +229,8 @@ class Planner:
         ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
         steps = [self.found(single_step_of, op) for op in ops]
         alone = [step for step in steps if step is not None]
-        if single is not None and not leaves_idle(single):
-            is_slower = is_strided(single) and len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
+        if single is not None and fills:  # Which may read what lies apart twice.
+            is_slower = len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
             return alone if is_slower else [single]
         is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
         if is_refused or len(ops) > 1:

@@ -10,11 +10,11 @@ from typing import Any
 from ..emit.registration import autocast_rule
 from ..families.family import Step
 from ..families.stream import StoredScores
-from ..lang.ir import Call, Load, Op, Reduce, Ref, Result, Scan, walk
+from ..lang.ir import Load, Op, Reduce, Ref, Result
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of, stored_in
 from ..passes.contractions import is_product
-from ..passes.structure import gathered
+from ..passes.structure import computed, gathered
 from ..plan.backward import Backward
 from ..spec.types import COMPUTED, Input, Spec
 from .devices import Device
@@ -183,7 +183,7 @@ class _Counted:
         flops, peak_seconds = self.matmuls(op)
         moved = sum(tensor.bytes for tensor in (*reads, *writes))
         seconds = max(moved / self.device.bandwidth, peak_seconds)
-        operations = 0 if flops else self.operations(op)
+        operations = 0 if flops else sum(map(self.elements, computed(op)))  # An instruction for each, at least.
         computing = 2 * operations / self.device.flops["float32"]  # An FMA counts twice there.
         seconds, operations = (computing, operations) if computing > seconds else (seconds, 0)
         given = {tensor.name for tensor in op.inputs}
@@ -226,12 +226,6 @@ class _Counted:
                 dtype = resolved(replace(node.arg.dtype, of=leaves), self.dtypes)
                 seconds += own / self.device.peak(dtype, op.precision)
         return flops, seconds
-
-    def operations(self, op: Op) -> int:
-        """The elements that math computes or reduces, each by an instruction at least."""
-        nodes = [node for value in op.values for node in walk(value.node) if isinstance(node, Call | Reduce | Scan)]
-        axes = [(*node.axes, *(node.over if isinstance(node, Reduce) else ())) for node in nodes]
-        return sum(map(self.elements, axes))
 
     def elements(self, axes: tuple[str, ...]) -> int:
         return math.prod(self.lengths[axis] for axis in dict.fromkeys(axes))

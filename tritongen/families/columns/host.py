@@ -42,7 +42,7 @@ class SumsModule(RowSizes):
             "whole": plan.whole and self.one(plan.whole),
             "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
-            "contiguous": "" if self.is_laid_out_by_rows() else self.contiguous_cols(),
+            "contiguous": self.contiguous_cols() if plan.whole and not self.is_laid_out_by_rows() else "",
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(plan.tiles.kernel),

@@ -162,10 +162,8 @@ class RowSizes(Common):
 
     def is_laid_out_by_rows(self) -> bool:
         """Whether columns of the largest input are next to each other where it is contiguous, as its axes tell."""
-        axes = next(
-            (tensor.type.axes for tensor in self.op.inputs if tensor.name == self.largest()), self.space.col_axes
-        )
-        return axes[-1:] == () or axes[-1] in self.space.col_axes
+        largest = (tensor.type.axes for tensor in self.op.inputs if tensor.name == self.largest())
+        return all({*axes[-1:]} <= {*self.space.col_axes} for axes in largest)
 
     @property
     def loads(self) -> list[Load]:

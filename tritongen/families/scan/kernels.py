@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value
-from ...lang.names import fresh, shown
+from ...lang.names import fresh
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
-from ...lowering.lower import LONGEST, Lowering
+from ...lowering.lower import Lowering
 from ...lowering.tile import needed, parts_of
 from ...lowering.views import Argument, Kernel, Pass
 from ..rowwise.kernels import SPLITS, RowKernels, part_pointers, pointers_of
@@ -163,9 +163,7 @@ class ScanBuilder(Rows):
         arguments = self.arguments(scan, lowering, self.reverse)
         call = f"{_scan(scan).kind}({', '.join([*arguments, carry])}, reverse={self.reverse})"
         lowering.put(Line(f"{scan.name}, {carry} = {call}"))
-        source = shown(f"{scan.name} = {scan.source}") if scan.source else ""
-        first, *others = lowering.pending
-        return [replace(first, comment=source if len(source) <= LONGEST else ""), *others]
+        return lowering.finished(scan)
 
     def end(self, scan: Value, lowering: Lowering) -> list[Line]:
         """What the scan of a block ends with, after what comes before it in the part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value
+from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value, children
 from ...passes.structure import Program, apart, reached
 
 
@@ -13,19 +13,16 @@ class ScanProgram(Program):
     """An operator whose `scans` all go along the same axis, in the same direction, none through another."""
 
     scans: tuple[Value, ...]
-
-    @property
-    def reverse(self) -> bool:
-        return any(isinstance(value.node, Scan) and value.node.reverse for value in self.scans)
+    reverse: bool
 
 
 def recognise_scans(op: Op) -> ScanProgram | None:
     """The program, where an operator has scans and elementwise math, and nothing else."""
     nodes = {value.name: value.node for value in op.values}
     scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
-    others = frozenset[type]().union(*(node.kinds for name, node in nodes.items() if name not in scans))
-    inner = frozenset[type]().union(*(part.kinds for node in scans.values() for part in (node.arg, node.decay) if part))
-    if not scans or not (others | inner).isdisjoint((Reduce, Scan, ScatterSum, Take)):
+    parts = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
+    kinds = frozenset[type]().union(*(part.kinds for part in parts))
+    if not scans or not kinds.isdisjoint((Reduce, Scan, ScatterSum, Take)):
         return None
     ways = {(node.over, node.reverse) for node in scans.values()}
     refs = op.refs
@@ -33,5 +30,5 @@ def recognise_scans(op: Op) -> ScanProgram | None:
     every = {axis for node in nodes.values() for axis in node.axes}
     if len(ways) > 1 or chained or apart(op, set()) or any({*result.axes} != every for result in op.results):
         return None
-    ((over, _),) = ways
-    return ScanProgram(op, (over,), tuple(op.value(name) for name in scans))
+    ((over, reverse),) = ways
+    return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)

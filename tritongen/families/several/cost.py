@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ...lang.ir import Call, Load, Op, Reduce, Scan
+from ...lang.ir import Load, Op
 from ...passes.contractions import Contraction
 from ...passes.exponentials import walks
-from ...passes.structure import gathered
+from ...passes.structure import computed, gathered
 from ...spec.lengths import LENGTH
 from ...spec.types import Input
 from ..family import Step
@@ -45,7 +45,7 @@ def time_of(step: Step) -> float:
     moved = _moved(step, lengths) / BANDWIDTH
     multiplied = _multiplied(matmuls, lengths) if matmuls else 0.0
     if not matmuls and not step.family.stream(step.program):
-        moved = max(moved, _computed(step.op, lengths) / SCALAR_RATE)
+        moved = max(moved, sum(_count(axes, lengths) for axes in computed(step.op)) / SCALAR_RATE)
     return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
 
 
@@ -107,12 +107,6 @@ def _multiplied(matmuls: Contraction, lengths: dict[str, int]) -> float:
     axes = (*matmuls.batch, *matmuls.rows, *matmuls.cols, *matmuls.inner)
     operations = 2 * len(matmuls.products) * _count(axes, lengths)
     return operations * (1 if matmuls.is_plain else PROLOGUE) / RATE
-
-
-def _computed(op: Op, lengths: dict[str, int]) -> int:
-    """The operations of math other than matmuls: as many as elements that are computed or reduced."""
-    nodes = (node for value in op.values for node in value.node.nodes if isinstance(node, Call | Reduce | Scan))
-    return sum(_count((*node.axes, *(node.over if isinstance(node, Reduce) else ())), lengths) for node in nodes)
 
 
 def _bytes(axes: tuple[str, ...], lengths: dict[str, int]) -> int:
