@@ -29,6 +29,7 @@ from importing import built, runtime_of
 from oracles import differentiated
 from random_specs import rounded_off
 
+from tritongen.families.streaming.family import Streaming
 from tritongen.operator.compile import backward_of, forward_of, stored_in
 from tritongen.spec.read import read_spec
 
@@ -63,11 +64,16 @@ class Comparison:
 
     @cached_property
     def stores(self) -> bool:
-        """Whether a step stores scores, as gradients through pages do: then rows without keys are as in torch."""
+        """Whether gradients are all of stored scores, as those through pages: then rows without keys are as in torch.
+
+        Where the gradient of the scores alone is stored, the others stream.
+        """
         if self.drawn.paged:
             return True
         forward = forward_of(read_spec("drawn.toml", self.drawn.text()))
-        return bool(stored_in(forward, backward_of(read_spec("drawn.toml", self.drawn.text()), forward)))
+        backward = backward_of(read_spec("drawn.toml", self.drawn.text()), forward)
+        streams = any(isinstance(step.family, Streaming) for step in backward.plan.steps) if backward else False
+        return bool(stored_in(forward, backward)) and not streams
 
     def lengths(self, rows: int, keys: int) -> dict[str, int]:
         found = {axis: self.random.choice(HEADS) for axis in ("B", "G", "R", "H", *LEADING, "C", "P")}
