@@ -47,6 +47,18 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         [(2, 3, 9, 21), (3, 3, 3)],
         lambda x, w: torch.nn.functional.conv2d(x, w[:, None], padding=1, groups=3),
     ),
+    "padded_with_ones": (
+        'x = "T[B, S, C]"\nw = "T[C, K=4]"',
+        'at = "index(S) + index(K) - 3"\ny = "sum(where(at >= 0, take(x, at, S), 1) * w, K)"',
+        [(2, 19, 37), (37, 4)],
+        lambda x, w: _shifted(torch.nn.functional.pad(x, (0, 0, 3, 0), value=1.0), w),
+    ),
+    "past_the_end": (
+        'x = "T[B, S, C]"\nw = "T[C, K=4]"',
+        'at = "index(S) + index(K) - 2"\ny = "sum(where(at >= 0, take(x, at, S), 0) * w, K)"',
+        [(2, 19, 37), (37, 4)],
+        lambda x, w: _shifted(torch.nn.functional.pad(_padded(x, 2), (0, 0, 0, 1), value=torch.nan), w),
+    ),
     "in_a_line": ('x = "T[N, R=4]"', 'y = "prod(x, R)"', [(130, 4)], lambda x: x.prod(1)),
     "mapped_back": (
         'x = "T[B, (M R=2), (N S=3)]"\nb = "T[N]"',
@@ -61,6 +73,15 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], Callable[..., torch.Tens
         lambda x, w: x * (w * w).sum(0),
     ),
 }
+
+
+def _padded(x: torch.Tensor, before: int) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (0, 0, before, 0))
+
+
+def _shifted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Sums of the taps of w [C, K] along the middle axis of x, which is padded."""
+    return (x.unfold(1, w.shape[1], 1) * w).sum(-1)
 
 
 def _mapped(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -94,10 +115,10 @@ def test_values_and_gradients(name: str, tmp_path: Path) -> None:
     # Columns apart, and rows that are not whole multiples of them.
     leaves = [one.detach().repeat_interleave(2, -1)[..., ::2].requires_grad_() for one in exact]
     want, got = formula(*exact), function(*leaves)
-    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(got, want, equal_nan=True)
     seed = torch.randn(want.shape, generator=random, dtype=torch.float64)
     wanted = torch.autograd.grad(want, exact, seed)
-    torch.testing.assert_close(torch.autograd.grad(got, leaves, seed), wanted)
+    torch.testing.assert_close(torch.autograd.grad(got, leaves, seed), wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("line", ["mean(x, R, S)", "max(x, R, S)"])

@@ -38,6 +38,7 @@ from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..passes.exponentials import resolve
 from ..spec.types import FLOATS, Input
 from .choices import Choices
+from .guards import Guard, guard_of
 from .lines import Line, condition_tree, is_condition, under
 from .number_types import NumberTypes
 
@@ -111,9 +112,10 @@ def counts(nodes: list[Node]) -> bool:
 class Lowering:
     """Turns nodes into expressions for one kernel. Names maps what the kernel calls things.
 
-    `index` spells the position along an axis, `size` the length of axes, `load` an element of an
-    input, `dtype_of` its dtype; each kernel brings its own. Lines that an expression needs before it, where a function
-    uses an argument twice, collect in `pending`, and stand where `path` is taken.
+    `index` spells the position along an axis, `size` the length of axes, `load` an element of an input, `guarded` one
+    that a condition keeps within bounds (None if it does not, or the kernel reads all alike), `dtype_of` its dtype;
+    each kernel brings its own. Lines that an expression needs before it, where a function uses an argument twice,
+    collect in `pending`, and stand where `path` is taken.
     """
 
     op: Op
@@ -124,6 +126,7 @@ class Lowering:
     reduce: Callable[[Reduce, Lowering], ast.expr]
     choices: Choices
     dtype_of: Callable[[str], str] = "{}_ptr.dtype.element_ty".format
+    guarded: Callable[[Guard, Lowering], ast.expr | None] | None = None
     pending: list[Line] = field(default_factory=list)
     target: str = ""
     path: Path = ()
@@ -246,6 +249,17 @@ class Lowering:
         return method(method(inner, "to", parse(spelled)), "to", parse(compute))
 
     def call(self, node: Call) -> ast.expr:
+        return self.read_where(node) or self.applied(node)
+
+    def read_where(self, node: Call) -> ast.expr | None:
+        """A choice of an element or a number as one masked load; None if it is no such choice."""
+        before = [*self.pending]
+        guard = guard_of(self.op, node, self.expression) if self.guarded else None
+        read = self.guarded(guard, self) if self.guarded and guard else None
+        self.pending = self.pending if read else before
+        return read
+
+    def applied(self, node: Call) -> ast.expr:
         row = FUNCTIONS[node.function]
         kind = self.kind(row, node)
         template = parse(row.spelling(kind))

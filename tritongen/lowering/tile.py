@@ -13,6 +13,7 @@ from ..lang.names import shown
 from ..lang.trees import parse
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
+from .guards import Guard
 from .lines import Line
 from .lower import Compute, Lowering, if_given, load_default
 from .space import Dim, Space
@@ -192,9 +193,44 @@ class Tile:
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
         tensor = self.op.input(node.name)
-        mine = self.tensor(tensor)
+        terms, checks, alike = self.located(node, lowering)
+        mask = self.mask_of_gather(node.axes)
+        if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
+            mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
+            mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
+        masks = [*([mask] if mask else alike), *checks]
+        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
+        rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+        read = parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+        if tensor.default is None:
+            return read
+        return lowering.optional(tensor, ast.unparse(read), self.default(tensor, node.axes))
+
+    def guarded(self, guard: Guard, lowering: Lowering) -> ast.expr | None:
+        """An element that is read only where a condition holds; None if its positions may be out of range there."""
+        tensor = self.op.input(guard.read.name)
+        terms, checks, alike = self.located(guard.read, lowering)
+        moves = [self.moves(axes) for _, axes in guard.conditions]
+        if alike or tensor.default is not None or not guard.told.issuperset(checks) or not all(map(any, moves)):
+            return None
+        # Each of the rows or the columns is combined with others of the kind first, and the whole tile twice.
+        found: dict[tuple[bool, bool], list[str]] = {}
+        for (text, _), moved in zip(guard.conditions, moves, strict=True):
+            found.setdefault(moved, []).append(text)
+        parts = [" & ".join(texts) for texts in found.values()]
+        masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in parts)]
+        mask = " & ".join(filter(None, masks))
+        return parse(f"tl.load({' + '.join(terms)}, mask={mask}, other={guard.otherwise}){self.widen(tensor)}")
+
+    def located(self, node: Load, lowering: Lowering) -> tuple[list[str], list[str], list[str]]:
+        """The terms of the address of what is taken, and comparisons that tell whether it is within bounds.
+
+        Those of the last list are of positions that are, or may be, the same for a whole tile.
+        """
+        mine = self.tensor(self.op.input(node.name))
         checks: list[str] = []
-        alike: list[str] = []  # of positions that are, or may be, the same for a whole tile
+        alike: list[str] = []
         terms = [mine.pointer]
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
@@ -214,16 +250,7 @@ class Tile:
                 is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in parts))
                 own = checks if is_tile else alike
                 own += bounds
-        if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
-            mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
-            mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
-        masks = [*([mask] if mask else alike), *checks]
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
-        other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
-        rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-        text = f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}"
-        read = parse(text)
-        return lowering.optional(tensor, ast.unparse(read), self.default(tensor, node.axes)) if mine.optional else read
+        return terms, checks, alike
 
     def is_one_for_a_block(self, part: Node) -> bool:
         """Whether a part of a position is an input of which a block of columns may have one element."""

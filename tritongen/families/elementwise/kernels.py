@@ -198,7 +198,8 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
         raise AssertionError("reductions are over windows, step by step")
 
-    lowering = Lowering(op, tile.compute, windows.index, tile.size, windows.load, reduce, assembler.choices)
+    own = windows.index, tile.size, windows.load
+    lowering = Lowering(op, tile.compute, *own, reduce, assembler.choices, guarded=windows.guarded)
     values = needed(op.values, [result.output.name for result in op.results])
     if program.over:
         lines = window_lines(program, Assembler(windows), lowering, values)

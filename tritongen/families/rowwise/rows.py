@@ -83,7 +83,8 @@ class Rows:
         def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
             return self.whole(node, lowering)
 
-        return kind(self.op, self.compute, self.tile.index, self.tile.size, self.tile.load, reduce, self.choices)
+        own = self.tile.index, self.tile.size, self.tile.load
+        return kind(self.op, self.compute, *own, reduce, self.choices, guarded=self.tile.guarded)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""

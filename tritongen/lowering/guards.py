@@ -1,0 +1,52 @@
+"""Elements that a condition chooses, 0 or 1 elsewhere: one masked load instead of a load and a `where`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..lang.ir import Call, Constant, Load, Node, Op
+from ..lang.trees import literal
+from ..passes.exponentials import resolve
+
+# What every dtype has, which a load gives for elements that it does not read.
+EVERYWHERE = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The conditions that all hold where an element is read, and the number that stands for it elsewhere.
+
+    `conditions` are expressions of the kernel, each with the axes along which it varies. `told` are the comparisons
+    that they are made of, of which the bounds of positions may be some.
+    """
+
+    read: Load
+    conditions: tuple[tuple[str, tuple[str, ...]], ...]
+    told: frozenset[str]
+    otherwise: str
+
+
+def guard_of(op: Op, node: Call, lowered: Callable[[Node], ast.expr]) -> Guard | None:
+    """Of a `where` that chooses a taken element; None for others."""
+    if node.function != "where":
+        return None
+    condition, read, other = node.args
+    if not isinstance(read, Load) or not read.at or (read.axes, read.dtype) != (node.axes, node.dtype):
+        return None
+    if not isinstance(other, Constant) or other.value not in EVERYWHERE:
+        return None
+    conditions = tuple((f"({ast.unparse(lowered(part))})", part.axes) for part in _conjuncts(condition))
+    told = frozenset(f"({ast.unparse(lowered(part))})" for part in _conjuncts(condition, op))
+    return Guard(read, conditions, told, ast.unparse(literal(other.value)))
+
+
+def _conjuncts(condition: Node, op: Op | None = None) -> Iterator[Node]:
+    """What must all hold; with an operator, also of what lines of it say."""
+    node = resolve(op, condition) if op else condition
+    if isinstance(node, Call) and node.function in ("logical_and", "bitwise_and") and node.dtype.kind == "bool":
+        for arg in node.args:
+            yield from _conjuncts(arg, op)
+    else:
+        yield node
