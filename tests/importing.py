@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -59,10 +59,14 @@ def runtime_of(operator: ModuleType, name: str) -> ModuleType:
 
 
 def written(spec: Spec, folder: Path) -> Path:
-    """The folder of a spec's files in `folder`, with the runtime in it. They define all that they mention, once."""
+    """The folder of a spec's files in `folder`, with the runtime in it.
+
+    They define all that they mention, once, and functions read what they are passed and assign.
+    """
     texts = generate(spec, ".")
     assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
     assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
+    assert {name: found for name in ("op.py", "kernels.py") if (found := [*unread(name, texts[name])])} == {}
     return with_runtime(folder / spec.name, texts)
 
 
@@ -80,6 +84,21 @@ def defined_twice(text: str) -> list[str]:
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     names.update(target.id for target in assigned if isinstance(target, ast.Name))
     return [name for name, count in names.items() if count > 1]
+
+
+def unread(name: str, text: str) -> Iterator[str]:
+    """Parameters of functions of op.py, but for methods, whose parameters torch gives; and all assigned variables.
+
+    Every kernel is passed INDEX, the dtype of its offsets, by the runtime, whether it has offsets or not.
+    """
+    tree = ast.parse(text)
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        given = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        if name == "op.py" and function in tree.body:
+            given |= {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        yield from (f"{one} of {function.name}" for one in sorted(given - read) if one[0] != "_")
 
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:

@@ -31,26 +31,22 @@ from tritongen.spec.read import read_spec
 CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS, **OF_CHOICES, **OF_SUMS, **OF_IMAGES}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_values(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
-    """In float64 to its last digits, so that no block is left out, and in float32."""
+@pytest.mark.parametrize(("name", "n_splits"), [*zip(CASES, itertools.cycle((3, 7)), strict=False)])
+def test_values(
+    name: str, n_splits: int, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64 to its last digits, so that no block is left out, and in float32.
+
+    The forward also of blocks that programs split among themselves, evenly or so that some have none.
+    """
     case = CASES[name]
     operator = built(case.spec(), tmp_path)
     small(operator)
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+    precisions = (torch.float64, 1e-9), (torch.float32, 2e-4)
+    for dtype, tolerance in precisions:
         compare(operator.attend, case.torch, case.tensors(dtype), case.places(), tolerance)
-
-
-@pytest.mark.parametrize(("name", "n_splits"), [*zip(CASES, itertools.cycle((3, 7)), strict=False)])
-def test_values_of_splits(
-    name: str, n_splits: int, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of blocks that programs split among themselves, evenly or so that some have none."""
-    case = replace(CASES[name], by="")
-    operator = built(case.spec(), tmp_path)
-    small(operator)
     monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+    for dtype, tolerance in precisions:
         given = case.tensors(dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
         found, wanted = operator.attend(*given), case.torch(*wide)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,15 +96,23 @@ def _plan_whole(grad: Grad, forward: Step, families: Families, refused: Mistakes
 
 def forward_of(spec: Spec) -> Step:
     """The step that computes a spec. Raises `Mistakes` for what is wrong with its math, reference and schedule."""
+    return _forward(spec, lambda *same: same)[1]
+
+
+def _forward(spec: Spec, named: Callable[[Spec, Op], tuple[Spec, Op]]) -> tuple[Spec, Step]:
+    """A spec and the step that computes it, with other names, which mistakes do not mention."""
     mistakes = reference_mistakes(spec)
     try:
-        step = _step(spec, typecheck(spec))
+        spec, op = named(spec, typecheck(spec))
+        with told():
+            step = _step(spec, op)
+            if refused := _refused(step, spec.schedule):
+                raise Mistakes(*refused)
     except Mistakes as found:
-        raise Mistakes(*found.mistakes, *mistakes) from None
-    mistakes += _refused(step, spec.schedule)
+        raise Mistakes(*mistakes, *found.mistakes) from None
     if mistakes:
         raise Mistakes(*mistakes)
-    return step
+    return spec, step
 
 
 def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
@@ -134,9 +142,9 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
     `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
     """
-    forward_of(spec)
+    spec, forward = _forward(spec, marked)
     with told():
-        files = _marked_files(*marked(spec, typecheck(spec)), f"{runtime}{RUNTIME_FOLDER}")
+        files = _files(spec, forward, f"{runtime}{RUNTIME_FOLDER}")
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
@@ -147,9 +155,8 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     return files
 
 
-def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
+def _files(spec: Spec, forward: Step, package: str) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it."""
-    forward = _step(spec, op)
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
     backward = backward_of(spec, forward)
@@ -176,7 +183,7 @@ def _marked_files(spec: Spec, op: Op, package: str) -> dict[str, str]:
         **({"gluon_kernels.py": gluon_module(module, gluon, package)} if gluon else {}),
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
-        f"test_{spec.name}.py": tests_of(tested, sibling_imports(op, package), package),
+        f"test_{spec.name}.py": tests_of(tested, sibling_imports(forward.op, package), package),
         f"bench_{spec.name}.py": render(sizes.template, bench_view(spec, program.op, sizes, package)),
     }
 
