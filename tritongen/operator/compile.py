@@ -103,7 +103,9 @@ def _forward(spec: Spec, named: Callable[[Spec, Op], tuple[Spec, Op]]) -> tuple[
     """A spec and the step that computes it, with other names, which mistakes do not mention."""
     mistakes = reference_mistakes(spec)
     try:
-        spec, op = named(spec, typecheck(spec))
+        op = typecheck(spec)
+        if not mistakes:  # The text of a reference may be no expression.
+            spec, op = named(spec, op)
         with told():
             step = _step(spec, op)
             if refused := _refused(step, spec.schedule):
