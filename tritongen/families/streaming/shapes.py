@@ -74,7 +74,7 @@ class StreamShapes(Shapes):
         return max(axes, key=lambda axis: (axis not in fixed, fixed.get(axis, 0)))
 
     def small(self) -> list[tuple[int, ...]]:
-        cases = [(5, 37, 16), (64, 64, 32), (70, 130, 20), (1, 1, 1), (1, 70, 24), (17, 33, 40)]
+        cases = [(5, 37, 16), (64, 64, 32, 1), (70, 130, 20), (1, 1, 1), (1, 70, 24), (17, 33, 40)]
         return list(dict.fromkeys([self.ragged, *(self.lengths_of(*case) for case in cases)]))
 
     def large(self) -> list[tuple[int, ...]]:
@@ -83,7 +83,7 @@ class StreamShapes(Shapes):
         ]
 
     def tiled(self) -> list[tuple[int, ...]]:
-        return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21)]
+        return [self.lengths_of(40, 72, 32), self.lengths_of(45, 69, 21, batch=1)]
 
     @property
     def uneven(self) -> tuple[int, int]:
