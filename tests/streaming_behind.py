@@ -15,6 +15,13 @@ def rms(o: torch.Tensor, *axes: int) -> torch.Tensor:
     return o * torch.rsqrt((o * o).mean(axes or -1, keepdim=True) + 1e-5)
 
 
+def kept_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """Attention to the keys that are kept, 0 in rows that have none."""
+    some = kept.any(-1, keepdim=True)
+    p = torch.softmax((q @ k.mT * 0.25).masked_fill(some[:, None] & ~kept[:, None], -torch.inf), -1)
+    return torch.where(some[:, None], p @ v, 0.0)
+
+
 CASES = {
     "norm": Case(QKV, f"{ATTENDED}\no = a * rsqrt(mean(a * a, E) + 1e-5)", lambda q, k, v: rms(full(q, k, v)), steps=3),
     "norm_with_a_weight": Case(
@@ -105,6 +112,13 @@ CASES = {
         outputs="o:q[B, H, M, E]",
         by="k v",
         passes=1,
+    ),
+    "rows_of_any_key": Case(
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        "kept = (of_q == of_k) & (of_q > 1)\ns = where(kept, sum(q * k, D) * 0.25, -inf)\n"
+        "o = where(any(kept, N), sum(softmax(s, N) * v, N), 0.0)",
+        lambda q, k, v, of_q, of_k: kept_rows(q, k, v, (of_q[:, :, None] == of_k[:, None]) & (of_q[:, :, None] > 1)),
+        steps=4,
     ),
     "projection": Case(
         f"{QKV}; w:T[H, E, K]",
